@@ -1,0 +1,98 @@
+# Every command a developer types. All of them share one environment, .venv, which is made on the first use
+# (network needed) and left alone until requirements/ or setup.cfg changes (no network needed).
+
+SHELL := /bin/sh
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint docs bench environment lock clean
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/stamp
+LOCK := requirements/lock.txt
+# Everything but cupy, which is of use on a machine with CUDA only.
+REQUIREMENTS := $(filter-out $(LOCK) requirements/chainer-cuda.txt,$(sort $(wildcard requirements/*.txt)))
+# What pip says goes to a log, of which the end is shown when it fails.
+PIP := -m pip --disable-pip-version-check --require-virtualenv --no-input install --progress-bar off
+# Two test processes of one thread each: more threads than cores make each other slow.
+WORKERS ?= 2
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMEXPR_NUM_THREADS=1
+
+help:
+	@echo "make demo    see it work"
+	@echo "make test    all tests, doctests included (PYTEST='-k nest' passes arguments on)"
+	@echo "make lint    style, floors of imports, types"
+	@echo "make docs    the documentation, into docs/_build/html"
+	@echo "make bench   the benchmarks"
+	@echo "make lock    refresh requirements/lock.txt from the ranges in requirements/"
+	@echo "make clean   remove the environment and everything built"
+
+demo: $(STAMP)
+	@$(PY) -m deliralike demo
+
+# Every framework is in this environment, so a module that cannot be imported is an error here,
+# not a doctest to skip as it is in pyproject.toml.
+test: $(STAMP)
+	@$(ONE_THREAD) MPLBACKEND=Agg $(PY) -m pytest -n $(WORKERS) -o addopts="--doctest-modules --import-mode=importlib" $(PYTEST)
+
+lint: $(STAMP)
+	@$(PY) -m ruff check
+	@$(VENV)/bin/lint-imports --no-logo
+	@$(PY) -m mypy
+
+docs: $(STAMP)
+	@$(PY) -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@echo "docs: docs/_build/html/index.html"
+
+bench: $(STAMP)
+	@$(PY) -m benchmarks
+
+environment: $(STAMP)
+
+# The lock binds what is built on the way, too (Chainer's setuptools): PIP_CONSTRAINT does it for pip before 25.3,
+# PIP_BUILD_CONSTRAINT from there on. The stamp comes last, so an install that failed is tried again.
+$(STAMP): $(REQUIREMENTS) $(LOCK) setup.cfg
+	@rm -f $@
+	@$(call make_venv,$(VENV))
+	@echo "environment: installing $$(grep -c == $(LOCK)) pinned packages into $(VENV) (minutes the first time)"
+	@{ PIP_CONSTRAINT=$(LOCK) PIP_BUILD_CONSTRAINT=$(LOCK) $(PY) $(PIP) $(addprefix -r ,$(REQUIREMENTS)) && \
+		$(PY) $(PIP) --no-index --no-deps --no-build-isolation -e .; } > $(VENV)/pip.log 2>&1 \
+		|| { $(call tell,environment,$(VENV)); exit 1; }
+	@touch $@
+	@echo "environment: ready, $$($(PY) --version)"
+
+# torch keeps its pin: a newer wheel may be a CUDA build of several gigabytes. To move it, edit its line in the lock.
+lock: LOCKING := .venv-lock
+lock:
+	@rm -rf $(LOCKING)
+	@$(call make_venv,$(LOCKING))
+	@echo "lock: resolving the ranges in requirements/"
+	@grep '^torch==' $(LOCK) > $(LOCKING)/constraint.txt
+	@cat requirements/build.txt >> $(LOCKING)/constraint.txt
+	@PIP_CONSTRAINT=$(LOCKING)/constraint.txt PIP_BUILD_CONSTRAINT=$(LOCKING)/constraint.txt \
+		$(LOCKING)/bin/python $(PIP) $(addprefix -r ,$(REQUIREMENTS)) > $(LOCKING)/pip.log 2>&1 \
+		|| { $(call tell,lock,$(LOCKING)); exit 1; }
+	@{ echo "# Every package of the environment, exactly, for Python 3.11. Written by 'make lock'; used as a constraint."; \
+		$(LOCKING)/bin/python -m pip freeze --all --exclude pip | sed 's/+cpu$$//'; } > $(LOCKING)/lock.txt
+	@mv $(LOCKING)/lock.txt $(LOCK)
+	@rm -rf $(LOCKING)
+	@echo "lock: $$(grep -c == $(LOCK)) packages in $(LOCK); run 'make test' and 'make lint' before you commit it"
+
+clean:
+	rm -rf $(VENV) .venv-lock build dist docs/_build docs/_generated *.egg-info
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+tell = { grep -v -e '^WARNING: Location' -e '^Requirement already' $(2)/pip.log | tail -n 25; echo "$(1): pip failed; its whole log is $(2)/pip.log"; } >&2
+
+# A virtual environment with pip at the path given, made anew if the one that is there is broken or half made.
+define make_venv
+$(1)/bin/python -m pip --version >/dev/null 2>&1 && exit 0; \
+for candidate in $(PYTHON) python3.11 python3 python3.12 python3.13 python; do \
+	"$$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	echo "environment: making $(1) with $$("$$candidate" --version)"; \
+	"$$candidate" -m venv --clear $(1); exit; \
+done; \
+echo "environment: no Python of 3.11 or later with the modules venv and ensurepip was found" >&2; \
+echo "  (tried: $(strip $(PYTHON) python3.11 python3 python3.12 python3.13 python)). Install one, or name it: make PYTHON=/path/to/python3.11" >&2; \
+exit 1
+endef
