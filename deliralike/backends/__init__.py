@@ -1,0 +1,89 @@
+"""Where backends are found by name: a table of our own three and the entry points of the group "deliralike.backends".
+
+Nothing is imported until a backend is asked for; one that is missing or broken disables only itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from deliralike.errors import BackendUnavailable, suggestion
+
+if TYPE_CHECKING:
+    from deliralike.backends.base import Backend
+
+ENTRY_POINTS = "deliralike.backends"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a backend lives (``"module:ATTRIBUTE"``), the packages that it needs, and how to install them."""
+
+    target: str
+    packages: tuple[str, ...] = ()
+    install: str = ""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The packages that are not installed; nothing is imported to find out."""
+        return tuple(package for package in self.packages if importlib.util.find_spec(package) is None)
+
+
+_OWN = {
+    "torch": Entry("deliralike.backends.torch:BACKEND", ("torch",), "pip install 'deliralike[torch]'"),
+    "chainer": Entry("deliralike.backends.chainer:BACKEND", ("chainer",), "pip install 'deliralike[chainer]'"),
+    "jax": Entry("deliralike.backends.jax:BACKEND", ("jax", "flax", "optax"), "pip install 'deliralike[jax]'"),
+}
+
+
+def known() -> dict[str, Entry]:
+    """Every backend that has a name here, installed or not; our own come first.
+
+    Example:
+        >>> list(known())[:3]
+        ['torch', 'chainer', 'jax']
+    """
+    points = importlib.metadata.entry_points(group=ENTRY_POINTS)
+    return _OWN | {point.name: Entry(point.value) for point in points if point.name not in _OWN}
+
+
+def available() -> list[str]:
+    """The names of the backends whose packages are installed. None of them is imported."""
+    return [name for name, entry in known().items() if not entry.missing]
+
+
+def get(name: str) -> Backend:
+    """The backend of that name, imported on its first use.
+
+    Raises:
+        BackendUnavailable: There is no such name, a package is missing, or importing it failed; the message says
+            what to do and which backends are ready.
+    """
+    entries = known()
+    if name not in entries:
+        raise BackendUnavailable(f"there is no backend {name!r}. {suggestion(name, entries)}")
+    if missing := entries[name].missing:
+        raise BackendUnavailable(
+            f"backend {name!r} needs the package{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}, not "
+            f"installed here: {entries[name].install}. Ready to use: {', '.join(available()) or 'none'}."
+        )
+    return _load(name, entries[name])
+
+
+@cache
+def _load(name: str, entry: Entry) -> Backend:
+    module, _, attribute = entry.target.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # a broken install may fail in any way, and must disable only its own backend
+        others = ", ".join(other for other in available() if other != name)
+        repair = entry.install or "repair or remove the package that registers it"
+        raise BackendUnavailable(
+            f"backend {name!r} is installed but failed to load ({type(error).__name__}: {error}); to mend it: {repair}. "
+            f"Others: {others or 'none'}."
+        ) from error

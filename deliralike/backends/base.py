@@ -1,0 +1,159 @@
+"""The seam: what a backend must provide. All else is written once, above it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.errors import CapabilityError, DeviceError, DtypeError, suggestion
+from deliralike.network import AbstractNetwork
+from deliralike.nn.functional import Functions
+from deliralike.nn.layers import LAYERS
+from deliralike.optimizer import AbstractOptimizer
+from deliralike.rules import Rule
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """A loss and its gradients, as NumPy arrays in neutral names and layouts.
+
+    Attributes:
+        loss: The value of the function.
+        parameters: One array for each trainable parameter; None where the loss does not depend on it.
+        inputs: The gradient with respect to each input: a nest like it, None at leaves that are not floating arrays.
+    """
+
+    loss: float
+    parameters: dict[str, np.ndarray | None]
+    inputs: tuple[Any, ...]
+
+
+class Backend(ABC):
+    """One framework, seen from above.
+
+    Attributes:
+        name: What users call it.
+        nn: The vocabulary: functions, and layers bound to this backend.
+        network_base: The native class that networks written once are bound to.
+        dtypes: The floating types that networks can compute in.
+        capabilities: What it declares to have beyond the minimum: ``"double_backward"``, ``"compile"``, ``"threads"`` …
+    """
+
+    name: ClassVar[str]
+    nn: Functions
+    network_base: type[AbstractNetwork]
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64")
+    capabilities: ClassVar[frozenset[str]] = frozenset()
+
+    # About the framework -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def version(self) -> str:
+        """The framework's version, for example ``"torch 2.13.0"``."""
+
+    @abstractmethod
+    def devices(self) -> list[str]:
+        """The devices present on this machine, the default one first."""
+
+    @abstractmethod
+    def precision(self) -> dict[str, str]:
+        """The settings that decide the precision of results, for example ``{"float64": "on", "TF32": "off"}``."""
+
+    # Arrays ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def array(self, value: Any, dtype: str | None = None, device: str | None = None) -> Any:
+        """A host value as a native array that owns its storage; its own type unless `dtype` is given."""
+
+    @abstractmethod
+    def numpy(self, array: Any) -> np.ndarray:
+        """A native array as a NumPy array that the caller owns."""
+
+    @abstractmethod
+    def is_array(self, value: Any) -> bool:
+        """Whether a value is one of the backend's own arrays."""
+
+    # Networks ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def is_native(self, value: Any) -> bool:
+        """Whether a value is a network or layer of the framework."""
+
+    @abstractmethod
+    def wrap(self, native: Any) -> AbstractNetwork:
+        """A native network as an abstract one; the same weights, under the same names, without a prefix."""
+
+    @abstractmethod
+    def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
+        """The loss ``loss_function(network, *inputs)`` and its gradients; running statistics move, weights do not."""
+
+    @abstractmethod
+    def optimizer(self, rule: Rule, network: AbstractNetwork) -> AbstractOptimizer:
+        """An optimizer that follows one of the neutral update rules."""
+
+    @abstractmethod
+    def wrap_optimizer(self, native: Any, network: AbstractNetwork) -> AbstractOptimizer:
+        """Any optimizer of the framework as an abstract one."""
+
+    def evaluating(self) -> AbstractContextManager[Any]:
+        """A context in which no graph for gradients is built."""
+        return nullcontext()
+
+    # Chance ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def seed(self, seed: int) -> None:
+        """Seed the framework's own generators that random layers draw from."""
+
+    # Written once ------------------------------------------------------------------------------------------------
+
+    def bind(self, functions: Functions, base: type[AbstractNetwork], layers: Mapping[str, type] | None = None) -> None:
+        """Make this backend's `nn` and `network_base` known to each other; `layers` are native ones."""
+        self.nn, self.network_base = functions, base
+        base.backend, base.nn = self, functions
+        for name, layer in LAYERS.items():
+            setattr(functions, name, (layers or {}).get(name) or layer.on(self))
+
+    def prepare(self, batch: Any, network: AbstractNetwork) -> Any:
+        """A batch for a network: arrays on its device, floating ones in its type; whole numbers and all else stay."""
+        device, dtype = network.device_name, network.dtype_name
+
+        def leaf(value: Any) -> Any:
+            if not (isinstance(value, np.ndarray) or self.is_array(value)):
+                return value
+            floating = np.dtype(getattr(value, "dtype", None)).kind == "f" if isinstance(value, np.ndarray) else False
+            return self.array(value, dtype=dtype if floating else None, device=device)
+
+        return nest.map(leaf, batch)
+
+    def to_numpy(self, outputs: Any) -> Any:
+        """A nest with every native array as a NumPy array."""
+        return nest.map(lambda leaf: self.numpy(leaf) if self.is_array(leaf) else leaf, outputs)
+
+    def check_dtype(self, dtype: str) -> str:
+        """The name of a floating type that networks can compute in; an error names those that there are."""
+        name = str(np.dtype(dtype)) if not isinstance(dtype, str) else dtype
+        if name not in self.dtypes:
+            raise DtypeError(f"backend {self.name!r} cannot compute in {dtype!r}. {suggestion(name, self.dtypes)}")
+        return name
+
+    def check_device(self, device: str | None) -> str:
+        """A device that is present; the default one for None."""
+        present = self.devices()
+        if device is None:
+            return present[0]
+        if device not in present:
+            raise DeviceError(f"backend {self.name!r} has no device {device!r} here. {suggestion(device, present)}")
+        return device
+
+    def require(self, capability: str) -> None:
+        """An error when the backend does not declare a capability."""
+        if capability not in self.capabilities:
+            have: Sequence[str] = sorted(self.capabilities)
+            raise CapabilityError(f"backend {self.name!r} does not have {capability!r}; it has {', '.join(have)}")

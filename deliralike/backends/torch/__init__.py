@@ -1,0 +1,97 @@
+"""PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import torch
+
+from deliralike import nest
+from deliralike.backends.base import Backend, Gradients
+from deliralike.backends.torch import arrays
+from deliralike.backends.torch.functional import TorchFunctions
+from deliralike.backends.torch.layers import NATIVE
+from deliralike.backends.torch.network import AbstractTorchNetwork, WrappedTorchNetwork
+from deliralike.backends.torch.optimizer import TorchOptimizer, native_optimizer
+from deliralike.network import AbstractNetwork
+from deliralike.rules import Rule
+
+__all__ = ["BACKEND", "AbstractTorchNetwork", "TorchOptimizer"]
+
+
+class TorchBackend(Backend):
+    """PyTorch, on CPUs and GPUs."""
+
+    name = "torch"
+    dtypes = ("float32", "float64", "bfloat16", "float16")
+    capabilities = frozenset({"double_backward", "compile", "threads", "sparse_gradients"})
+
+    def version(self) -> str:
+        return f"torch {torch.__version__}"
+
+    def devices(self) -> list[str]:
+        return arrays.devices()
+
+    def precision(self) -> dict[str, str]:
+        return arrays.precision()
+
+    def array(self, value: Any, dtype: str | None = None, device: str | None = None) -> torch.Tensor:
+        return arrays.tensor(value, dtype, device)
+
+    def numpy(self, array: torch.Tensor) -> np.ndarray:
+        return arrays.numpy(array)
+
+    def is_array(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor)
+
+    def is_native(self, value: Any) -> bool:
+        return isinstance(value, torch.nn.Module)
+
+    def wrap(self, native: torch.nn.Module) -> AbstractNetwork:
+        return native if isinstance(native, AbstractNetwork) else WrappedTorchNetwork(native)
+
+    def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
+        inputs = nest.map(_leaf, self.prepare(inputs, network))
+        loss = loss_function(network, *inputs)
+        loss = loss[0] if isinstance(loss, tuple) else loss
+        trainable = {name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable}
+        wanted = [*trainable.values(), *(x for x in nest.leaves(inputs) if _is_leaf(x))]
+        found = iter(torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=False))
+        parameters = {name: _numpy_or_none(next(found)) for name in trainable}
+        by_input = nest.map(lambda x: _numpy_or_none(next(found)) if _is_leaf(x) else None, inputs)
+        return Gradients(float(loss.detach()), parameters, by_input)
+
+    def optimizer(self, rule: Rule, network: AbstractNetwork) -> TorchOptimizer:
+        return TorchOptimizer(network, native_optimizer(rule, network))
+
+    def wrap_optimizer(self, native: torch.optim.Optimizer, network: AbstractNetwork) -> TorchOptimizer:
+        return TorchOptimizer(network, native)
+
+    def evaluating(self) -> AbstractContextManager[Any]:
+        return torch.inference_mode()
+
+    def seed(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+
+def _leaf(value: Any) -> Any:
+    """A floating tensor as a leaf of a new graph; anything else as it is."""
+    floating = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.detach().requires_grad_() if floating else value
+
+
+def _is_leaf(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _numpy_or_none(gradient: torch.Tensor | None) -> np.ndarray | None:
+    if gradient is None:
+        return None
+    return arrays.numpy(gradient.to_dense() if gradient.is_sparse else gradient)
+
+
+BACKEND = TorchBackend()
+BACKEND.bind(TorchFunctions(), AbstractTorchNetwork, NATIVE)

@@ -1,0 +1,258 @@
+"""The vocabulary's functions on tensors: PyTorch's own wherever it has one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from deliralike import random
+from deliralike.backends.torch import arrays
+from deliralike.construction import require_construction
+from deliralike.nn.functional import Functions
+from deliralike.nn.geometry import Pads
+from deliralike.nn.windows import Sizes, _is_linear
+
+_CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+_CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+_MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+_AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+_ADAPTIVE_AVG = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+_LINEAR_MODE = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+class TorchFunctions(Functions):
+    """Functions of tensors."""
+
+    # Parameters --------------------------------------------------------------------------------------------------
+
+    def Parameter(self, shape, start):
+        construction = require_construction("a parameter")
+        options = {"dtype": arrays.dtype(construction.dtype), "device": construction.device}
+        if isinstance(start, np.ndarray):
+            return torch.nn.Parameter(torch.tensor(start, **options))
+        return construction.declare(torch.nn.Parameter(torch.zeros(tuple(shape), **options)), start)
+
+    def Buffer(self, value):
+        construction = require_construction("a buffer")
+        name = construction.dtype if value.dtype.kind == "f" else None
+        return torch.nn.Buffer(arrays.tensor(value, name, construction.device))
+
+    # Arrays ------------------------------------------------------------------------------------------------------
+
+    def constant(self, value, like):
+        floating = np.asarray(value).dtype.kind == "f" and like.is_floating_point()
+        return torch.as_tensor(value, dtype=like.dtype if floating else None, device=like.device)
+
+    def zeros(self, shape, like):
+        return torch.zeros(tuple(shape), dtype=like.dtype, device=like.device)
+
+    def cast(self, x, dtype):
+        return x.to(arrays.dtype(dtype) if isinstance(dtype, str) else dtype.dtype)
+
+    def stop_gradient(self, x):
+        return x.detach()
+
+    def concrete(self, x):
+        if torch.compiler.is_compiling() or x.device.type != "cpu" or isinstance(x, torch._subclasses.FakeTensor):
+            return None
+        return x.detach().numpy()
+
+    # Element by element ------------------------------------------------------------------------------------------
+
+    def exp(self, x):
+        return torch.exp(x)
+
+    def log(self, x):
+        return torch.log(x)
+
+    def sqrt(self, x):
+        return torch.sqrt(x)
+
+    def sin(self, x):
+        return torch.sin(x)
+
+    def cos(self, x):
+        return torch.cos(x)
+
+    def tanh(self, x):
+        return torch.tanh(x)
+
+    def erf(self, x):
+        return torch.erf(x)
+
+    def sigmoid(self, x):
+        return torch.sigmoid(x)
+
+    def softplus(self, x):
+        return torch.logaddexp(x, torch.zeros((), dtype=x.dtype, device=x.device))  # F.softplus is exact below 20 only
+
+    def relu(self, x):
+        return F.relu(x)
+
+    def abs(self, x):
+        return torch.abs(x)
+
+    def clip(self, x, low, high):
+        return torch.clamp(x, low, high)
+
+    def where(self, condition, x, y):
+        return torch.where(condition, x, y)
+
+    # Reductions --------------------------------------------------------------------------------------------------
+
+    def sum(self, x, dim=None, keepdim=False):
+        return torch.sum(x) if dim is None else torch.sum(x, dim, keepdim)
+
+    def mean(self, x, dim=None, keepdim=False):
+        return torch.mean(x) if dim is None else torch.mean(x, dim, keepdim)
+
+    def max(self, x, dim, keepdim=False):
+        return torch.max(x, dim, keepdim).values
+
+    def argmax(self, x, dim):
+        return torch.argmax(x, dim)
+
+    def log_softmax(self, x, dim):
+        return F.log_softmax(x, dim)
+
+    # Shapes ------------------------------------------------------------------------------------------------------
+
+    def reshape(self, x, shape):
+        return torch.reshape(x, tuple(shape))
+
+    def permute(self, x, dims):
+        return torch.permute(x, tuple(dims))
+
+    def broadcast_to(self, x, shape):
+        return torch.broadcast_to(x, tuple(shape))
+
+    def concatenate(self, arrays, dim=0):
+        return torch.cat(list(arrays), dim)
+
+    def pad_constant(self, x, pads: Pads, value=0.0):
+        return F.pad(x, [number for pair in reversed(pads) for number in pair], value=value)
+
+    def flip(self, x, dim):
+        return torch.flip(x, (dim,))
+
+    def select(self, x, index, dim):
+        dim = dim % x.dim()
+        flat = torch.index_select(x, dim, index.reshape(-1))
+        return flat if index.dim() == 1 else flat.reshape(*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
+
+    def select_along(self, x, index, dim):
+        return torch.gather(x, dim, index)
+
+    def roll(self, x, shifts, dims):
+        return torch.roll(x, shifts, dims)
+
+    def stack(self, arrays, dim=0):
+        return torch.stack(list(arrays), dim)
+
+    # Products and windows ----------------------------------------------------------------------------------------
+
+    def matmul(self, x, y):
+        return torch.matmul(x, y)
+
+    def einsum(self, equation, *arrays):
+        return torch.einsum(equation, *arrays)
+
+    def linear(self, x, weight, bias=None):
+        return F.linear(x, weight, bias)
+
+    def convolve(self, x, weight, stride, pads: Pads, dilation, groups):
+        if any(before != after for before, after in pads):
+            x, pads = self.pad_constant(x, ((0, 0), (0, 0), *pads)), ((0, 0),) * len(pads)
+        return _CONV[len(pads)](x, weight, None, stride, [before for before, _ in pads], dilation, groups)
+
+    def conv(self, x, weight, bias=None, stride: Sizes = 1, padding: Sizes | str = 0, dilation: Sizes = 1, groups=1):
+        return _CONV[x.dim() - 2](x, weight, bias, stride, padding, dilation, groups)
+
+    def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
+        return _CONV_TRANSPOSE[x.dim() - 2](x, weight, None, stride, padding, output_padding, groups, dilation)
+
+    def max_windows(self, x, kernel, stride, pads: Pads, dilation):
+        x = self.pad_constant(x, ((0, 0), (0, 0), *pads), -torch.inf)
+        return _MAX_POOL[len(pads)](x, tuple(kernel), tuple(stride), 0, tuple(dilation))
+
+    def max_pool(self, x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+        return _MAX_POOL[x.dim() - 2](x, kernel_size, stride, padding, dilation, ceil_mode)
+
+    def sum_windows(self, x, kernel, stride, pads: Pads):
+        x = self.pad_constant(x, ((0, 0), (0, 0), *pads))
+        return _AVG_POOL[len(pads)](x, tuple(kernel), tuple(stride)) * float(np.prod(kernel))
+
+    def avg_pool(self, x, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+        return _AVG_POOL[x.dim() - 2](x, kernel_size, stride, padding, ceil_mode, count_include_pad)
+
+    def adaptive_avg_pool(self, x, output_size):
+        return _ADAPTIVE_AVG[x.dim() - 2](x, output_size)
+
+    def interpolate(self, x, size=None, scale_factor=None, mode="nearest", align_corners=False):
+        self._new_size(x, size, scale_factor)
+        if not _is_linear(mode, x.dim() - 2):
+            return F.interpolate(x, size, scale_factor, "nearest")
+        return F.interpolate(x, size, scale_factor, _LINEAR_MODE[x.dim() - 2], align_corners)
+
+    # Activations and norms ---------------------------------------------------------------------------------------
+
+    def relu6(self, x):
+        return F.relu6(x)
+
+    def leaky_relu(self, x, negative_slope=0.01):
+        return F.leaky_relu(x, negative_slope)
+
+    def prelu(self, x, weight):
+        return F.prelu(x, weight)
+
+    def elu(self, x, alpha=1.0):
+        return F.elu(x, alpha)
+
+    def silu(self, x):
+        return F.silu(x)
+
+    def gelu(self, x, approximate="none"):
+        return F.gelu(x, approximate=approximate)
+
+    def hardsigmoid(self, x):
+        return F.hardsigmoid(x)
+
+    def hardswish(self, x):
+        return F.hardswish(x)
+
+    def softmax(self, x, dim):
+        return F.softmax(x, dim)
+
+    def batch_norm(self, x, mean, var, weight=None, bias=None, eps=1e-5):
+        return F.batch_norm(x, mean, var, weight, bias, False, 0.0, eps)
+
+    def group_norm(self, x, num_groups, weight=None, bias=None, eps=1e-5):
+        return F.group_norm(x, num_groups, weight, bias, eps)
+
+    def layer_norm(self, x, normalized_shape, weight=None, bias=None, eps=1e-5):
+        return F.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
+
+    def lstm(self, x, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh):
+        y, h, c = torch.lstm(x, (hidden[None], cell[None]), *_one_layer(weight_ih, weight_hh, bias_ih, bias_hh))
+        return y, h[0], c[0]
+
+    def gru(self, x, hidden, weight_ih, weight_hh, bias_ih, bias_hh):
+        y, h = torch.gru(x, hidden[None], *_one_layer(weight_ih, weight_hh, bias_ih, bias_hh))
+        return y, h[0]
+
+    # Chance ------------------------------------------------------------------------------------------------------
+
+    def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: torch.Tensor) -> torch.Tensor:
+        stream = random.current()
+        if stream is None:
+            return torch.bernoulli(torch.full(tuple(shape), 1.0 - p, dtype=like.dtype, device=like.device))
+        mask = random.keep_mask(stream.seed, layer.block_path, int(stream.step), int(stream.first_sample), tuple(shape), p)
+        return torch.from_numpy(mask).to(like.device, like.dtype)
+
+
+def _one_layer(*weights: torch.Tensor | None) -> tuple:
+    """Arguments of PyTorch's recurrent kernels: one layer, one direction, no dropout, time first."""
+    given = [weight for weight in weights if weight is not None]
+    return given, len(given) == 4, 1, 0.0, False, False, False

@@ -1,0 +1,144 @@
+"""PyTorch's own layers where it has them: with portable start values, and errors that name the layer's path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from deliralike import random
+from deliralike.backends.torch import arrays
+from deliralike.backends.torch.network import AbstractTorchNetwork
+from deliralike.construction import current_construction
+from deliralike.nn import checks
+from deliralike.nn.layers import LAYERS
+from deliralike.nn.start import ONES, ZEROS, Constant, Normal, fan_in_uniform
+
+
+def _options() -> dict[str, Any]:
+    """Type and device of the network under construction."""
+    construction = current_construction()
+    return {"dtype": arrays.dtype(construction.dtype), "device": construction.device}
+
+
+def _start_values(layer: torch.nn.Module) -> dict[str, Any]:
+    """PyTorch's default distributions, layer by layer."""
+    if isinstance(layer, torch.nn.Embedding):
+        return {"weight": Normal(zero_row=layer.padding_idx)}
+    if isinstance(layer, torch.nn.PReLU):
+        return {"weight": Constant(layer.init)}
+    if isinstance(layer, torch.nn.Linear | torch.nn.modules.conv._ConvNd):
+        start = fan_in_uniform(layer.weight[0].numel())
+        return {"weight": start, "bias": start}
+    return {"weight": ONES, "bias": ZEROS}
+
+
+class _Native(AbstractTorchNetwork):
+    """A layer of PyTorch's under construction: takes the vocabulary's arguments, draws no random number."""
+
+    takes_options = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        options = _options() if self.takes_options else {}
+        super(AbstractTorchNetwork, self).__init__(*args, **kwargs, **options)
+
+    def reset_parameters(self) -> None:
+        construction = current_construction()
+        if construction is None:
+            super().reset_parameters()  # PyTorch's tools may ask for new values later
+            return
+        for name, start in _start_values(self).items():
+            if getattr(self, name, None) is not None:
+                construction.declare(getattr(self, name), start)
+        if hasattr(self, "reset_running_stats"):
+            self.reset_running_stats()
+
+
+class _Conv(_Native):
+    def forward(self, x, *output_size):
+        checks.channels(self, x, self.in_channels, len(self.kernel_size))
+        return super().forward(x, *output_size)
+
+
+class _Norm(_Native):
+    def forward(self, x):
+        checks.channels(self, x, self.num_features, self.n if len(x.shape) > 2 or self.n != 1 else None)
+        if self.training or not self.track_running_stats:
+            checks.several_values(self, x)
+        return super().forward(x)
+
+
+class _InstanceNorm(_Native):
+    def forward(self, x):
+        checks.channels(self, x, self.num_features, self.n)
+        if self.training or not self.track_running_stats:
+            checks.several_values(self, x[:1])
+        return super().forward(x)
+
+
+class _GroupNorm(_Native):
+    def forward(self, x):
+        checks.channels(self, x, self.num_channels)
+        return super().forward(x)
+
+
+class _Linear(_Native):
+    def forward(self, x):
+        checks.last_axes(self, x, (self.in_features,))
+        return super().forward(x)
+
+
+class _LayerNorm(_Native):
+    def forward(self, x):
+        checks.last_axes(self, x, self.normalized_shape)
+        return super().forward(x)
+
+
+class _Embedding(_Native):
+    def forward(self, index):
+        checks.whole_numbers(index, checks.where(self))
+        checks.index_range(self.nn.concrete(index), self.num_embeddings, checks.where(self))
+        return super().forward(index)
+
+
+class _Plain(_Native):
+    takes_options = False
+
+
+class _Dropout(_Native):
+    """PyTorch's own dropout, except inside ``random.portable``, where the layer written once decides."""
+
+    takes_options = False
+
+    def forward(self, x):
+        if random.current() is None:
+            return super().forward(x)
+        return self.written_once.forward(self, x)
+
+    def mask_shape(self, x) -> tuple[int, ...]:
+        return self.written_once.mask_shape(self, x)
+
+
+def _native(base: type, name: str, **attributes: Any) -> type:
+    """PyTorch's layer of that name under our base; its arguments are those of the layer written once."""
+    written_once, native = LAYERS[name], getattr(torch.nn, name)
+    described = {"__module__": __name__, "__doc__": written_once.__doc__, "written_once": written_once}
+    return type(base)(name, (base, native), described | attributes)
+
+
+_PLAIN = ("ReLU", "ReLU6", "LeakyReLU", "ELU", "SiLU", "GELU", "Hardswish", "Hardsigmoid", "Sigmoid", "Tanh",
+          "Softmax", "LogSoftmax", "Identity", "Flatten", "Sequential", "ModuleList", "ModuleDict", "PixelShuffle")  # fmt: skip
+
+NATIVE = {name: _native(_Plain, name) for name in _PLAIN}
+NATIVE |= {f"{name}{n}d": _native(_Conv, f"{name}{n}d", n=n) for name in ("Conv", "ConvTranspose") for n in (1, 2, 3)}
+NATIVE |= {f"BatchNorm{n}d": _native(_Norm, f"BatchNorm{n}d", n=n) for n in (1, 2, 3)}
+NATIVE |= {f"InstanceNorm{n}d": _native(_InstanceNorm, f"InstanceNorm{n}d", n=n) for n in (1, 2, 3)}
+NATIVE |= {f"Dropout{n}": _native(_Dropout, f"Dropout{n}") for n in ("", "1d", "2d", "3d")}
+NATIVE |= {
+    "Linear": _native(_Linear, "Linear"),
+    "Embedding": _native(_Embedding, "Embedding"),
+    "GroupNorm": _native(_GroupNorm, "GroupNorm"),
+    "LayerNorm": _native(_LayerNorm, "LayerNorm"),
+    "PReLU": _native(_Native, "PReLU"),
+}
+globals().update(NATIVE)  # by name, so that pickle finds them

@@ -1,0 +1,101 @@
+"""The native base on PyTorch, and what the neutral state is there: a module's own names, in its own order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from deliralike.backends.torch import arrays
+from deliralike.network import AbstractNetwork
+from deliralike.state import Slot
+
+
+class TorchSlot(Slot):
+    """A parameter or buffer of a module; names and layouts are neutral already."""
+
+    def __init__(self, native: torch.Tensor) -> None:
+        """Look at a tensor; nothing is copied."""
+        self.native = native
+        self.is_parameter = isinstance(native, torch.nn.Parameter)
+
+    @property
+    def trainable(self) -> bool:  # type: ignore[override]
+        """Whether the parameter takes a gradient."""
+        return self.is_parameter and self.native.requires_grad
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        self.native.requires_grad_(value)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The tensor's shape."""
+        return tuple(self.native.shape)
+
+    def read(self) -> np.ndarray:
+        """A copy on the host."""
+        return arrays.numpy(self.native)
+
+    def write(self, value: np.ndarray) -> None:
+        """Copy into the tensor, in its type, on its device."""
+        with torch.no_grad():
+            self.native.copy_(torch.from_numpy(np.array(value)))
+
+
+class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
+    """The base of networks on PyTorch: a ``torch.nn.Module`` that answers the neutral interface.
+
+    Written-once networks are bound to it; a network written for PyTorch alone may subclass it as it would
+    ``torch.nn.Module``. ``state_dict``, ``to``, ``parameters`` … are PyTorch's own.
+    """
+
+    block_path = ""
+
+    def __init__(self) -> None:
+        """Make an empty module."""
+        torch.nn.Module.__init__(self)
+
+    train = torch.nn.Module.train
+    eval = torch.nn.Module.eval
+
+    def neutral_slots(self) -> dict[str, Slot]:
+        """Every entry of ``state_dict`` in its order; ties appear under each of their names."""
+        return {name: TorchSlot(tensor) for name, tensor in self.state_dict(keep_vars=True).items()}
+
+    def named_blocks(self) -> Iterator[tuple[str, torch.nn.Module]]:
+        """Every module with its dotted path."""
+        return self.named_modules()
+
+    @property
+    def device_name(self) -> str:
+        """The device of the first parameter or buffer."""
+        return str(self._first().device)
+
+    @property
+    def dtype_name(self) -> str:
+        """The floating type of the first parameter or buffer."""
+        return arrays.dtype_name(self._first().dtype)
+
+    def _first(self) -> torch.Tensor:
+        tensors = (*self.parameters(), *self.buffers())
+        return next((t for t in tensors if t.is_floating_point()), torch.empty(0, dtype=torch.float32))
+
+
+class WrappedTorchNetwork(AbstractTorchNetwork):
+    """A plain module seen as an abstract network: the same tensors under the same names."""
+
+    def __init__(self, native: torch.nn.Module) -> None:
+        """Share the module's weights; nothing is copied."""
+        super().__init__()
+        self.native = native
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes."""
+        return self.native(*args, **kwargs)
+
+    def neutral_slots(self) -> dict[str, Slot]:
+        """The module's own names, without a prefix."""
+        return {name: TorchSlot(tensor) for name, tensor in self.native.state_dict(keep_vars=True).items()}

@@ -1,0 +1,65 @@
+"""What holds while a network is being built: backend, seed, data type, device, and the declared start values.
+
+Layers ask `current_construction` when they create parameters; the outermost network then draws all values,
+once every parameter's path is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from deliralike.errors import ConstructionError
+from deliralike.nn.start import Distribution
+
+if TYPE_CHECKING:
+    from deliralike.backends.base import Backend
+
+
+@dataclass
+class Construction:
+    """One network being built."""
+
+    backend: Backend
+    seed: int = 0
+    dtype: str = "float32"
+    device: Any = None
+    _starts: dict[int, tuple[Any, Distribution]] = field(default_factory=dict)
+
+    def declare(self, parameter: Any, start: Distribution) -> Any:
+        """Note the distribution of a native parameter; returns the parameter."""
+        self._starts[id(parameter)] = (parameter, start)
+        return parameter
+
+    def start_of(self, parameter: Any) -> Distribution | None:
+        """The distribution declared for a native parameter, or None when its value is to be kept."""
+        return self._starts.get(id(parameter), (None, None))[1]
+
+
+_current: ContextVar[Construction | None] = ContextVar("deliralike_construction", default=None)
+
+
+def current_construction() -> Construction | None:
+    """The construction in progress, or None."""
+    return _current.get()
+
+
+def require_construction(what: str) -> Construction:
+    """The construction in progress; an error that names `what` needs one otherwise."""
+    construction = _current.get()
+    if construction is None:
+        raise ConstructionError(f"{what} can only be created inside the __init__ of a network")
+    return construction
+
+
+@contextmanager
+def constructing(construction: Construction) -> Iterator[Construction]:
+    """Hold a construction for a ``with`` block."""
+    token = _current.set(construction)
+    try:
+        yield construction
+    finally:
+        _current.reset(token)

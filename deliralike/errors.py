@@ -1,0 +1,89 @@
+"""Every error that deliralike raises on purpose.
+
+Each is also a standard error, so that code which catches `ValueError` or `ImportError` keeps working.
+A message says where, what came, what was wanted and what to do.
+"""
+
+from difflib import get_close_matches
+
+
+class DeliralikeError(Exception):
+    """The common base of every error raised on purpose."""
+
+
+class BackendUnavailable(DeliralikeError, ImportError):
+    """A backend is unknown, not installed or broken."""
+
+
+class UnknownName(DeliralikeError, LookupError):
+    """A network, dataset, file format or setting has no such name."""
+
+
+class ArgumentError(DeliralikeError, TypeError):
+    """A layer or network was given an argument that it does not have, or lacks one that it needs."""
+
+
+class SettingError(DeliralikeError, ValueError):
+    """An argument has a value that makes no sense here."""
+
+
+class UnboundNetwork(DeliralikeError, TypeError):
+    """A network written once was created without a backend."""
+
+
+class ConstructionError(DeliralikeError, TypeError):
+    """A network holds layers in a place where a framework would not find them."""
+
+
+class ShapeError(DeliralikeError, ValueError):
+    """An array has a shape that a layer or function cannot take."""
+
+
+class IndexRangeError(DeliralikeError, IndexError):
+    """A label or index lies outside of what it indexes."""
+
+
+class DtypeError(DeliralikeError, TypeError):
+    """A data type is unknown, or the backend cannot compute in it."""
+
+
+class DeviceError(DeliralikeError, ValueError):
+    """A device is unknown to the backend or not present on this machine."""
+
+
+class CapabilityError(DeliralikeError, NotImplementedError):
+    """The backend declares that it lacks what was asked for."""
+
+
+class StateError(DeliralikeError, ValueError):
+    """Weights do not fit a network; the network was left as it was."""
+
+
+class WeightFileError(DeliralikeError, ValueError):
+    """A weight file cannot be read safely."""
+
+
+class BatchError(DeliralikeError, ValueError):
+    """A batch cannot be used as it is."""
+
+
+class StructureError(DeliralikeError, ValueError):
+    """Two nested containers that must have the same structure differ."""
+
+
+class DataUnavailable(DeliralikeError, ImportError):
+    """A dataset needs a package that is not installed."""
+
+
+def suggestion(name: str, choices) -> str:
+    """A sentence that names the nearest choices, or all of them when none is near.
+
+    Example:
+        >>> suggestion("resnet81", ["resnet18", "resnet34", "unet"])
+        "Did you mean 'resnet18' or 'resnet34'?"
+    """
+    choices = [str(choice) for choice in choices]
+    near = get_close_matches(str(name), choices, n=2, cutoff=0.6)
+    if near:
+        return f"Did you mean {' or '.join(repr(choice) for choice in near)}?"
+    return f"Known: {', '.join(sorted(choices)) or 'none'}."

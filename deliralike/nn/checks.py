@@ -1,0 +1,86 @@
+"""What layers and functions demand of their inputs, and the errors that say so."""
+
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import IndexRangeError, SettingError, ShapeError
+
+
+def where(layer: Any) -> str:
+    """How an error names a layer: its class, and its path within the network.
+
+    Example:
+        >>> class Linear:
+        ...     block_path = "layers.0"
+        >>> where(Linear())
+        "Linear at 'layers.0'"
+    """
+    path = getattr(layer, "block_path", "")
+    return f"{type(layer).__name__} at {path!r}" if path else type(layer).__name__
+
+
+def channels(layer: Any, x: Any, wanted: int, n: int | None = None) -> None:
+    """An input ``(batch, channels, *size)`` with the right number of channels and, if given, `n` spatial axes."""
+    shape = tuple(x.shape)
+    spatial = ", ".join(("length",) if n == 1 else ("depth", "height", "width")[3 - n :]) if n else "..."
+    if (n is not None and len(shape) != n + 2) or len(shape) < 2 or shape[1] != wanted:
+        raise ShapeError(f"{where(layer)}: got an input of shape {shape}, wanted (batch, {wanted}, {spatial})")
+
+
+def last_axes(layer: Any, x: Any, wanted: tuple[int, ...]) -> None:
+    """An input whose last axes have the sizes `wanted`."""
+    shape = tuple(x.shape)
+    if shape[len(shape) - len(wanted) :] != tuple(wanted) or len(shape) < len(wanted):
+        raise ShapeError(f"{where(layer)}: got an input of shape {shape}, wanted (..., {', '.join(map(str, wanted))})")
+
+
+def window_fits(layer: Any, x: Any, size: tuple[int, ...]) -> None:
+    """A convolution's output is at least one element long along each axis."""
+    if min(size) < 1:
+        raise ShapeError(
+            f"{where(layer)}: an input of shape {tuple(x.shape)} is too small, the output would have size {size}"
+        )
+
+
+def several_values(layer: Any, x: Any) -> None:
+    """More than one value for each channel: the variance of one value is undefined."""
+    count = int(np.prod([size for axis, size in enumerate(x.shape) if axis != 1]))
+    if count <= 1:
+        raise ShapeError(
+            f"{where(layer)}: batch statistics need more than one value per channel, got shape {tuple(x.shape)}: "
+            f"use a larger batch, or evaluation mode"
+        )
+
+
+def positive(value: Any, name: str, what: str) -> Any:
+    """A whole number of at least one."""
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+        raise SettingError(f"{what}: {name} must be a whole number of at least 1, not {value!r}")
+    return int(value)
+
+
+def divides(value: int, divisor: int, name: str, by: str) -> None:
+    """`divisor` divides `value`."""
+    if value % divisor:
+        raise SettingError(f"{name}={value} cannot be divided by {by}={divisor}")
+
+
+def index_range(values: np.ndarray | None, size: int, what: str, ignore: int | None = None) -> None:
+    """Whole numbers from 0 to ``size - 1``, `ignore` aside. Values that are not at hand (None) are not checked."""
+    if values is None or values.size == 0:
+        return
+    bad = (values < 0) | (values >= size)
+    if ignore is not None:
+        bad &= values != ignore
+    if bad.any():
+        raise IndexRangeError(
+            f"{what}: {values[bad].flat[0]} is out of range, wanted whole numbers from 0 to {size - 1}"
+            + ("" if ignore is None else f" (or {ignore}, which is ignored)")
+        )
+
+
+def whole_numbers(x: Any, what: str) -> None:
+    """An array of an integer type."""
+    if "int" not in str(x.dtype):
+        raise SettingError(f"{what}: got an array of {x.dtype}, wanted whole numbers (int64): convert it before the call")

@@ -1,0 +1,101 @@
+"""Activations as layers."""
+
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.start import Constant
+
+
+def _plain(name: str, function: str) -> type:
+    """The layer that calls one function of the vocabulary, which takes no settings."""
+
+    def forward(self, x):
+        return getattr(self.nn, function)(x)
+
+    doc = f"The function `{function}` as a layer."
+    return type(Network)(name, (Network,), {"forward": forward, "__doc__": doc, "__module__": __name__})
+
+
+ReLU = _plain("ReLU", "relu")
+ReLU6 = _plain("ReLU6", "relu6")
+SiLU = _plain("SiLU", "silu")
+Hardswish = _plain("Hardswish", "hardswish")
+Hardsigmoid = _plain("Hardsigmoid", "hardsigmoid")
+Sigmoid = _plain("Sigmoid", "sigmoid")
+Tanh = _plain("Tanh", "tanh")
+Softplus = _plain("Softplus", "softplus")
+
+
+class Identity(Network):
+    """Gives back its input."""
+
+    def forward(self, x):
+        return x
+
+
+class LeakyReLU(Network):
+    """`x` where positive, else ``negative_slope * x``."""
+
+    def __init__(self, negative_slope: float = 0.01) -> None:
+        super().__init__()
+        self.negative_slope = negative_slope
+
+    def forward(self, x):
+        return self.nn.leaky_relu(x, self.negative_slope)
+
+
+class PReLU(Network):
+    """Leaky ReLU with a learned slope for all channels (``num_parameters=1``) or one for each channel (axis 1)."""
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
+        super().__init__()
+        self.num_parameters = checks.positive(num_parameters, "num_parameters", "PReLU")
+        self.weight = self.nn.Parameter((num_parameters,), Constant(init))
+
+    def forward(self, x):
+        if self.num_parameters > 1:
+            checks.channels(self, x, self.num_parameters)
+        return self.nn.prelu(x, self.weight)
+
+
+class ELU(Network):
+    """`x` where positive, else ``alpha * (exp(x) - 1)``."""
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__()
+        self.alpha = alpha
+
+    def forward(self, x):
+        return self.nn.elu(x, self.alpha)
+
+
+class GELU(Network):
+    """``x * Phi(x)``, exact (``"none"``) or in its ``"tanh"`` approximation."""
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__()
+        self.approximate = approximate
+
+    def forward(self, x):
+        return self.nn.gelu(x, self.approximate)
+
+
+class Softmax(Network):
+    """Non-negative weights that sum to one over the axis `dim`."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x):
+        return self.nn.softmax(x, self.dim)
+
+
+class LogSoftmax(Network):
+    """The logarithm of `Softmax`."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x):
+        return self.nn.log_softmax(x, self.dim)

@@ -1,0 +1,95 @@
+"""Multi-head attention with PyTorch's packed parameters."""
+
+import numpy as np
+
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.layers.dropout import Dropout
+from deliralike.nn.layers.linear import Linear
+from deliralike.nn.start import ZEROS, XavierUniform
+
+
+class MultiheadAttention(Network):
+    """Attention with several heads. Source: Vaswani et al. 2017, arXiv 1706.03762.
+
+    Args:
+        embed_dim: Width of the tokens; a multiple of `num_heads`.
+        num_heads: Number of heads.
+        dropout: Probability of dropping a weight in training.
+        bias: Whether the projections have biases.
+        batch_first: ``(batch, tokens, width)`` instead of ``(tokens, batch, width)``.
+    """
+
+    start_values = {"out_proj.bias": ZEROS}
+
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
+                 batch_first: bool = False) -> None:  # fmt: skip
+        super().__init__()
+        self.embed_dim = checks.positive(embed_dim, "embed_dim", "MultiheadAttention")
+        self.num_heads = checks.positive(num_heads, "num_heads", "MultiheadAttention")
+        checks.divides(embed_dim, num_heads, "MultiheadAttention: embed_dim", "num_heads")
+        self.batch_first = batch_first
+        self.in_proj_weight = self.nn.Parameter((3 * embed_dim, embed_dim), XavierUniform())
+        self.in_proj_bias = self.nn.Parameter((3 * embed_dim,), ZEROS) if bias else None
+        self.out_proj = Linear(embed_dim, embed_dim, bias)
+        self.attention_dropout = Dropout(dropout)
+
+    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
+                average_attn_weights=True):  # fmt: skip
+        """Attend from each query to the keys.
+
+        Args:
+            query, key, value: Tokens.
+            key_padding_mask: ``(batch, keys)``; True where a key is padding.
+            need_weights: Whether to return the weights as well.
+            attn_mask: ``(queries, keys)`` or ``(batch * num_heads, queries, keys)``: True where attention is
+                forbidden, or numbers that are added to the scores.
+            average_attn_weights: Whether the weights are averaged over the heads.
+
+        Returns:
+            The outputs, and the weights ``(batch, queries, keys)`` or None.
+        """
+        nn = self.nn
+        for tokens in (query, key, value):
+            checks.last_axes(self, tokens, (self.embed_dim,))
+        if not self.batch_first:
+            query, key, value = (nn.permute(tokens, (1, 0, 2)) for tokens in (query, key, value))
+        q, k, v = (self._heads(tokens, part) for part, tokens in enumerate((query, key, value)))
+        mask = None
+        if self.training and self.attention_dropout.p:
+            p, shape = self.attention_dropout.p, (*q.shape[:3], k.shape[2])
+            mask = nn.keep_mask(self.attention_dropout, shape, p, q) * (1.0 / (1.0 - p))
+        y, weights = nn.attention(q, k, v, self._bias(q, attn_mask, key_padding_mask), mask)
+        y = self.out_proj(nn.reshape(nn.permute(y, (0, 2, 1, 3)), tuple(query.shape)))
+        y = y if self.batch_first else nn.permute(y, (1, 0, 2))
+        if not need_weights:
+            return y, None
+        weights = weights if mask is None else weights * mask
+        return y, nn.mean(weights, 1) if average_attn_weights else weights
+
+    def _heads(self, tokens, part: int):
+        """Project tokens; (batch, heads, tokens, width)."""
+        nn, width = self.nn, self.embed_dim
+        rows = slice(part * width, (part + 1) * width)
+        bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
+        projected = nn.linear(tokens, self.in_proj_weight[rows], bias)
+        split = nn.reshape(projected, (*tokens.shape[:2], self.num_heads, width // self.num_heads))
+        return nn.permute(split, (0, 2, 1, 3))
+
+    def _bias(self, q, attn_mask, key_padding_mask):
+        """Both masks as one term of the scores; (batch or 1, heads or 1, queries or 1, keys)."""
+        terms = []
+        if attn_mask is not None:
+            term = self._scores_term(attn_mask, q)
+            shape = (1, 1, *term.shape) if len(term.shape) == 2 else (q.shape[0], self.num_heads, *term.shape[1:])
+            terms.append(self.nn.reshape(term, shape))
+        if key_padding_mask is not None:
+            term = self._scores_term(key_padding_mask, q)
+            terms.append(self.nn.reshape(term, (term.shape[0], 1, 1, term.shape[1])))
+        return None if not terms else terms[0] if len(terms) == 1 else terms[0] + terms[1]
+
+    def _scores_term(self, mask, q):
+        if "bool" not in str(mask.dtype):
+            return mask
+        forbidden = self.nn.constant(np.array(-np.inf), like=q)
+        return self.nn.where(mask, forbidden, self.nn.constant(np.array(0.0), like=q))

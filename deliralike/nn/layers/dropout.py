@@ -1,0 +1,50 @@
+"""Dropout of elements, channels and residual paths. Active in training mode only; what is kept is scaled up."""
+
+from deliralike.network import Network
+from deliralike.random import drop_threshold
+
+
+class _Dropout(Network):
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        drop_threshold(p)  # refuses what is not a probability
+        self.p = p
+        self.nn.prepare_chance(self)
+
+    def mask_shape(self, x) -> tuple[int, ...]:
+        return tuple(x.shape)
+
+    def forward(self, x):
+        if not self.training or self.p == 0:
+            return x
+        if self.p == 1:
+            return x * 0.0
+        return x * (self.nn.keep_mask(self, self.mask_shape(x), self.p, x) * (1.0 / (1.0 - self.p)))
+
+
+class Dropout(_Dropout):
+    """Drops elements with probability `p`. Source: Srivastava et al. 2014."""
+
+
+class _ChannelDropout(_Dropout):
+    def mask_shape(self, x) -> tuple[int, ...]:
+        return (x.shape[0], x.shape[1], *(1,) * (len(x.shape) - 2))
+
+
+class Dropout1d(_ChannelDropout):
+    """Drops whole channels of ``(batch, channels, length)``."""
+
+
+class Dropout2d(_ChannelDropout):
+    """Drops whole channels of ``(batch, channels, height, width)``."""
+
+
+class Dropout3d(_ChannelDropout):
+    """Drops whole channels of ``(batch, channels, depth, height, width)``."""
+
+
+class DropPath(_Dropout):
+    """Drops a residual branch for whole samples (stochastic depth). Source: Huang et al. 2016, arXiv 1603.09382."""
+
+    def mask_shape(self, x) -> tuple[int, ...]:
+        return (x.shape[0], *(1,) * (len(x.shape) - 1))

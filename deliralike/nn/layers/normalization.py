@@ -1,0 +1,147 @@
+"""Batch, instance, group and layer normalisation."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.start import ONES, ZEROS
+
+
+class _RunningNorm(Network):
+    """Scale and shift for each channel, and running statistics with the unbiased variance."""
+
+    n: int | None = None
+    statistics_over_batch = True
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+                 track_running_stats: bool = True) -> None:  # fmt: skip
+        super().__init__()
+        self.num_features = checks.positive(num_features, "num_features", type(self).__name__)
+        self.eps, self.momentum = eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        self.weight = self.nn.Parameter((num_features,), ONES) if affine else None
+        self.bias = self.nn.Parameter((num_features,), ZEROS) if affine else None
+        if track_running_stats:
+            self.running_mean = self.nn.Buffer(np.zeros(num_features))
+            self.running_var = self.nn.Buffer(np.ones(num_features))
+            self.num_batches_tracked = self.nn.Buffer(np.zeros((), np.int64))
+
+    def _update(self, mean, var, count: int) -> None:
+        """Move the running statistics towards a batch's mean and biased variance over `count` values."""
+        nn = self.nn
+        mean, var = nn.stop_gradient(mean), nn.stop_gradient(var) * (count / (count - 1))
+        batches = self.num_batches_tracked + 1
+        share = 1.0 / nn.cast(batches, mean) if self.momentum is None else self.momentum
+        self.num_batches_tracked = batches
+        self.running_mean = self.running_mean * (1.0 - share) + mean * share
+        self.running_var = self.running_var * (1.0 - share) + var * share
+
+
+class _BatchNorm(_RunningNorm):
+    def forward(self, x):
+        checks.channels(self, x, self.num_features, self._rank(x))
+        if not (self.training or not self.track_running_stats):
+            return self.nn.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.eps)
+        checks.several_values(self, x)
+        y, mean, var = self.nn.batch_norm_train(x, self.weight, self.bias, self.eps)
+        if self.track_running_stats and self.training:
+            self._update(mean, var, math.prod(x.shape) // x.shape[1])
+        return y
+
+    def _rank(self, x) -> int | None:
+        return self.n
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalisation of ``(batch, num_features)`` or ``(batch, num_features, length)``.
+
+    Normalises with the biased variance; ``running_var`` is the unbiased one. `momentum` is the weight of the *new*
+    value, and None means a plain average. Source: Ioffe and Szegedy 2015, arXiv 1502.03167.
+    """
+
+    def _rank(self, x) -> int | None:
+        return None if len(x.shape) == 2 else 1
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalisation of ``(batch, num_features, height, width)``; see `BatchNorm1d`."""
+
+    n = 2
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch normalisation of ``(batch, num_features, depth, height, width)``; see `BatchNorm1d`."""
+
+    n = 3
+
+
+class _InstanceNorm(_RunningNorm):
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = False,
+                 track_running_stats: bool = False) -> None:  # fmt: skip
+        super().__init__(num_features, eps, momentum, affine, track_running_stats)
+
+    def forward(self, x):
+        nn = self.nn
+        checks.channels(self, x, self.num_features, self.n)
+        if self.track_running_stats and not self.training:
+            return nn.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.eps)
+        count = math.prod(x.shape[2:])
+        checks.several_values(self, x[:1])
+        if self.track_running_stats:
+            dims = tuple(range(2, len(x.shape)))
+            self._update(nn.mean(nn.mean(x, dims), 0), nn.mean(nn.var(x, dims), 0), count)
+        return nn.group_norm(x, self.num_features, self.weight, self.bias, self.eps)
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Normalisation of each sample and channel of ``(batch, num_features, length)``. Source: arXiv 1607.08022."""
+
+    n = 1
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Normalisation of each sample and channel of ``(batch, num_features, height, width)``."""
+
+    n = 2
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Normalisation of each sample and channel of ``(batch, num_features, depth, height, width)``."""
+
+    n = 3
+
+
+class GroupNorm(Network):
+    """Normalisation of groups of channels of each sample ``(batch, num_channels, ...)``. Source: arXiv 1803.08494."""
+
+    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
+        super().__init__()
+        self.num_groups = checks.positive(num_groups, "num_groups", "GroupNorm")
+        self.num_channels = checks.positive(num_channels, "num_channels", "GroupNorm")
+        checks.divides(num_channels, num_groups, "GroupNorm: num_channels", "num_groups")
+        self.eps, self.affine = eps, affine
+        self.weight = self.nn.Parameter((num_channels,), ONES) if affine else None
+        self.bias = self.nn.Parameter((num_channels,), ZEROS) if affine else None
+
+    def forward(self, x):
+        checks.channels(self, x, self.num_channels)
+        return self.nn.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+
+class LayerNorm(Network):
+    """Normalisation over the last axes ``(..., *normalized_shape)``. Source: arXiv 1607.06450."""
+
+    def __init__(self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True,
+                 bias: bool = True) -> None:  # fmt: skip
+        super().__init__()
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
+        self.weight = self.nn.Parameter(shape, ONES) if elementwise_affine else None
+        self.bias = self.nn.Parameter(shape, ZEROS) if elementwise_affine and bias else None
+
+    def forward(self, x):
+        checks.last_axes(self, x, self.normalized_shape)
+        return self.nn.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)

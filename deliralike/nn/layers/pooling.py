@@ -1,0 +1,93 @@
+"""Pooling and resizing layers."""
+
+from collections.abc import Sequence
+
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.windows import Sizes
+
+
+class _Pool(Network):
+    n: int
+
+    def forward(self, x):
+        checks.channels(self, x, x.shape[1] if len(x.shape) > 1 else 0, self.n)
+        return self.pool(x)
+
+
+class _MaxPool(_Pool):
+    def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
+                 ceil_mode: bool = False) -> None:  # fmt: skip
+        super().__init__()
+        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.dilation, self.ceil_mode = dilation, ceil_mode
+
+    def pool(self, x):
+        return self.nn.max_pool(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+
+
+class _AvgPool(_Pool):
+    def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
+                 count_include_pad: bool = True) -> None:  # fmt: skip
+        super().__init__()
+        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+
+    def pool(self, x):
+        return self.nn.avg_pool(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+
+
+class _AdaptiveAvgPool(_Pool):
+    def __init__(self, output_size: Sizes) -> None:
+        super().__init__()
+        self.output_size = output_size
+
+    def pool(self, x):
+        return self.nn.adaptive_avg_pool(x, self.output_size)
+
+
+class _AdaptiveMaxPool(_AdaptiveAvgPool):
+    def pool(self, x):
+        return self.nn.adaptive_max_pool(x, self.output_size)
+
+
+class Upsample(Network):
+    """Resize the axes after the second; see `deliralike.nn.windows.Windows.interpolate`."""
+
+    def __init__(self, size: Sizes | None = None, scale_factor: float | Sequence[float] | None = None,
+                 mode: str = "nearest", align_corners: bool = False) -> None:  # fmt: skip
+        super().__init__()
+        self.size, self.scale_factor, self.mode, self.align_corners = size, scale_factor, mode, align_corners
+
+    def forward(self, x):
+        return self.nn.interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners)
+
+
+class PixelShuffle(Network):
+    """Channels to space: ``(batch, c*r*r, h, w)`` gives ``(batch, c, h*r, w*r)``."""
+
+    def __init__(self, upscale_factor: int) -> None:
+        super().__init__()
+        self.upscale_factor = checks.positive(upscale_factor, "upscale_factor", "PixelShuffle")
+
+    def forward(self, x):
+        return self.nn.pixel_shuffle(x, self.upscale_factor)
+
+
+def _ranked(base: type, name: str, what: str) -> dict[str, type]:
+    """The layer for each number of spatial axes, 1 to 3."""
+    sizes = ("length", "height, width", "depth, height, width")
+    return {
+        f"{name}{n}d": type(base)(f"{name}{n}d", (base,), {
+            "n": n, "__module__": __name__, "__doc__": f"{what} ``(batch, channels, {sizes[n - 1]})``."})
+        for n in (1, 2, 3)
+    }  # fmt: skip
+
+
+POOLS = (
+    _ranked(_MaxPool, "MaxPool", "The maximum of each window of")
+    | _ranked(_AvgPool, "AvgPool", "The average of each window of")
+    | _ranked(_AdaptiveAvgPool, "AdaptiveAvgPool", "Averages over windows that cover evenly")
+    | _ranked(_AdaptiveMaxPool, "AdaptiveMaxPool", "Maxima over windows that cover evenly")
+)
+globals().update(POOLS)  # by name, so that pickle finds them

@@ -1,0 +1,115 @@
+"""LSTM and GRU layers with PyTorch's names, gate order and two bias vectors."""
+
+from typing import Any
+
+from deliralike.errors import ShapeError
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.layers.dropout import Dropout
+from deliralike.nn.start import fan_in_uniform
+
+
+class _Recurrent(Network):
+    gates: int
+
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False) -> None:  # fmt: skip
+        super().__init__()
+        name = type(self).__name__
+        self.input_size = checks.positive(input_size, "input_size", name)
+        self.hidden_size = checks.positive(hidden_size, "hidden_size", name)
+        self.num_layers = checks.positive(num_layers, "num_layers", name)
+        self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
+        self.suffixes = ("", "_reverse") if bidirectional else ("",)
+        for layer in range(num_layers):
+            width = input_size if layer == 0 else hidden_size * len(self.suffixes)
+            for suffix in self.suffixes:
+                self._add_parameters(f"_l{layer}{suffix}", width)
+        self.between = Dropout(dropout)
+
+    def _add_parameters(self, suffix: str, width: int) -> None:
+        start, rows = fan_in_uniform(self.hidden_size), self.gates * self.hidden_size
+        setattr(self, f"weight_ih{suffix}", self.nn.Parameter((rows, width), start))
+        setattr(self, f"weight_hh{suffix}", self.nn.Parameter((rows, self.hidden_size), start))
+        for name in ("bias_ih", "bias_hh"):
+            setattr(self, f"{name}{suffix}", self.nn.Parameter((rows,), start) if self.bias else None)
+
+    def _run(self, x, states: tuple) -> tuple[Any, tuple]:
+        """All layers and directions over ``(time, batch, width)``; `states` are ``(layers*directions, batch, hidden)``."""
+        nn, last = self.nn, []
+        for layer in range(self.num_layers):
+            if layer:
+                x = self._between_layers(x)
+            outputs = []
+            for direction, suffix in enumerate(self.suffixes):
+                state = tuple(s[layer * len(self.suffixes) + direction] for s in states)
+                y, state = self._direction(nn.flip(x, 0) if direction else x, state, f"_l{layer}{suffix}")
+                outputs.append(nn.flip(y, 0) if direction else y)
+                last.append(state)
+            x = outputs[0] if len(outputs) == 1 else nn.concatenate(outputs, dim=-1)
+        return x, tuple(nn.stack(parts, dim=0) for parts in zip(*last, strict=True))
+
+    def _between_layers(self, x):
+        """Dropout keyed by sample: the batch axis comes first while the mask is drawn."""
+        return self.nn.permute(self.between(self.nn.permute(x, (1, 0, 2))), (1, 0, 2))
+
+    def _direction(self, x, state: tuple, suffix: str) -> tuple[Any, tuple]:
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        y, *state = self.layer(x, *state, *(getattr(self, f"{name}{suffix}") for name in names))
+        return y, tuple(state)
+
+    def _arrange(self, x, states: tuple) -> tuple[Any, tuple]:
+        checks.last_axes(self, x, (self.input_size,))
+        if len(x.shape) != 3:
+            raise ShapeError(f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted three axes: "
+                             f"{'(batch, time' if self.batch_first else '(time, batch'}, {self.input_size})")  # fmt: skip
+        x = self.nn.permute(x, (1, 0, 2)) if self.batch_first else x
+        shape = (self.num_layers * len(self.suffixes), x.shape[1], self.hidden_size)
+        for state in states:
+            if state is not None and tuple(state.shape) != shape:
+                raise ShapeError(f"{checks.where(self)}: got a state of shape {tuple(state.shape)}, wanted {shape}")
+        zeros = None if all(s is not None for s in states) else self.nn.zeros(shape, like=x)
+        return x, tuple(zeros if state is None else state for state in states)
+
+    def _restore(self, x):
+        return self.nn.permute(x, (1, 0, 2)) if self.batch_first else x
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory; gate blocks in the order i, f, g, o. Source: Hochreiter and Schmidhuber 1997.
+
+    Shapes:
+        ``(time, batch, input_size)`` (or batch first) gives ``(time, batch, hidden_size * directions)`` and the last
+        ``(h, c)``, each ``(num_layers * directions, batch, hidden_size)``.
+    """
+
+    gates = 4
+
+    @property
+    def layer(self):
+        return self.nn.lstm
+
+    def forward(self, x, state=None):
+        x, states = self._arrange(x, (None, None) if state is None else tuple(state))
+        y, states = self._run(x, states)
+        return self._restore(y), states
+
+
+class GRU(_Recurrent):
+    """Gated recurrent unit, reset applied after the product; gate blocks r, z, n. Source: arXiv 1406.1078.
+
+    Shapes:
+        ``(time, batch, input_size)`` (or batch first) gives ``(time, batch, hidden_size * directions)`` and the last
+        ``h``, ``(num_layers * directions, batch, hidden_size)``.
+    """
+
+    gates = 3
+
+    @property
+    def layer(self):
+        return self.nn.gru
+
+    def forward(self, x, state=None):
+        x, states = self._arrange(x, (state,))
+        y, states = self._run(x, states)
+        return self._restore(y), states[0]

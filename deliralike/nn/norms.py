@@ -1,0 +1,101 @@
+"""Normalisation, written on the primitives: biased two-pass variance, every epsilon explicit."""
+
+import math
+from collections.abc import Sequence
+
+from deliralike.nn import checks
+from deliralike.nn.primitives import Array, Primitives
+
+
+class Norms(Primitives):
+    """Functions that normalise, and the linear map."""
+
+    def linear(self, x: Array, weight: Array, bias: Array | None = None) -> Array:
+        """``x @ weight.T + bias`` over the last axis; nothing is flattened.
+
+        Shapes:
+            ``(..., in)`` with ``(out, in)`` gives ``(..., out)``.
+        """
+        y = self.matmul(x, self.permute(weight, (1, 0)))
+        return y if bias is None else y + bias
+
+    def embedding(self, index: Array, weight: Array) -> Array:
+        """Rows of a table.
+
+        Shapes:
+            ``index.shape`` with ``(rows, width)`` gives ``(*index.shape, width)``.
+
+        Raises:
+            IndexRangeError: An index is negative or not below the number of rows.
+        """
+        checks.whole_numbers(index, "embedding: index")
+        checks.index_range(self.concrete(index), weight.shape[0], "embedding: index")
+        return self.select(weight, index, 0)
+
+    def var(self, x: Array, dim: int | Sequence[int], keepdim: bool = False, correction: int = 0) -> Array:
+        """The variance over some axes; ``correction=1`` makes it unbiased. Computed in two passes."""
+        dims = (dim,) if isinstance(dim, int) else tuple(dim)
+        centred = x - self.mean(x, dims, keepdim=True)
+        count = math.prod(x.shape[d] for d in dims)
+        return self.sum(centred * centred, dims, keepdim) * (1.0 / (count - correction))
+
+    def batch_norm(self, x: Array, mean: Array, var: Array, weight: Array | None = None, bias: Array | None = None,
+                   eps: float = 1e-5) -> Array:  # fmt: skip
+        """Normalise each channel (axis 1) by a given mean and variance, then scale and shift.
+
+        Shapes:
+            ``(batch, channels, ...)``; the four others are ``(channels,)``.
+        """
+        shape = (1, -1) + (1,) * (len(x.shape) - 2)
+        scale = 1.0 / self.sqrt(var + eps)
+        if weight is not None:
+            scale = scale * weight
+        y = (x - self.reshape(mean, shape)) * self.reshape(scale, shape)
+        return y if bias is None else y + self.reshape(bias, shape)
+
+    def batch_norm_train(self, x: Array, weight: Array | None = None, bias: Array | None = None,
+                         eps: float = 1e-5) -> tuple[Array, Array, Array]:  # fmt: skip
+        """Normalise each channel by the batch's own mean and biased variance.
+
+        Returns:
+            The output, the mean and the biased variance, the latter two ``(channels,)``.
+        """
+        dims = tuple(d for d in range(len(x.shape)) if d != 1)
+        mean, var = self.mean(x, dims), self.var(x, dims)
+        return self.batch_norm(x, mean, var, weight, bias, eps), mean, var
+
+    def group_norm(self, x: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None,
+                   eps: float = 1e-5) -> Array:  # fmt: skip
+        """Normalise groups of channels of each sample; one group for each channel is instance norm.
+
+        Shapes:
+            ``(batch, channels, ...)``; weight and bias ``(channels,)``.
+        """
+        checks.divides(x.shape[1], num_groups, "group_norm: channels", "num_groups")
+        grouped = self.reshape(x, (x.shape[0], num_groups, -1))
+        y = self.reshape(self._standardise(grouped, (2,), eps), tuple(x.shape))
+        shape = (1, -1) + (1,) * (len(x.shape) - 2)
+        y = y if weight is None else y * self.reshape(weight, shape)
+        return y if bias is None else y + self.reshape(bias, shape)
+
+    def layer_norm(self, x: Array, normalized_shape: Sequence[int], weight: Array | None = None,
+                   bias: Array | None = None, eps: float = 1e-5) -> Array:  # fmt: skip
+        """Normalise over the last axes, as many as `normalized_shape` has.
+
+        Shapes:
+            ``(..., *normalized_shape)``; weight and bias have `normalized_shape`.
+        """
+        n = len(x.shape)
+        y = self._standardise(x, tuple(range(n - len(normalized_shape), n)), eps)
+        y = y if weight is None else y * weight
+        return y if bias is None else y + bias
+
+    def normalize(self, x: Array, dim: int = 1, eps: float = 1e-12) -> Array:
+        """``x / max(norm, eps)`` with the Euclidean norm over an axis; the gradient at zero is finite."""
+        squares = self.sum(x * x, dim, keepdim=True)
+        safe = squares > eps * eps
+        return x / self.where(safe, self.sqrt(self.where(safe, squares, squares * 0.0 + 1.0)), eps)
+
+    def _standardise(self, x: Array, dims: tuple[int, ...], eps: float) -> Array:
+        centred = x - self.mean(x, dims, keepdim=True)
+        return centred / self.sqrt(self.mean(centred * centred, dims, keepdim=True) + eps)

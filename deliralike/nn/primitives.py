@@ -1,0 +1,232 @@
+"""The functions that a backend must provide: all others in the vocabulary are written in terms of these.
+
+Arrays are the backend's own (``torch.Tensor``, ``chainer.Variable`` or an array, ``jax.Array``), in PyTorch layouts.
+A function takes the backend's parameters as well as its arrays, and changes no argument.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from deliralike.nn.geometry import Pads
+from deliralike.nn.start import Distribution
+
+Array = Any
+
+
+class Primitives(ABC):
+    """What a backend provides, one short method each."""
+
+    # Parameters --------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def Parameter(self, shape: Sequence[int], start: Distribution | np.ndarray) -> Any:
+        """A trainable parameter, to be assigned to an attribute of a network under construction.
+
+        Args:
+            shape: Its shape.
+            start: A distribution to draw from, or the value itself.
+        """
+
+    @abstractmethod
+    def Buffer(self, value: np.ndarray) -> Any:
+        """An array that is saved but not trained, to be assigned to an attribute of a network under construction.
+
+        Assigning a new array to the attribute later sets its value. Floating values take the network's type.
+        """
+
+    # Arrays ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def constant(self, value: Any, like: Array) -> Array:
+        """A host array on the device of `like`; floating values take the type of `like`, others keep their own."""
+
+    @abstractmethod
+    def zeros(self, shape: Sequence[int], like: Array) -> Array:
+        """Zeros on the device and in the type of `like`."""
+
+    @abstractmethod
+    def cast(self, x: Array, dtype: str | Array) -> Array:
+        """Convert to a type by name (``"float32"``, ``"int64"``, ``"bool"``) or to that of another array."""
+
+    @abstractmethod
+    def stop_gradient(self, x: Array) -> Array:
+        """The same values, cut off from the gradient."""
+
+    @abstractmethod
+    def concrete(self, x: Array) -> np.ndarray | None:
+        """The values as a NumPy array if they are at hand on the host at no cost, else None (traced, or on a GPU)."""
+
+    # Element by element ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def exp(self, x: Array) -> Array:
+        """The exponential."""
+
+    @abstractmethod
+    def log(self, x: Array) -> Array:
+        """The natural logarithm."""
+
+    @abstractmethod
+    def sqrt(self, x: Array) -> Array:
+        """The square root."""
+
+    @abstractmethod
+    def sin(self, x: Array) -> Array:
+        """The sine."""
+
+    @abstractmethod
+    def cos(self, x: Array) -> Array:
+        """The cosine."""
+
+    @abstractmethod
+    def tanh(self, x: Array) -> Array:
+        """The hyperbolic tangent."""
+
+    @abstractmethod
+    def erf(self, x: Array) -> Array:
+        """The error function."""
+
+    @abstractmethod
+    def sigmoid(self, x: Array) -> Array:
+        """The logistic function, accurate in its far tail as well: ``sigmoid(-20)`` is 2.06e-9, not 0."""
+
+    @abstractmethod
+    def softplus(self, x: Array) -> Array:
+        """``log(1 + exp(x))`` without overflow."""
+
+    @abstractmethod
+    def relu(self, x: Array) -> Array:
+        """``max(x, 0)`` with derivative 0 at 0."""
+
+    @abstractmethod
+    def abs(self, x: Array) -> Array:
+        """The absolute value with derivative 0 at 0."""
+
+    @abstractmethod
+    def clip(self, x: Array, low: float, high: float) -> Array:
+        """Limit to ``[low, high]``; the derivative at both bounds is 1."""
+
+    @abstractmethod
+    def where(self, condition: Array, x: Array | float, y: Array | float) -> Array:
+        """`x` where the condition holds, else `y`."""
+
+    # Reductions --------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def sum(self, x: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Array:
+        """The sum over some axes, or over all."""
+
+    @abstractmethod
+    def mean(self, x: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Array:
+        """The mean over some axes, or over all."""
+
+    @abstractmethod
+    def max(self, x: Array, dim: int, keepdim: bool = False) -> Array:
+        """The maximum over an axis; of equal maxima the first alone takes the gradient."""
+
+    @abstractmethod
+    def argmax(self, x: Array, dim: int) -> Array:
+        """The index of the first maximum along an axis."""
+
+    @abstractmethod
+    def log_softmax(self, x: Array, dim: int) -> Array:
+        """The logarithm of the softmax over an axis, without overflow."""
+
+    # Shapes ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def reshape(self, x: Array, shape: Sequence[int]) -> Array:
+        """Another shape with the elements in row-major order; one size may be -1."""
+
+    @abstractmethod
+    def permute(self, x: Array, dims: Sequence[int]) -> Array:
+        """Axes in another order."""
+
+    @abstractmethod
+    def broadcast_to(self, x: Array, shape: Sequence[int]) -> Array:
+        """Repeat along axes of length one, and along new leading axes, to a shape."""
+
+    @abstractmethod
+    def concatenate(self, arrays: Sequence[Array], dim: int = 0) -> Array:
+        """Join along an axis."""
+
+    @abstractmethod
+    def pad_constant(self, x: Array, pads: Pads, value: float = 0.0) -> Array:
+        """Padding before and after every axis; negative numbers crop."""
+
+    @abstractmethod
+    def flip(self, x: Array, dim: int) -> Array:
+        """The elements along an axis in reverse order."""
+
+    @abstractmethod
+    def select(self, x: Array, index: Array, dim: int) -> Array:
+        """The elements at whole-number positions along an axis; `index` may have any shape and is not checked.
+
+        Shapes:
+            ``(..., n, ...)`` and ``index.shape`` give ``(..., *index.shape, ...)``.
+        """
+
+    @abstractmethod
+    def select_along(self, x: Array, index: Array, dim: int) -> Array:
+        """One element along an axis for each entry of `index`, which has as many axes as `x`; not checked."""
+
+    # Products and windows ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def matmul(self, x: Array, y: Array) -> Array:
+        """The matrix product over the last two axes; leading axes broadcast."""
+
+    @abstractmethod
+    def einsum(self, equation: str, *arrays: Array) -> Array:
+        """Einstein summation."""
+
+    @abstractmethod
+    def convolve(self, x: Array, weight: Array, stride: Sequence[int], pads: Pads, dilation: Sequence[int],
+                 groups: int) -> Array:  # fmt: skip
+        """Cross-correlation in n dimensions, zero padding, without a bias.
+
+        Shapes:
+            ``(batch, in, *size)`` with ``(out, in/groups, *kernel)`` gives ``(batch, out, *new_size)``.
+        """
+
+    @abstractmethod
+    def convolve_transposed(self, x: Array, weight: Array, stride: Sequence[int], padding: Sequence[int],
+                            output_padding: Sequence[int], dilation: Sequence[int], groups: int) -> Array:  # fmt: skip
+        """The gradient of `convolve` with respect to its input, as a layer, without a bias.
+
+        Shapes:
+            ``(batch, in, *size)`` with ``(in, out/groups, *kernel)`` gives ``(batch, out, *new_size)``, where
+            ``new = (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1``.
+        """
+
+    @abstractmethod
+    def max_windows(self, x: Array, kernel: Sequence[int], stride: Sequence[int], pads: Pads,
+                    dilation: Sequence[int]) -> Array:  # fmt: skip
+        """The maximum of each window over the axes after the second, padded with minus infinity, rounding down."""
+
+    @abstractmethod
+    def sum_windows(self, x: Array, kernel: Sequence[int], stride: Sequence[int], pads: Pads) -> Array:
+        """The sum of each window over the axes after the second, padded with zeros, rounding down."""
+
+    # Control and chance ------------------------------------------------------------------------------------------
+
+    def prepare_chance(self, layer: Any) -> None:
+        """Give a random layer under construction what the native generator needs; nothing by default."""
+
+    def scan(self, step: Callable[[Any, Array], tuple[Any, Array]], carry: Any, xs: Array) -> tuple[Any, Array]:
+        """Run ``carry, y = step(carry, x)`` over the first axis of `xs`; returns the last carry and the stacked ys."""
+        outputs = []
+        for t in range(xs.shape[0]):
+            carry, y = step(carry, xs[t])
+            outputs.append(self.reshape(y, (1, *y.shape)))
+        return carry, self.concatenate(outputs, dim=0)
+
+    @abstractmethod
+    def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: Array) -> Array:
+        """Ones where an element survives dropout with probability `p`, zeros elsewhere, in the type of `like`.
+
+        Portable (`deliralike.random.keep_mask` with the layer's path) inside ``random.portable``, else native.
+        """

@@ -1,0 +1,187 @@
+"""Convolution, pooling and resizing in 1 to 3 dimensions, written on the primitives with PyTorch's rules."""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import SettingError, ShapeError
+from deliralike.nn import geometry
+from deliralike.nn.geometry import at_least, per_axis
+from deliralike.nn.primitives import Array, Primitives
+
+Sizes = int | Sequence[int]
+
+
+class Windows(Primitives):
+    """Functions over the axes after the second; their number is read from the input."""
+
+    def conv(self, x: Array, weight: Array, bias: Array | None = None, stride: Sizes = 1, padding: Sizes | str = 0,
+             dilation: Sizes = 1, groups: int = 1) -> Array:  # fmt: skip
+        """Convolution (cross-correlation) in n dimensions.
+
+        Args:
+            x: The input.
+            weight: The kernels.
+            bias: One value for each output channel.
+            stride: One number, or one for each axis.
+            padding: Zeros on both sides, or ``"same"`` (stride 1) or ``"valid"``; use `pad` for other paddings.
+            dilation: The distance between the elements of a kernel.
+            groups: Channels are convolved in so many separate groups.
+
+        Shapes:
+            ``(batch, in, *size)`` with ``(out, in/groups, *kernel)`` gives ``(batch, out, *new_size)``.
+        """
+        n = len(x.shape) - 2
+        stride = at_least(per_axis(stride, n, "stride"), 1, "stride")
+        dilation = at_least(per_axis(dilation, n, "dilation"), 1, "dilation")
+        pads = geometry.conv_padding(padding, weight.shape[2:], stride, dilation)
+        return self._plus_bias(self.convolve(x, weight, stride, pads, dilation, groups), bias)
+
+    def conv_transpose(self, x: Array, weight: Array, bias: Array | None = None, stride: Sizes = 1, padding: Sizes = 0,
+                       output_padding: Sizes = 0, groups: int = 1, dilation: Sizes = 1) -> Array:  # fmt: skip
+        """Transposed convolution in n dimensions.
+
+        Shapes:
+            ``(batch, in, *size)`` with ``(in, out/groups, *kernel)`` gives ``(batch, out, *new_size)``, where
+            ``new = (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1``.
+        """
+        n = len(x.shape) - 2
+        stride = at_least(per_axis(stride, n, "stride"), 1, "stride")
+        dilation = at_least(per_axis(dilation, n, "dilation"), 1, "dilation")
+        extra = at_least(per_axis(output_padding, n, "output_padding"), 0, "output_padding")
+        if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
+            raise SettingError(f"output_padding={extra!r} must be smaller than stride={stride!r} or dilation={dilation!r}")
+        padding = at_least(per_axis(padding, n, "padding"), 0, "padding")
+        return self._plus_bias(self.convolve_transposed(x, weight, stride, padding, extra, dilation, groups), bias)
+
+    def max_pool(self, x: Array, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0,
+                 dilation: Sizes = 1, ceil_mode: bool = False) -> Array:  # fmt: skip
+        """The maximum of each window; `stride` is the kernel's size when not given.
+
+        Shapes:
+            ``(batch, channels, *size)`` gives ``(batch, channels, *new_size)``.
+        """
+        kernel, stride, padding, dilation = self._pool_settings(x, kernel_size, stride, padding, dilation)
+        pads = tuple(map(geometry.pool_pads, x.shape[2:], kernel, stride, padding, dilation, [ceil_mode] * len(kernel)))
+        return self.max_windows(x, kernel, stride, pads, dilation)
+
+    def avg_pool(self, x: Array, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0,
+                 ceil_mode: bool = False, count_include_pad: bool = True) -> Array:  # fmt: skip
+        """The average of each window; `stride` is the kernel's size when not given.
+
+        Args:
+            x: The input.
+            kernel_size, stride, padding: One number, or one for each axis.
+            ceil_mode: Keep a last window that hangs over the end; it is averaged over what it covers.
+            count_include_pad: Whether padding counts as elements of value zero.
+
+        Shapes:
+            ``(batch, channels, *size)`` gives ``(batch, channels, *new_size)``.
+        """
+        kernel, stride, padding, ones = self._pool_settings(x, kernel_size, stride, padding, 1)
+        size, n = x.shape[2:], len(kernel)
+        pads = tuple(map(geometry.pool_pads, size, kernel, stride, padding, ones, [ceil_mode] * n))
+        divisors = map(geometry.pool_divisor, size, kernel, stride, padding, pads, [count_include_pad] * n)
+        divisor = reduce(np.multiply.outer, divisors)
+        return self.sum_windows(x, kernel, stride, pads) * self.constant(1.0 / divisor, like=x)
+
+    def adaptive_avg_pool(self, x: Array, output_size: Sizes) -> Array:
+        """Averages over windows that cover the input evenly; the output may be larger than the input."""
+        sizes = at_least(per_axis(output_size, len(x.shape) - 2, "output_size"), 1, "output_size")
+        if set(sizes) == {1}:
+            return self.mean(x, dim=tuple(range(2, len(x.shape))), keepdim=True)
+        for dim, size in enumerate(sizes, start=2):
+            x = self.resample(x, geometry.adaptive_matrix(x.shape[dim], size), dim)
+        return x
+
+    def adaptive_max_pool(self, x: Array, output_size: Sizes) -> Array:
+        """Maxima over windows that cover the input evenly."""
+        sizes = at_least(per_axis(output_size, len(x.shape) - 2, "output_size"), 1, "output_size")
+        for dim, size in enumerate(sizes, start=2):
+            before = (slice(None),) * dim
+            windows = geometry.adaptive_windows(x.shape[dim], size)
+            x = self.concatenate([self.max(x[(*before, slice(*w))], dim, keepdim=True) for w in windows], dim=dim)
+        return x
+
+    def interpolate(self, x: Array, size: Sizes | None = None, scale_factor: float | Sequence[float] | None = None,
+                    mode: str = "nearest", align_corners: bool = False) -> Array:  # fmt: skip
+        """Resize the axes after the second, without antialiasing.
+
+        Args:
+            x: The input.
+            size: The new size; or
+            scale_factor: new by old; the new size is rounded down, and positions follow the factor itself.
+            mode: ``"nearest"`` (``floor(i / scale)``), or ``"linear"``, which is bilinear and trilinear in 2 and 3
+                dimensions (both names are accepted too).
+            align_corners: For linear: whether the outermost elements' centres, not their edges, stay in place.
+
+        Shapes:
+            ``(batch, channels, *size)`` gives ``(batch, channels, *new_size)``.
+        """
+        sizes, scales = self._new_size(x, size, scale_factor)
+        linear = _is_linear(mode, len(sizes))
+        for dim, (new, scale) in enumerate(zip(sizes, scales, strict=True), start=2):
+            old = x.shape[dim]
+            if linear:
+                x = self.resample(x, geometry.linear_matrix(old, new, align_corners, scale), dim)
+            elif old != new:
+                x = self.select(x, self.constant(geometry.nearest_index(old, new, scale), like=x), dim)
+        return x
+
+    def resample(self, x: Array, matrix: np.ndarray, dim: int) -> Array:
+        """Apply an (out, in) matrix along one axis; the identity is skipped."""
+        if matrix.shape[0] == matrix.shape[1] and (matrix == np.eye(len(matrix))).all():
+            return x
+        last = len(x.shape) - 1
+        moved = x if dim == last else self.permute(x, [d for d in range(last + 1) if d != dim] + [dim])
+        product = self.matmul(moved, self.constant(np.ascontiguousarray(matrix.T), like=x))
+        order = [*range(dim), last, *range(dim, last)]
+        return product if dim == last else self.permute(product, order)
+
+    def _plus_bias(self, y: Array, bias: Array | None) -> Array:
+        return y if bias is None else y + self.reshape(bias, (1, -1) + (1,) * (len(y.shape) - 2))
+
+    def _pool_settings(self, x: Array, kernel: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes) -> Any:
+        n = len(x.shape) - 2
+        kernel = at_least(per_axis(kernel, n, "kernel_size"), 1, "kernel_size")
+        stride = kernel if stride is None else at_least(per_axis(stride, n, "stride"), 1, "stride")
+        return kernel, stride, per_axis(padding, n, "padding"), per_axis(dilation, n, "dilation")
+
+    def _new_size(self, x: Array, size: Sizes | None, scale_factor: Any) -> tuple[tuple[int, ...], tuple]:
+        n = len(x.shape) - 2
+        if (size is None) == (scale_factor is None):
+            raise SettingError("interpolate: give either size or scale_factor")
+        if size is not None:
+            return at_least(per_axis(size, n, "size"), 1, "size"), (None,) * n
+        scales = (scale_factor,) * n if np.ndim(scale_factor) == 0 else tuple(scale_factor)
+        if len(scales) != n:
+            raise SettingError(f"interpolate: scale_factor={scale_factor!r}; wanted one number, or one for each of {n} axes")
+        return tuple(map(geometry.resized, x.shape[2:], scales)), tuple(float(s) for s in scales)
+
+
+def _is_linear(mode: str, n: int) -> bool:
+    if mode in ("linear", {1: "linear", 2: "bilinear", 3: "trilinear"}.get(n)):
+        return True
+    if mode != "nearest":
+        raise SettingError(f"interpolate: mode={mode!r}; wanted 'nearest' or 'linear' for an input with {n} spatial axes")
+    return False
+
+
+def _for_rank(name: str, n: int) -> Any:
+    """The function `name` for inputs with exactly `n` spatial axes."""
+
+    def function(self: Any, x: Array, *args: Any, **kwargs: Any) -> Array:
+        if len(x.shape) != n + 2:
+            raise ShapeError(f"{name}{n}d: got an input of shape {tuple(x.shape)}, wanted {n + 2} axes")
+        return getattr(self, name)(x, *args, **kwargs)
+
+    function.__name__ = function.__qualname__ = f"{name}{n}d"
+    function.__doc__ = f"`{name}` for an input with {n} spatial ax{'is' if n == 1 else 'es'}."
+    return function
+
+
+for _name in ("conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool"):
+    for _n in (1, 2, 3):
+        setattr(Windows, f"{_name}{_n}d", _for_rank(_name, _n))

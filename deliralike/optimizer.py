@@ -1,0 +1,77 @@
+"""One optimizer step, stated as a function: gradients, pre-update hooks, update, post-update hooks, in that order."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from deliralike.network import AbstractNetwork
+
+LossFunction = Callable[..., Any]
+PreUpdateHook = Callable[["AbstractOptimizer", dict[str, Any]], dict[str, Any]]
+PostUpdateHook = Callable[["AbstractOptimizer"], None]
+
+
+class AbstractOptimizer(ABC):
+    """The interface of an optimizer on any backend.
+
+    Attributes:
+        network: The network whose trainable parameters it updates.
+        steps: The number of finished updates.
+        pre_update_hooks: Called in order with the optimizer and the gradients (native arrays by neutral name, None
+            for a parameter that took no part); each returns the gradients to go on with. On JAX they are compiled
+            into the step.
+        post_update_hooks: Called in order with the optimizer, after the parameters have changed.
+    """
+
+    def __init__(self, network: AbstractNetwork) -> None:
+        """Remember the network; nothing of it changes."""
+        self.network = network
+        self.steps = 0
+        self.pre_update_hooks: list[PreUpdateHook] = []
+        self.post_update_hooks: list[PostUpdateHook] = []
+
+    def update(self, loss_function: LossFunction, *batch: Any) -> Any:
+        """One step on ``loss_function(network, *batch)``; returns the loss (or what the function returned).
+
+        Args:
+            loss_function: Returns a scalar, or a tuple of the scalar and anything else to be handed back.
+            batch: NumPy or native arrays in any nest; they go to the network's device, floating ones in its type.
+        """
+        result, gradients = self.gradients(loss_function, *self.network.backend.prepare(batch, self.network))
+        for pre_update in self.pre_update_hooks:
+            gradients = pre_update(self, gradients)
+        self.apply(gradients)
+        self.steps += 1
+        for post_update in self.post_update_hooks:
+            post_update(self)
+        return result
+
+    @abstractmethod
+    def gradients(self, loss_function: LossFunction, *batch: Any) -> tuple[Any, dict[str, Any]]:
+        """What the loss function returned, and the gradient of each trainable parameter by neutral name."""
+
+    @abstractmethod
+    def apply(self, gradients: dict[str, Any]) -> None:
+        """Update the parameters; one whose gradient is None is left alone, its state too."""
+
+    @property
+    @abstractmethod
+    def lr(self) -> float:
+        """The learning rate of the next update; may be set."""
+
+    @lr.setter
+    @abstractmethod
+    def lr(self, value: float) -> None: ...
+
+    @abstractmethod
+    def neutral_state(self) -> dict[str, np.ndarray]:
+        """The optimizer's state as NumPy arrays named ``"parameter/slot"``, with ``"steps"``."""
+
+    @abstractmethod
+    def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
+        """Take over what `neutral_state` gave, also from another backend."""

@@ -1,0 +1,82 @@
+"""Portable random numbers: masks keyed by seed, layer path, step and sample, so equal on every backend.
+
+Inside ``with portable(seed, step):`` the random layers (dropout and its kin) draw their masks here, on the host,
+with a counter-based generator and an integer comparison, which no rounding can flip. Outside of it they use the
+framework's own generator, which is faster and never equal between frameworks.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import SettingError
+from deliralike.nn import start
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Where in the portable stream we are: `seed`, `step`, and the index of the batch's first sample.
+
+    `step` and `first_sample` may be traced values of a compiled program.
+    """
+
+    seed: int
+    step: Any = 0
+    first_sample: Any = 0
+
+
+_stream: ContextVar[Stream | None] = ContextVar("deliralike_portable_stream", default=None)
+
+
+def current() -> Stream | None:
+    """The stream in force, or None: the framework's own generator."""
+    return _stream.get()
+
+
+@contextmanager
+def portable(seed: int = 0, step: Any = 0, first_sample: Any = 0) -> Iterator[Stream]:
+    """Make the random layers draw portable masks: equal on every backend and for every number of replicas.
+
+    Args:
+        seed: One whole number for the run.
+        step: The number of finished updates.
+        first_sample: The index, within the whole batch, of the first sample that this network sees.
+    """
+    token = _stream.set(Stream(seed, step, first_sample))
+    try:
+        yield _stream.get()  # type: ignore[misc]
+    finally:
+        _stream.reset(token)
+
+
+def keep_mask(seed: int, path: str, step: int, first_sample: int, shape: tuple[int, ...], p: float) -> np.ndarray:
+    """Which elements survive dropout with probability `p`, for each sample of a batch.
+
+    Shapes:
+        ``(samples, ...)``; each sample's row depends on seed, path, step and its own index alone.
+
+    Returns:
+        A boolean array, True where the element is kept.
+    """
+    threshold = drop_threshold(p)
+    per_sample = int(np.prod(shape[1:], dtype=np.int64))
+    rows = [_draw_u16(seed, path, step, first_sample + i, per_sample) for i in range(shape[0])]
+    values = np.stack(rows) if rows else np.empty((0, per_sample), np.uint16)
+    return (values >= threshold).reshape(shape)
+
+
+def drop_threshold(p: float) -> int:
+    """The integer of 16 bits below which an element is dropped."""
+    if not 0.0 <= p <= 1.0:
+        raise SettingError(f"a dropout probability lies between 0 and 1, not at {p!r}")
+    return round(p * 65536)
+
+
+def _draw_u16(seed: int, path: str, step: int, sample: int, count: int) -> np.ndarray:
+    counter = np.array([0, 0, sample, step], dtype=np.uint64)
+    words = np.random.Philox(key=start.key(seed, path), counter=counter).random_raw((count + 3) // 4)
+    return np.asarray(words, dtype="<u8").view(np.uint16)[:count]

@@ -1,0 +1,94 @@
+"""The neutral state: how one parameter or buffer is read and written, and what loading reports."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+_MAY_BE_MISSING = "num_batches_tracked"  # files from before PyTorch 0.4.1 lack it
+
+
+class Slot(ABC):
+    """One parameter or buffer of a native network, seen through its neutral name and layout.
+
+    Attributes:
+        native: The framework's own object.
+        is_parameter: False for a buffer.
+        trainable: False for a buffer and for a frozen parameter; may be set on a parameter.
+    """
+
+    native: Any
+    is_parameter: bool
+    trainable: bool
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The shape in the neutral (PyTorch) layout."""
+
+    @abstractmethod
+    def read(self) -> np.ndarray:
+        """The value, in the neutral layout, as an array that the caller owns."""
+
+    @abstractmethod
+    def write(self, value: np.ndarray) -> None:
+        """Set the value from the neutral layout, cast to the slot's own type, on its own device."""
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What loading weights does, name by name.
+
+    Attributes:
+        loaded: Names that are taken over.
+        missing: Names of the network that the weights lack.
+        unexpected: Names of the weights that the network lacks.
+        mismatched: Names with another shape: (name, shape that came, shape wanted).
+    """
+
+    loaded: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    mismatched: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Nothing missing (a missing ``num_batches_tracked`` aside), unexpected or of the wrong shape."""
+        missing = [name for name in self.missing if not name.endswith(_MAY_BE_MISSING)]
+        return not (missing or self.unexpected or self.mismatched)
+
+    def __str__(self) -> str:
+        """One sentence for each kind of name that there is."""
+        wrong = [f"{name} has shape {came}, wanted {wanted}" for name, came, wanted in self.mismatched]
+        parts = [f"{len(self.loaded)} of {len(self.loaded) + len(self.missing) + len(wrong)} names loaded"]
+        parts += [f"missing: {_some(self.missing)}"] if self.missing else []
+        parts += [f"unexpected: {_some(self.unexpected)}"] if self.unexpected else []
+        parts += [f"wrong shape: {_some(wrong)}"] if wrong else []
+        return "; ".join(parts)
+
+
+def plan_load(slots: Mapping[str, Slot], state: Mapping[str, Any]) -> LoadReport:
+    """Compare weights with a network's slots, without changing anything."""
+    shapes = {name: tuple(np.shape(value)) for name, value in state.items()}
+    wrong = {name for name in slots if name in shapes and shapes[name] != slots[name].shape}
+    return LoadReport(
+        loaded=tuple(name for name in slots if name in shapes and name not in wrong),
+        missing=tuple(name for name in slots if name not in shapes),
+        unexpected=tuple(name for name in shapes if name not in slots),
+        mismatched=tuple((name, shapes[name], slots[name].shape) for name in slots if name in wrong),
+    )
+
+
+def _some(names: Any, limit: int = 8) -> str:
+    shown = ", ".join(list(names)[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"

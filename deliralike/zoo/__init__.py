@@ -1,0 +1,1 @@
+"""The zoo: architectures written once, found by name."""
