@@ -1,5 +1,6 @@
 """What layers and functions demand of their inputs, and the errors that say so."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def window_fits(layer: Any, x: Any, size: tuple[int, ...]) -> None:
 
 def several_values(layer: Any, x: Any) -> None:
     """More than one value for each channel: the variance of one value is undefined."""
-    count = int(np.prod([size for axis, size in enumerate(x.shape) if axis != 1]))
+    count = math.prod([size for axis, size in enumerate(x.shape) if axis != 1])  # a list: dynamo traces it
     if count <= 1:
         raise ShapeError(
             f"{where(layer)}: batch statistics need more than one value per channel, got shape {tuple(x.shape)}: "

@@ -36,7 +36,7 @@ class Norms(Primitives):
         """The variance over some axes; ``correction=1`` makes it unbiased. Computed in two passes."""
         dims = (dim,) if isinstance(dim, int) else tuple(dim)
         centred = x - self.mean(x, dims, keepdim=True)
-        count = math.prod(x.shape[d] for d in dims)
+        count = math.prod([x.shape[d] for d in dims])
         return self.sum(centred * centred, dims, keepdim) * (1.0 / (count - correction))
 
     def batch_norm(self, x: Array, mean: Array, var: Array, weight: Array | None = None, bias: Array | None = None,

@@ -1,6 +1,8 @@
 """Shapes, padding and gathering, written on the primitives."""
 
+import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -15,7 +17,7 @@ class Shaping(Primitives):
     def flatten(self, x: Array, start_dim: int = 1, end_dim: int = -1) -> Array:
         """Merge the axes from `start_dim` to `end_dim` (inclusive) into one, in NCHW order."""
         start, end = start_dim % len(x.shape), end_dim % len(x.shape)
-        return self.reshape(x, (*x.shape[:start], int(np.prod(x.shape[start : end + 1])), *x.shape[end + 1 :]))
+        return self.reshape(x, (*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
 
     def expand_dims(self, x: Array, dim: int) -> Array:
         """A new axis of length one at `dim` of the result."""
@@ -46,9 +48,9 @@ class Shaping(Primitives):
             sizes = [min(sizes, length - start) for start in range(0, length, sizes)]
         if sum(sizes) != length:
             raise ShapeError(f"split: sizes {list(sizes)} add up to {sum(sizes)}, but axis {dim} has {length} elements")
-        ends = np.cumsum(sizes)
+        ends = accumulate(sizes)
         before = (slice(None),) * (dim % len(x.shape))
-        return [x[(*before, slice(int(end - size), int(end)))] for end, size in zip(ends, sizes, strict=True)]
+        return [x[(*before, slice(end - size, end))] for end, size in zip(ends, sizes, strict=True)]
 
     def chunk(self, x: Array, chunks: int, dim: int = 0) -> list[Array]:
         """At most `chunks` pieces of equal size along an axis; the last may be smaller."""
@@ -56,8 +58,8 @@ class Shaping(Primitives):
 
     def roll(self, x: Array, shifts: int | Sequence[int], dims: int | Sequence[int]) -> Array:
         """Move elements along axes; what leaves at one end comes back at the other."""
-        pairs = zip(np.atleast_1d(shifts), np.atleast_1d(dims), strict=True)
-        for shift, dim in ((int(s), int(d)) for s, d in pairs):
+        shifts, dims = ((number,) if isinstance(number, int) else number for number in (shifts, dims))
+        for shift, dim in zip(shifts, dims, strict=True):
             length = x.shape[dim]
             if cut := -shift % length if length else 0:
                 front, back = self.split(x, [cut, length - cut], dim)

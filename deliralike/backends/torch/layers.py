@@ -10,6 +10,7 @@ from deliralike import random
 from deliralike.backends.torch import arrays
 from deliralike.backends.torch.network import AbstractTorchNetwork
 from deliralike.construction import current_construction
+from deliralike.errors import SettingError
 from deliralike.nn import checks
 from deliralike.nn.layers import LAYERS
 from deliralike.nn.start import ONES, ZEROS, Constant, Normal, fan_in_uniform
@@ -40,7 +41,11 @@ class _Native(AbstractTorchNetwork):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         options = _options() if self.takes_options else {}
-        super(AbstractTorchNetwork, self).__init__(*args, **kwargs, **options)
+        try:
+            super(AbstractTorchNetwork, self).__init__(*args, **kwargs, **options)
+        except (ValueError, AssertionError, RuntimeError) as error:
+            came = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+            raise SettingError(f"{type(self).__name__}({came}): {error}") from error
 
     def reset_parameters(self) -> None:
         construction = current_construction()
