@@ -157,6 +157,13 @@ CORRECTIONS = {
     "chainer.functions.array.pad_sequence": (
         ("y[i, l:] = self.padding", "y[i, l:] = xp.array([self.padding]).astype(y.dtype)"),
     ),
+    # A NumPy scalar is a float64 that widens the arrays it meets (NumPy 2), and then the dtypes no longer agree.
+    "chainer.functions.normalization.layer_normalization": (("self.eps = eps", "self.eps = float(eps)"),),
+    "chainer.functions.normalization.local_response_normalization": (
+        ("self.k = k", "self.k = float(k)"),
+        ("self.alpha = alpha", "self.alpha = float(alpha)"),
+        ("self.beta = beta", "self.beta = float(beta)"),
+    ),
     # numpy.meshgrid returns a tuple (NumPy 2), to which a list is added.
     "chainer.distributions.categorical": (
         ("mg = numpy.meshgrid(", "mg = list(numpy.meshgrid("),

@@ -1,0 +1,195 @@
+"""Array functions against NumPy and torch."""
+
+import chainer
+import chainer.functions as F
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+@pytest.mark.parametrize("align_corners", [True, False])
+@pytest.mark.parametrize("size", [(9, 11), (3, 4), (5, 7), (1, 13)], ids=str)
+def test_resize_images_is_the_bilinear_interpolation_of_torch(size, align_corners, rng, agree):
+    agree(
+        lambda x: F.resize_images(x, size, align_corners=align_corners),
+        lambda x: torch.nn.functional.interpolate(x, size, mode="bilinear", align_corners=align_corners),
+        rng.normal(size=(2, 3, 5, 7)),
+    )
+
+
+@pytest.mark.parametrize("size", [(9, 11), (3, 4), (5, 7)], ids=str)
+def test_resize_images_takes_the_nearest_pixel_as_torch_does(size, rng, agree):
+    agree(
+        lambda x: F.resize_images(x, size, mode="nearest"),
+        lambda x: torch.nn.functional.interpolate(x, size, mode="nearest"),
+        rng.normal(size=(2, 3, 5, 7)),
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_resize_images_keeps_the_dtype(dtype, rng):
+    x = chainer.Variable(rng.normal(size=(2, 3, 5, 7)).astype(dtype))
+    y = F.resize_images(x, (9, 11))
+    F.sum(y).backward()
+    assert (y.dtype, x.grad.dtype) == (np.dtype(dtype), np.dtype(dtype))
+
+
+def test_as_strided_adds_up_the_gradients_of_overlapping_windows(rng, agree):
+    agree(
+        lambda x: F.as_strided(x, (4, 3), (2, 1), 1),
+        lambda x: torch.as_strided(x, (4, 3), (2, 1), 1),
+        rng.normal(size=11),
+    )
+
+
+def test_as_strided_of_more_than_32767_half_floats_gets_the_right_gradient():
+    x = chainer.Variable(np.zeros(40_001, "float16"))
+    F.sum(F.as_strided(x, (20_000, 3), (2, 1), 0)).backward()
+    expected = np.ones(40_001)
+    expected[2:40_000:2] = 2
+    np.testing.assert_array_equal(x.grad, expected)
+
+
+def test_pad_surrounds_with_a_constant(rng, agree):
+    agree(
+        lambda x: F.pad(x, ((0, 0), (1, 2)), "constant", constant_values=3.0),
+        lambda x: torch.nn.functional.pad(x, (1, 2), value=3.0),
+        rng.normal(size=(5, 3)),
+    )
+
+
+@pytest.mark.parametrize("length", [None, 6])
+def test_pad_sequence_fills_up_behind_each_sequence(length, rng, agree):
+    def oracle(*xs):
+        padded = torch.nn.utils.rnn.pad_sequence(xs, batch_first=True, padding_value=-1.0)
+        return torch.nn.functional.pad(padded, (0, 0, 0, (length or 4) - padded.shape[1]), value=-1.0)
+
+    agree(
+        lambda *xs: F.pad_sequence(list(xs), length, padding=-1.0),
+        oracle,
+        *(rng.normal(size=(n, 3)) for n in (2, 4, 1)),
+    )
+
+
+@pytest.mark.parametrize(("dtype", "filled"), [("int32", -1), ("uint8", 255), ("uint32", 2**32 - 1)])
+def test_minus_one_pads_integers_by_wrapping_around(dtype, filled):
+    y = F.pad_sequence([np.array([1, 2], dtype), np.array([3], dtype)], padding=-1)
+    np.testing.assert_array_equal(y.array, [[1, 2], [3, filled]])
+
+
+FUNCTIONS = {
+    "concat": (lambda x: F.concat([x, 2 * x], axis=2), lambda x: torch.cat([x, 2 * x], 2)),
+    "hstack": (lambda x: F.hstack([x, x]), lambda x: torch.hstack([x, x])),
+    "stack": (lambda x: F.stack([x, 2 * x], axis=1), lambda x: torch.stack([x, 2 * x], 1)),
+    "split": (lambda x: F.split_axis(x, [1, 3], axis=1), lambda x: torch.split(x, [1, 2, 1], 1)),
+    "separate": (lambda x: F.separate(x, axis=1), lambda x: torch.unbind(x, 1)),
+    "roll": (
+        lambda x: F.concat(F.split_axis(x, [2], axis=2)[::-1], axis=2),
+        lambda x: torch.roll(x, -2, 2),
+    ),
+    "rollaxis": (lambda x: F.rollaxis(x, 2), lambda x: x.permute(2, 0, 1)),
+    "moveaxis": (lambda x: F.moveaxis(x, 0, -1), lambda x: x.movedim(0, -1)),
+    "transpose": (lambda x: F.transpose(x, (2, 0, 1)), lambda x: x.permute(2, 0, 1)),
+    "swapaxes": (lambda x: F.swapaxes(x, 0, 2), lambda x: x.swapaxes(0, 2)),
+    "reshape": (lambda x: F.reshape(x, (3, -1)), lambda x: x.reshape(3, -1)),
+    "flatten": (F.flatten, torch.flatten),
+    "expand_dims": (lambda x: F.expand_dims(x, 1), lambda x: x.unsqueeze(1)),
+    "squeeze": (lambda x: F.squeeze(x[:, :1], 1), lambda x: x[:, 0]),
+    "broadcast_to": (lambda x: F.broadcast_to(x[:1], (2, 4, 5)), lambda x: x[:1].expand(2, 4, 5)),
+    "repeat": (lambda x: F.repeat(x, 2, axis=1), lambda x: x.repeat_interleave(2, 1)),
+    "tile": (lambda x: F.tile(x, (1, 2, 1)), lambda x: x.tile(1, 2, 1)),
+    "flip": (lambda x: F.flip(x, 1), lambda x: x.flip(1)),
+    "where": (lambda x: F.where(x.array > 0, x, 2 * x), lambda x: torch.where(x > 0, x, 2 * x)),
+    "depth2space": (
+        lambda x: F.depth2space(x[None, :, :, :2][:, [0, 1, 2, 0]], 2).reshape(-1),
+        lambda x: x[[0, 1, 2, 0], :, :2].reshape(1, 2, 2, 1, 4, 2).permute(0, 3, 4, 1, 5, 2).reshape(-1),
+    ),
+    "permutate": (lambda x: F.permutate(x, np.array([2, 0, 1]), axis=0), lambda x: x[[2, 0, 1]]),
+    "slice": (lambda x: x[1:, ::2, -1], lambda x: x[1:, ::2, -1]),
+    "ellipsis": (lambda x: x[..., None, 1:3], lambda x: x[..., None, 1:3]),
+    "list_index": (lambda x: x[[0, 2, 0]], lambda x: x[[0, 2, 0]]),
+    "pair_of_lists": (lambda x: x[[0, 2, 0], [1, 1, 1]], lambda x: x[[0, 2, 0], [1, 1, 1]]),
+    "sum": (lambda x: F.sum(x, axis=(0, 2), keepdims=True), lambda x: x.sum((0, 2), keepdim=True)),
+    "mean": (lambda x: F.mean(x, axis=1), lambda x: x.mean(1)),
+    "max": (lambda x: F.max(x, axis=1), lambda x: x.amax(1)),
+    "min": (lambda x: F.min(x, axis=(0, 1)), lambda x: x.amin((0, 1))),
+    "prod": (lambda x: F.prod(x, axis=1), lambda x: x.prod(1)),
+    "clip": (lambda x: F.clip(x, -0.5, 0.5), lambda x: x.clip(-0.5, 0.5)),
+    "sqrt": (lambda x: F.sqrt(x * x + 1), lambda x: (x * x + 1).sqrt()),
+    "erf": (F.erf, torch.erf),
+    "maximum": (lambda x: F.maximum(x, 0.3 * x), lambda x: torch.maximum(x, 0.3 * x)),
+    "norm": (lambda x: F.batch_l2_norm_squared(x), lambda x: (x**2).sum((1, 2))),
+    "einsum": (lambda x: F.einsum("ijk,ilk->jl", x, x), lambda x: torch.einsum("ijk,ilk->jl", x, x)),
+    "einsum_implicit": (lambda x: F.einsum("...k,...k->...", x, x), lambda x: (x * x).sum(-1)),
+    "matmul": (lambda x: F.matmul(x, x, transb=True), lambda x: x @ x.transpose(1, 2)),
+    "matmul_operator": (lambda x: x @ F.transpose(x, (0, 2, 1)), lambda x: x @ x.transpose(1, 2)),
+    "tensordot": (lambda x: F.tensordot(x, x, axes=((0, 2), (0, 2))), lambda x: torch.einsum("ijk,ilk->jl", x, x)),
+    "inv": (
+        lambda x: F.batch_inv(F.matmul(x, x, transb=True) + np.eye(4)),
+        lambda x: torch.linalg.inv(x @ x.transpose(1, 2) + torch.eye(4, dtype=x.dtype)),
+    ),
+    "im2col": (
+        lambda x: F.im2col(x[None], 2, 2).reshape(-1),
+        lambda x: torch.nn.functional.unfold(x[None], 2, stride=2).reshape(-1),
+    ),
+    "select_item": (
+        lambda x: F.select_item(x[:, 0], np.array([4, 0, 2])),
+        lambda x: x[[0, 1, 2], [0, 0, 0], [4, 0, 2]],
+    ),
+    "get_item_variable_index": (
+        lambda x: x[(np.array([True, False, True]),)],
+        lambda x: x[[0, 2]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_an_array_function_is_that_of_torch(name, rng, agree):
+    agree(*FUNCTIONS[name], rng.normal(size=(3, 4, 5)))
+
+
+def test_scatter_add_adds_up_what_falls_on_one_place(rng, agree):
+    rows = [0, 2, 0]
+    agree(
+        lambda a, b: F.scatter_add(a, rows, b),
+        lambda a, b: a.index_add(0, torch.tensor(rows), b),
+        rng.normal(size=(4, 3)),
+        rng.normal(size=(3, 3)),
+    )
+
+
+def test_a_broadcast_sum_gives_each_operand_a_gradient_of_its_shape(rng, agree):
+    agree(
+        lambda x, y: F.bias(x, y, axis=1) * F.broadcast_to(y[:, None], x.shape[1:]),
+        lambda x, y: (x + y[:, None]) * y[:, None],
+        rng.normal(size=(5, 3, 2)),
+        rng.normal(size=3),
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_cast_changes_the_dtype_and_back_for_the_gradient(dtype):
+    x = chainer.Variable(np.arange(3, dtype="float32"))
+    y = F.cast(x, dtype)
+    F.sum(y).backward()
+    assert (y.dtype, x.grad.dtype) == (np.dtype(dtype), np.dtype("float32"))
+
+
+def test_a_spatial_transformer_samples_the_grid_as_torch_does(rng, agree):
+    def oracle(x, theta):
+        grid = torch.nn.functional.affine_grid(theta, (2, 3, 4, 5), align_corners=True)
+        return torch.nn.functional.grid_sample(x, grid, align_corners=True)
+
+    agree(
+        lambda x, theta: F.spatial_transformer_sampler(x, F.spatial_transformer_grid(theta, (4, 5))),
+        oracle,
+        rng.normal(size=(2, 3, 5, 7)),
+        np.array([[[0.6, 0.1, 0.05], [-0.1, 0.5, 0.02]]] * 2),
+    )
+
+
+def test_the_module_of_an_array_is_numpy_itself():
+    assert chainer.backend.get_array_module(np.zeros(3)) is np
+    assert chainer.backend.get_array_module(chainer.Variable(np.zeros(3))) is np

@@ -1,0 +1,171 @@
+"""Double backpropagation, distributions, sparse products, hooks and user-defined functions."""
+
+import chainer
+import chainer.functions as F
+import numpy as np
+import pytest
+import scipy.stats
+from chainer import distributions, gradient_check, link_hooks
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("error")
+
+TWICE = {
+    "tanh": (F.tanh, torch.tanh, [(5, 3)]),
+    "softmax": (lambda x: F.softmax(x, axis=1), lambda x: torch.softmax(x, 1), [(5, 3)]),
+    "linear": (F.linear, torch.nn.functional.linear, [(5, 3), (2, 3), (2,)]),
+    "convolution": (
+        lambda x, w: F.convolution_2d(x, w, stride=2),
+        lambda x, w: torch.nn.functional.conv2d(x, w, stride=2),
+        [(2, 3, 7, 5), (2, 3, 3, 3)],
+    ),
+    "deconvolution": (
+        lambda x, w: F.deconvolution_2d(x, w, stride=2),
+        lambda x, w: torch.nn.functional.conv_transpose2d(x, w, stride=2),
+        [(2, 3, 4, 3), (3, 2, 3, 3)],
+    ),
+    "max_pooling": (
+        lambda x: F.max_pooling_2d(x, 3, 2, cover_all=False) ** 2,
+        lambda x: torch.nn.functional.max_pool2d(x, 3, 2) ** 2,
+        [(2, 3, 7, 5)],
+    ),
+    "batch_normalization": (
+        lambda x, g, b: F.batch_normalization(x, g, b, eps=1e-3),
+        lambda x, g, b: torch.nn.functional.batch_norm(x, None, None, g, b, training=True, eps=1e-3),
+        [(5, 3), (3,), (3,)],
+    ),
+    "resize_images": (
+        lambda x: F.resize_images(x, (9, 4)) ** 2,
+        lambda x: torch.nn.functional.interpolate(x, (9, 4), mode="bilinear", align_corners=True) ** 2,
+        [(2, 3, 5, 7)],
+    ),
+    "getitem": (lambda x: x[[0, 2, 0], 1] ** 3, lambda x: x[[0, 2, 0], [1, 1, 1]] ** 3, [(5, 3)]),
+    "matmul": (lambda a, b: F.matmul(a, b) ** 2, lambda a, b: (a @ b) ** 2, [(5, 3), (3, 2)]),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_the_gradient_of_a_gradient_is_that_of_torch(name, rng):
+    function, oracle, shapes = TWICE[name]
+    arrays = [rng.normal(size=shape) for shape in shapes]
+    variables = [chainer.Variable(a) for a in arrays]
+    tensors = [torch.tensor(a, requires_grad=True) for a in arrays]
+    first = chainer.grad([F.sum(F.sin(function(*variables)))], variables, enable_double_backprop=True)
+    sum(F.sum(g**2) for g in first).backward()
+    expected = torch.autograd.grad(torch.sin(oracle(*tensors)).sum(), tensors, create_graph=True)
+    sum((g**2).sum() for g in expected).backward()
+    for variable, tensor in zip(variables, tensors, strict=True):
+        np.testing.assert_allclose(variable.grad, tensor.grad, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (2, 3, 4)], ids=str)
+def test_a_categorical_gives_the_log_probability_of_each_index(shape, rng):
+    p = rng.dirichlet(np.ones(4), size=shape[:-1])
+    indices = rng.integers(0, 4, size=shape[:-1])
+    expected = np.log(np.take_along_axis(p, np.asarray(indices)[..., None], -1)[..., 0])
+    categorical = distributions.Categorical(p)
+    np.testing.assert_allclose(categorical.log_prob(np.asarray(indices)).array, expected, rtol=1e-12)
+    np.testing.assert_allclose(categorical.log_prob(chainer.Variable(np.asarray(indices))).array, expected, rtol=1e-12)
+
+
+def test_a_categorical_has_the_entropy_and_divergence_of_its_probabilities(rng):
+    p, q = rng.dirichlet(np.ones(4), size=(2, 3))
+    ours, theirs = distributions.Categorical(p), distributions.Categorical(logit=np.log(q) + 1)
+    np.testing.assert_allclose(ours.entropy.array, scipy.stats.entropy(p, axis=1), rtol=1e-12)
+    np.testing.assert_allclose(chainer.kl_divergence(ours, theirs).array, scipy.stats.entropy(p, q, axis=1), rtol=1e-9)
+
+
+def test_a_categorical_samples_with_its_probabilities():
+    np.random.seed(2)
+    samples = distributions.Categorical(np.array([[0.2, 0.5, 0.3]])).sample(4000).array
+    np.testing.assert_allclose(np.bincount(samples[:, 0]) / 4000, [0.2, 0.5, 0.3], atol=0.03)
+
+
+CONTINUOUS = {
+    "normal": (lambda: distributions.Normal(np.array(0.5), np.array(2.0)), scipy.stats.norm(0.5, 2)),
+    "uniform": (lambda: distributions.Uniform(low=np.array(-1.0), high=np.array(3.0)), scipy.stats.uniform(-1, 4)),
+    "gamma": (lambda: distributions.Gamma(np.array(2.0), np.array(1.5)), scipy.stats.gamma(2, scale=1.5)),
+    "beta": (lambda: distributions.Beta(np.array(2.0), np.array(3.0)), scipy.stats.beta(2, 3)),
+    "laplace": (lambda: distributions.Laplace(np.array(0.5), np.array(2.0)), scipy.stats.laplace(0.5, 2)),
+}
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_a_distribution_is_that_of_scipy(name):
+    ours, expected = CONTINUOUS[name]
+    ours, x = ours(), np.array(0.7)
+    np.testing.assert_allclose(ours.log_prob(x).array, expected.logpdf(x), rtol=1e-9)
+    np.testing.assert_allclose(ours.entropy.array, expected.entropy(), rtol=1e-9)
+    np.testing.assert_allclose([ours.mean.array, ours.variance.array], expected.stats("mv"), rtol=1e-9)
+
+
+def _mostly_zero(rng, shape, dtype):
+    return (rng.normal(size=shape) * (rng.random(size=shape) < 0.4)).astype(dtype)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 1e-2), ("float32", 1e-5), ("float64", 1e-12)])
+@pytest.mark.parametrize("batch", [(), (2,)], ids=["one", "batch"])
+@pytest.mark.parametrize(("transa", "transb"), [(False, False), (True, False), (False, True)])
+def test_a_sparse_product_is_the_dense_one_with_its_gradients(transa, transb, batch, dtype, tolerance, rng):
+    dense = _mostly_zero(rng, (*batch, *((4, 5) if transa else (5, 4))), dtype)
+    other = rng.normal(size=(*batch, *((3, 4) if transb else (4, 3)))).astype(dtype)
+    sparse, variable = chainer.utils.to_coo(dense, requires_grad=True), chainer.Variable(other)
+    y = F.sparse_matmul(sparse, variable, transa=transa, transb=transb)
+    F.sum(y).backward()
+    assert (y.dtype, variable.grad.dtype) == (np.dtype(dtype), np.dtype(dtype))
+    tensors = [torch.tensor(a.astype("float64"), requires_grad=True) for a in (dense, other)]
+    left, right = (t.mT if flag else t for t, flag in zip(tensors, (transa, transb), strict=True))
+    (left @ right).sum().backward()
+    np.testing.assert_allclose(y.array, (left @ right).detach(), rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(variable.grad, tensors[1].grad, rtol=tolerance, atol=tolerance)
+    assert np.isfinite(sparse.data.grad).all()
+
+
+def test_a_dense_times_a_sparse_matrix(rng):
+    dense, other = _mostly_zero(rng, (4, 3), "float64"), rng.normal(size=(5, 4))
+    y = F.sparse_matmul(other, chainer.utils.to_coo(dense))
+    np.testing.assert_allclose(y.array, other @ dense, rtol=1e-12)
+
+
+def test_forget_computes_again_what_it_did_not_keep(rng, agree):
+    agree(
+        lambda x: F.forget(lambda x: F.tanh(F.sin(x)), x), lambda x: torch.tanh(torch.sin(x)), rng.normal(size=(3, 2))
+    )
+
+
+def test_a_function_node_written_by_a_user(rng, agree):
+    class Cube(chainer.FunctionNode):
+        def forward(self, inputs):
+            self.retain_inputs((0,))
+            return (inputs[0] ** 3,)
+
+        def backward(self, indexes, gradients):
+            (x,) = self.get_retained_inputs()
+            return (3 * x**2 * gradients[0],)
+
+    agree(lambda x: Cube().apply((x,))[0], lambda x: x**3, rng.normal(size=(3, 2)))
+
+
+def test_a_timer_hook_counts_each_function(rng):
+    with chainer.function_hooks.TimerHook() as hook:
+        F.tanh(F.relu(rng.normal(size=(3, 2))))
+    assert set(hook.summary()) == {"ReLU", "Tanh"}
+
+
+def test_spectral_normalization_brings_the_largest_singular_value_to_one(rng):
+    link = chainer.links.Linear(5, 4, initialW=rng.normal(size=(4, 5)).astype("float32"))
+    link.add_hook(link_hooks.SpectralNormalization(n_power_iteration=50))
+    x = np.eye(5, dtype="float32")
+    y = link(x).array - link.b.array
+    np.testing.assert_allclose(np.linalg.svd(y, compute_uv=False)[0], 1, rtol=1e-3)
+
+
+def test_debug_mode_finds_a_nan_in_a_gradient():
+    x = chainer.Variable(np.zeros(3, "float32"))
+    with chainer.using_config("debug", True), np.errstate(all="ignore"), pytest.raises(RuntimeError, match="NaN"):
+        F.sum(F.sqrt(x) * np.zeros(3, "float32")).backward()
+
+
+def test_gradient_check_of_chainer_itself_works(rng):
+    x, gradient = rng.normal(size=(2, 5, 3)).astype("float32")
+    gradient_check.check_backward(F.tanh, x, gradient, dtype=np.float64)
