@@ -35,7 +35,7 @@ class InitKwargs(dict):
 
     def __eq__(self, other: object) -> bool:
         """Same names with the same or equal values; arrays are compared by identity."""
-        if not isinstance(other, InitKwargs) or self.keys() != other.keys():
+        if not isinstance(other, dict) or self.keys() != other.keys():
             return False
         return all(self[name] is other[name] or _plainly_equal(self[name], other[name]) for name in self)
 

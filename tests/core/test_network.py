@@ -1,0 +1,281 @@
+"""Networks written once, on every backend."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+from deliralike import Network, backends, build, start
+from deliralike.errors import (
+    ArgumentError,
+    ConstructionError,
+    DeviceError,
+    DtypeError,
+    ShapeError,
+    UnboundNetwork,
+    UnknownName,
+)
+from tests.conftest import REQUIRED
+from tests.core.networks import Block, Classifier, TwoInTwoOut, cross_entropy
+
+X = np.random.default_rng(0).normal(size=(3, 3, 9, 7))
+LABELS = np.array([0, 3, 1])
+
+
+def run(network, *inputs):
+    backend = network.backend
+    return backend.to_numpy(network(*backend.prepare(inputs, network)))
+
+
+@pytest.fixture
+def classifier(backend):
+    return Classifier.on(backend, dtype="float64")()
+
+
+def test_a_bound_network_is_a_native_class(backend):
+    native = {
+        "torch": "torch.nn.modules.module.Module",
+        "chainer": "chainer.link.Chain",
+        "jax": "flax.nnx.module.Module",
+    }
+    ancestors = {f"{c.__module__}.{c.__name__}" for c in Classifier.on(backend.name).__mro__}
+    assert native[backend.name] in ancestors
+    assert issubclass(Classifier.on(backend.name), Classifier)
+
+
+def test_binding_twice_gives_the_same_class(backend):
+    assert Classifier.on(backend.name) is Classifier.on(backend)
+
+
+def test_all_backends_start_equal_and_agree_in_outputs():
+    outputs = [run(Classifier.on(name, dtype="float64", seed=3)(), X) for name in REQUIRED]
+    for other in outputs[1:]:
+        np.testing.assert_allclose(other, outputs[0], rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_several_inputs_outputs_and_control_flow(backend, twice):
+    network = TwoInTwoOut.on(backend, dtype="float64")(twice=twice)
+    a, b = np.ones((2, 4)), np.full((2, 2), -0.5)
+    state = network.neutral_state()
+    left = (a @ state["left.weight"].T + state["left.bias"]) * (2 if twice else 1)
+    expected = (left + b @ state["right.weight"].T + state["right.bias"]) * state["scale"]
+    outputs = run(network, a, b)
+    np.testing.assert_allclose(outputs["left"], left, atol=1e-13)
+    np.testing.assert_allclose(outputs["sum"], expected, atol=1e-13)
+
+
+def test_init_kwargs_belong_to_the_instance(backend):
+    bound = Classifier.on(backend)
+    first, second = bound(num_classes=5), bound(2, p=0.5)
+    assert first.init_kwargs == {"num_classes": 5}
+    assert second.init_kwargs == {"in_channels": 2, "p": 0.5}
+    assert first.stages[0].init_kwargs == {"in_channels": 3, "channels": 5, "stride": 2}
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda n: pickle.loads(pickle.dumps(n))], ids=["deepcopy", "pickle"]
+)
+def test_a_copy_is_the_same_network_with_storage_of_its_own(classifier, duplicate):
+    twin = duplicate(classifier)
+    assert type(twin) is type(classifier)
+    assert twin.init_kwargs == classifier.init_kwargs
+    assert list(twin.neutral_state()) == list(classifier.neutral_state())
+    before = run(classifier.eval(), X)
+    np.testing.assert_array_equal(run(twin.eval(), X), before)
+    twin.load_neutral_state({name: value * 0 for name, value in twin.neutral_state().items()})
+    np.testing.assert_array_equal(run(classifier, X), before)
+
+
+def test_repr_shows_the_blocks(classifier):
+    text = repr(classifier)
+    assert all(word in text for word in ("Classifier", "stages", "Conv2d", "BatchNorm2d", "Linear"))
+
+
+def test_the_neutral_state_has_torch_names_in_creation_order(backend):
+    norm = ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
+    block = lambda i: [f"stages.{i}.conv.weight", *(f"stages.{i}.bn.{n}" for n in norm)]  # noqa: E731
+    expected = [*block(0), *block(1), "head.1.weight", "head.1.bias"]
+    assert list(Classifier.on(backend)().neutral_state()) == expected
+
+
+def test_start_values_depend_on_seed_and_path_alone(backend):
+    bound = Classifier.on(backend, seed=7)
+    first, second, other = bound(), bound(), Classifier.on(backend, seed=8)()
+    for name, value in first.neutral_state().items():
+        np.testing.assert_array_equal(value, second.neutral_state()[name])
+    assert not np.array_equal(first.neutral_state()["head.1.weight"], other.neutral_state()["head.1.weight"])
+
+
+def test_start_values_are_drawn_from_the_documented_key(backend):
+    weight = Classifier.on(backend, seed=7, dtype="float64")().neutral_state()["stages.1.conv.weight"]
+    expected = start.draw(start.Uniform(1 / np.sqrt(5 * 9)), (7, 5, 3, 3), 7, "stages.1.conv.weight")
+    np.testing.assert_array_equal(weight, expected)
+
+
+def test_patterns_of_start_values_override_those_of_layers(backend):
+    class Filled(Classifier):
+        start_values = {"stages.*.conv.weight": start.Constant(0.25)}
+
+    state = Filled.on(backend)().neutral_state()
+    assert (state["stages.0.conv.weight"] == 0.25).all()
+    assert not (state["head.1.weight"] == 0.25).any()
+
+
+def test_building_a_network_draws_no_number_of_numpy(backend):
+    before = np.random.get_state()[1].copy()
+    Classifier.on(backend)()
+    np.testing.assert_array_equal(np.random.get_state()[1], before)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_dtype_is_an_argument(backend, dtype):
+    network = Classifier.on(backend, dtype=dtype)()
+    assert network.dtype_name == dtype
+    assert network.neutral_state()["head.1.weight"].dtype == dtype
+    assert network.neutral_state()["stages.0.bn.num_batches_tracked"].dtype == np.int64
+    assert run(network, X).dtype == dtype
+
+
+def test_training_mode_is_restored_block_by_block(classifier):
+    classifier.train()
+    classifier.stages[1].eval()
+    with pytest.raises(KeyError), classifier.training_mode(False):
+        assert not classifier.stages[0].training
+        raise KeyError
+    assert classifier.training
+    assert classifier.stages[0].bn.training
+    assert not classifier.stages[1].training
+
+
+def test_evaluation_changes_no_state(classifier):
+    before = classifier.neutral_state()
+    with classifier.training_mode(False):
+        run(classifier, X)
+    for name, value in classifier.neutral_state().items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_training_moves_the_running_statistics_as_numpy_says(classifier):
+    weight = classifier.neutral_state()["stages.0.conv.weight"]
+    run(classifier.train(), X)
+    import torch
+
+    y = torch.nn.functional.conv2d(torch.tensor(X), torch.tensor(weight), stride=2, padding=1).numpy()
+    after = classifier.neutral_state()
+    np.testing.assert_allclose(after["stages.0.bn.running_mean"], 0.1 * y.mean((0, 2, 3)), atol=1e-14)
+    np.testing.assert_allclose(after["stages.0.bn.running_var"], 0.9 + 0.1 * y.var((0, 2, 3), ddof=1), atol=1e-14)
+    assert after["stages.0.bn.num_batches_tracked"] == 1
+
+
+def test_gradients_agree_with_finite_differences(classifier):
+    classifier.eval()
+    found = classifier.backend.gradients(cross_entropy, classifier, X, LABELS)
+    state = classifier.neutral_state()
+    for name in ("stages.0.conv.weight", "head.1.bias"):
+        direction = np.random.default_rng(1).normal(size=state[name].shape)
+        sides = []
+        for sign in (1, -1):
+            classifier.load_neutral_state(state | {name: state[name] + sign * 1e-6 * direction})
+            sides.append(classifier.backend.gradients(cross_entropy, classifier, X, LABELS).loss)
+        expected = (sides[0] - sides[1]) / 2e-6
+        assert (found.parameters[name] * direction).sum() == pytest.approx(expected, rel=1e-6)
+
+
+def test_gradients_of_inputs_have_the_structure_of_the_inputs(classifier):
+    found = classifier.backend.gradients(cross_entropy, classifier, X, LABELS)
+    assert found.inputs[0].shape == X.shape
+    assert found.inputs[1] is None
+
+
+def test_frozen_parameters_get_no_gradient(classifier):
+    names = classifier.set_trainable("stages.*", False)
+    assert "stages.0.conv.weight" in names
+    found = classifier.backend.gradients(cross_entropy, classifier, X, LABELS)
+    assert set(found.parameters) == {"head.1.weight", "head.1.bias"}
+    assert classifier.count_parameters(trainable_only=True) == 7 * 4 + 4
+
+
+def test_unused_parameters_have_no_gradient(backend):
+    network = TwoInTwoOut.on(backend, dtype="float64")()
+    loss = lambda net, a, b: net.nn.sum(net(a, b)["left"])  # noqa: E731
+    found = backend.gradients(loss, network, np.ones((2, 4)), np.ones((2, 2)))
+    assert found.parameters["right.weight"] is None
+    assert found.parameters["scale"] is None
+    assert found.parameters["left.weight"].shape == (3, 4)
+
+
+def test_freezing_nothing_is_an_error(classifier):
+    with pytest.raises(UnknownName, match=r"no parameter of Classifier matches 'stage\.\*'"):
+        classifier.set_trainable("stage.*", False)
+
+
+def test_a_wrong_shape_names_the_layer(classifier):
+    with pytest.raises(ShapeError, match=r"Conv2d at 'stages.0.conv': got an input of shape \(3, 2, 9, 7\), "
+                                         r"wanted \(batch, 3, height, width\)"):  # fmt: skip
+        run(classifier, X[:, :2])
+
+
+def test_an_unbound_network_says_how_to_bind_it():
+    with pytest.raises(UnboundNetwork, match=r"write Classifier.on\('torch'\)\(...\)"):
+        Classifier()
+
+
+def test_an_unknown_argument_suggests_the_nearest(backend):
+    with pytest.raises(ArgumentError, match="Classifier: .*'num_clases'. Did you mean 'num_classes'?"):
+        Classifier.on(backend)(num_clases=3)
+
+
+def test_an_unknown_layer_argument_suggests_the_nearest(backend):
+    with pytest.raises(ArgumentError, match="Conv2d: .*'strides'. Did you mean 'stride'?"):
+        backend.nn.Conv2d(3, 4, 3, strides=2)
+
+
+def test_an_unknown_dtype_names_those_that_there_are(backend):
+    with pytest.raises(
+        DtypeError, match=rf"backend '{backend.name}' cannot compute in 'float65'. Did you mean 'float64'"
+    ):
+        Classifier.on(backend, dtype="float65")()
+
+
+def test_an_unknown_device_names_those_that_there_are(backend):
+    with pytest.raises(DeviceError, match=rf"backend '{backend.name}' has no device 'cuda:99' here"):
+        Classifier.on(backend, device="cuda:99")()
+
+
+def test_a_plain_list_of_layers_is_refused(backend):
+    class Listed(Network):
+        def __init__(self):
+            super().__init__()
+            self.layers = [self.nn.Linear(2, 2)]
+
+    with pytest.raises(ConstructionError, match="attribute 'layers' is a plain list of layers.*use nn.ModuleList"):
+        Listed.on(backend)()
+
+
+def test_a_block_that_would_hide_the_interface_is_refused(backend):
+    class Hiding(Network):
+        def __init__(self):
+            super().__init__()
+            self.neutral_state = self.nn.Linear(2, 2)
+
+    with pytest.raises(ConstructionError, match="'neutral_state'"):
+        Hiding.on(backend)()
+
+
+def test_a_single_layer_is_a_network_too(backend):
+    layer = build(backend.nn.Linear, 3, 2, dtype="float64", seed=5)
+    assert list(layer.neutral_state()) == ["weight", "bias"]
+    assert run(layer, np.ones((4, 3))).shape == (4, 2)
+
+
+def test_a_block_written_once_can_be_bound_alone_or_inside(backend):
+    assert isinstance(Classifier.on(backend)().stages[0], Block)
+    assert run(Block.on(backend, dtype="float64")(3, 5, 2), X).shape == (3, 5, 5, 4)
+
+
+def test_backends_live_in_one_process():
+    names = {type(Classifier.on(name)()).backend.name for name in REQUIRED}
+    assert names == set(REQUIRED)
+    assert [backends.get(name).name for name in REQUIRED] == list(REQUIRED)
