@@ -1,0 +1,71 @@
+"""Multilayer perceptrons."""
+
+from collections.abc import Sequence
+
+from deliralike.errors import SettingError, suggestion
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.zoo.registry import register
+
+ACTIVATIONS = {
+    "relu": "ReLU", "leaky_relu": "LeakyReLU", "elu": "ELU", "silu": "SiLU", "gelu": "GELU", "hardswish": "Hardswish",
+    "tanh": "Tanh", "sigmoid": "Sigmoid", "softplus": "Softplus", "identity": "Identity",
+}  # fmt: skip
+
+
+def activation_layer(nn, name: str):
+    """The activation of that name as a layer.
+
+    Raises:
+        SettingError: There is none.
+    """
+    if name not in ACTIVATIONS:
+        raise SettingError(f"there is no activation {name!r}. {suggestion(name, ACTIVATIONS)}")
+    return getattr(nn, ACTIVATIONS[name])()
+
+
+class MLP(Network):
+    """Linear layers with an activation and dropout after each but the last.
+
+    Source: Rumelhart, Hinton and Williams 1986, doi 10.1038/323533a0.
+
+    Args:
+        in_features: Width of the input; further axes after the batch are flattened first.
+        out_features: Width of the output.
+        hidden: Width of each hidden layer; none at all makes a linear model.
+        activation: ``"relu"``, ``"gelu"``, ``"tanh"`` …
+        dropout: Probability of dropping a hidden element in training.
+        bias: Whether the linear layers have biases.
+
+    Shapes:
+        ``(batch, in_features)``, or any ``(batch, ...)`` with as many elements, gives ``(batch, out_features)``.
+
+    Raises:
+        SettingError: A width is not a whole number of at least 1, or there is no such activation.
+        ShapeError: The input has another width; the error names the layer ``layers.0``.
+    """
+
+    def __init__(self, in_features: int = 784, out_features: int = 10, hidden: Sequence[int] = (128, 64),
+                 activation: str = "relu", dropout: float = 0.0, bias: bool = True) -> None:  # fmt: skip
+        super().__init__()
+        nn = self.nn
+        widths = [checks.positive(width, "hidden", "MLP") for width in hidden]
+        sizes = [(in_features, *widths), (*widths, out_features)]
+        self.layers = nn.ModuleList([nn.Linear(m, n, bias) for m, n in zip(*sizes, strict=True)])
+        self.activation = activation_layer(nn, activation)
+        self.dropouts = nn.ModuleList([nn.Dropout(dropout) for _ in widths])  # one each: masks are keyed by path
+
+    def forward(self, x):
+        x = self.nn.flatten(x)  # (batch, in_features)
+        for layer, dropout in zip(self.layers, self.dropouts, strict=False):
+            x = dropout(self.activation(layer(x)))
+        return self.layers[-1](x)
+
+
+register(
+    MLP,
+    name="mlp",
+    dims=(0, 1, 2, 3),
+    source="Rumelhart et al. 1986, doi 10.1038/323533a0",
+    shape=lambda settings: (settings["in_features"],),
+)

@@ -1,0 +1,276 @@
+"""Where architectures are found by name: the one table, and how a name becomes a network on a backend."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from deliralike import network
+from deliralike.errors import ArgumentError, SettingError, UnknownName, suggestion
+
+if TYPE_CHECKING:
+    from deliralike.backends.base import Backend
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One entry of the zoo: a network with the settings that make it this variant.
+
+    Attributes:
+        name: What `find` and `build` know it by.
+        network: The network written once, or a function that creates one and returns it.
+        variant: The settings in which this entry differs from the network's own defaults.
+        task: ``"classification"``, ``"segmentation"`` …
+        dims: The numbers of spatial axes that it can have; ``(0,)`` for plain vectors.
+        source: Paper, and the reference implementation whose names and counts are followed.
+        shape: One sample's shape ``(channels, *size)``, or a function that gives it for a table of all settings.
+        parameters: The published number of parameters for the default settings, where there is one.
+
+    Example:
+        >>> find("resnet18").parameters
+        11689512
+        >>> find("resnet18").settings["num_classes"]
+        1000
+    """
+
+    name: str
+    network: Callable[..., Any]
+    variant: Mapping[str, Any] = field(default_factory=dict)
+    task: str = "classification"
+    dims: tuple[int, ...] = (2,)
+    source: str = ""
+    shape: Shape | Callable[[Mapping[str, Any]], Shape] | None = None
+    parameters: int | None = None
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Every setting that has a default, with its value here: the variant's, else the network's own."""
+        names = _parameters(self.network).items()
+        defaults = {name: p.default for name, p in names if p.default is not inspect.Parameter.empty}
+        return MappingProxyType(defaults | dict(self.variant))
+
+    @property
+    def input_shape(self) -> Shape | None:
+        """The shape of one sample (without the batch) for the default settings; None when it was not stated."""
+        return self.input_shape_for()
+
+    def input_shape_for(self, *args: Any, **settings: Any) -> Shape | None:
+        """The shape of one sample for other settings.
+
+        Example:
+            >>> find("resnet18").input_shape_for(in_channels=1, dims=3)
+            (1, 224, 224, 224)
+        """
+        if not callable(self.shape):
+            return self.shape
+        return tuple(self.shape(self.settings | self.arguments(*args, **settings)))
+
+    def arguments(self, *args: Any, **settings: Any) -> dict[str, Any]:
+        """The arguments that the network is created with: the variant's, overridden by the given ones.
+
+        Raises:
+            ArgumentError: There is no such setting, or too many values came.
+        """
+        names = _parameters(self.network)
+        open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in names.values())
+        allowed = [name for name, p in names.items() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        if len(args) > len(allowed):
+            raise ArgumentError(f"{self.name} takes at most {len(allowed)} settings by position, {len(args)} came")
+        by_position = dict(zip(allowed, args, strict=False))
+        for name in settings:
+            if name in by_position:
+                raise ArgumentError(f"{self.name}: setting {name!r} came twice, by position and by name")
+            if name not in allowed and not open_ended:
+                raise ArgumentError(f"{self.name} has no setting {name!r}. {suggestion(name, allowed)}")
+        return dict(self.variant) | by_position | settings
+
+    def on(
+        self, backend: str | Backend, *, seed: int = 0, dtype: str = "float32", device: Any = None
+    ) -> Callable[..., Any]:
+        """A function that creates this architecture on a backend; it takes settings that override the variant's.
+
+        Args:
+            backend: Its name, or the backend itself.
+            seed, dtype, device: See `deliralike.Network.on`.
+
+        Raises:
+            BackendUnavailable: The backend is unknown, not installed or broken.
+
+        Example:
+            >>> find("mlp").on("torch", dtype="float64")(8, 3, hidden=(5,)).count_parameters()
+            63
+        """
+        return partial(self._build, _backend(backend), seed=seed, dtype=dtype, device=device)
+
+    def _build(self, backend: Backend, /, *args: Any, seed: int, dtype: str, device: Any, **settings: Any) -> Any:
+        arguments = self.arguments(*args, **settings)
+        return network.build(_on(self.network, backend), seed=seed, dtype=dtype, device=device, **arguments)
+
+
+def build(name: str, *, backend: str | Backend, seed: int = 0, dtype: str = "float32", device: Any = None,
+          weights: str | Path | None = None, **settings: Any) -> Any:  # fmt: skip
+    """Create a network of the zoo by name: a native network of the backend.
+
+    Args:
+        name: One of `list`.
+        backend: ``"torch"``, ``"chainer"``, ``"jax"`` …, or the backend itself.
+        seed: Keys the start values, which are the same on every backend.
+        dtype: ``"float32"``, ``"float64"`` …
+        device: One of ``backend.devices()``; the backend's first when not given.
+        weights: A file to take the weights from instead, with neutral (torchvision's) names.
+        settings: What to change in the architecture; see ``find(name).settings``.
+
+    Raises:
+        UnknownName: The zoo has no such architecture.
+        ArgumentError: The architecture has no such setting.
+        SettingError: A setting's value makes no sense.
+        BackendUnavailable: The backend is unknown, not installed or broken.
+        StateError, WeightFileError: The weights do not fit, or the file cannot be read.
+
+    Example:
+        >>> build("resnet18", backend="torch", num_classes=10).count_parameters()
+        11181642
+    """
+    built = find(name).on(backend, seed=seed, dtype=dtype, device=device)(**settings)
+    if weights is not None:
+        built.load_neutral_state(importlib.import_module("deliralike.weights").load(weights))
+    return built
+
+
+def find(name: str) -> Architecture:
+    """The architecture of that name.
+
+    Raises:
+        UnknownName: There is none; the message names the nearest.
+
+    Example:
+        >>> find("resnet81")
+        Traceback (most recent call last):
+        ...
+        deliralike.errors.UnknownName: the zoo has no 'resnet81'. Did you mean 'resnet8' or 'resnet18'?
+    """
+    if name not in _architectures:
+        raise UnknownName(f"the zoo has no {name!r}. {suggestion(name, _architectures)}")
+    return _architectures[name]
+
+
+def list(pattern: str = "*", *, task: str | None = None, dims: int | None = None) -> tuple[str, ...]:
+    """The names of the architectures that match, in the order in which they were registered.
+
+    Args:
+        pattern: A name with ``*`` and ``?``.
+        task: Only those for this task.
+        dims: Only those that can have so many spatial axes.
+
+    Raises:
+        UnknownName: No architecture at all has such a task.
+
+    Example:
+        >>> list("resnet1*", dims=3)
+        ('resnet18', 'resnet101', 'resnet152', 'resnet110')
+    """
+    tasks = {architecture.task for architecture in _architectures.values()}
+    if task is not None and task not in tasks:
+        raise UnknownName(f"the zoo has no task {task!r}. {suggestion(task, tasks)}")
+    return tuple(
+        name
+        for name, architecture in _architectures.items()
+        if fnmatch.fnmatchcase(name, pattern)
+        and task in (None, architecture.task)
+        and (dims is None or dims in architecture.dims)
+    )
+
+
+def register(network: Any = None, *, name: str | None = None, **description: Any) -> Any:
+    """Add an architecture: a network written once, or a function that creates one. Also a decorator.
+
+    Args:
+        network: The class or function; its defaults are the architecture's settings.
+        name: What to find it by; the class's or function's own name when not given.
+        description: ``variant``, ``task``, ``dims``, ``source``, ``shape``, ``parameters``; see `Architecture`.
+
+    Returns:
+        The class or function as it came.
+
+    Raises:
+        ArgumentError: The description has no such entry.
+        SettingError: Another network has that name. One that is defined anew (a notebook's cell) takes its own place.
+
+    Example:
+        >>> @register(dims=(2,), shape=(1, 28, 28))
+        ... def tiny_lenet(num_classes=2):
+        ...     return find("lenet").network(num_classes=num_classes)
+        >>> find("tiny_lenet").task
+        'classification'
+        >>> del _architectures["tiny_lenet"]
+    """
+    if network is None:
+        return partial(register, name=name, **description)
+    known = [
+        parameter for parameter in inspect.signature(Architecture).parameters if parameter not in ("name", "network")
+    ]
+    for entry in description:
+        if entry not in known:
+            raise ArgumentError(f"register has no entry {entry!r}. {suggestion(entry, known)}")
+    architecture = Architecture(name or network.__name__, network, **description)
+    _refuse_another(architecture)
+    _refuse_unknown_settings(architecture)
+    _architectures[architecture.name] = architecture
+    return network
+
+
+def _refuse_another(new: Architecture) -> None:
+    old = _architectures.get(new.name)
+    if old is not None and _origin(old.network) != _origin(new.network):
+        raise SettingError(
+            f"the zoo has {new.name!r} already, {'.'.join(_origin(old.network))}: register yours with another name=..."
+        )
+
+
+def _refuse_unknown_settings(architecture: Architecture) -> None:
+    architecture.arguments(**architecture.variant)
+
+
+def _origin(network: Callable[..., Any]) -> tuple[str, str]:
+    return network.__module__, network.__qualname__
+
+
+def _parameters(network: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The arguments of a class or function, without ``self``."""
+    if not isinstance(network, type):
+        return dict(inspect.signature(network).parameters)
+    parameters = dict(inspect.signature(network.__init__).parameters)  # type: ignore[misc]
+    del parameters[next(iter(parameters))]
+    return parameters
+
+
+@dataclass(frozen=True)
+class _BoundFunction:
+    """A function that creates a network, with the backend that holds while it runs."""
+
+    function: Callable[..., Any]
+    backend: Any
+
+    def __call__(self, **settings: Any) -> Any:
+        return self.function(**settings)
+
+
+def _on(network: Any, backend: Backend) -> Callable[..., Any]:
+    return network.on(backend) if inspect.isclass(network) else _BoundFunction(network, backend)
+
+
+def _backend(backend: str | Backend) -> Backend:
+    """A backend by name; loaded on demand, since the zoo itself knows none."""
+    return importlib.import_module("deliralike.backends").get(backend) if isinstance(backend, str) else backend
+
+
+_architectures: dict[str, Architecture] = {}

@@ -1,0 +1,318 @@
+"""Residual networks: torchvision's ResNet, ResNeXt and Wide ResNet, and the small ones for tiny images."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deliralike.errors import SettingError, suggestion
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.start import ZEROS, HeNormal
+from deliralike.zoo.registry import register
+
+
+class BasicBlock(Network):
+    """Two 3x3 convolutions and a shortcut. Source: He et al. 2016, arXiv 1512.03385, figure 5 left; torchvision.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, channels, *size / stride)``, rounded up.
+    """
+
+    expansion = 1
+    last_norm = "bn2"
+
+    def __init__(self, in_channels: int, channels: int, stride: int = 1, groups: int = 1,
+                 base_width: int = 64, dilation: int = 1, dims: int = 2, projection: bool = True) -> None:  # fmt: skip
+        super().__init__()
+        if groups != 1 or base_width != 64 or dilation != 1:
+            raise SettingError(
+                "ResNet: block='basic' takes no groups, width_per_group or dilation, block='bottleneck' does"
+            )
+        conv, norm = _layers(self.nn, dims)
+        self.conv1 = conv(in_channels, channels, 3, stride, padding=1, bias=False)
+        self.bn1 = norm(channels)
+        self.relu = self.nn.ReLU()
+        self.conv2 = conv(channels, channels, 3, padding=1, bias=False)
+        self.bn2 = norm(channels)
+        self.downsample = _shortcut(self.nn, in_channels, channels, stride, dims, projection)
+
+    def forward(self, x):
+        y = self.relu(self.bn1(self.conv1(x)))  # (batch, channels, *size / stride)
+        y = self.bn2(self.conv2(y))
+        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class Bottleneck(Network):
+    """1x1, 3x3 and 1x1 convolutions and a shortcut; the stride is in the 3x3 one (ResNet "V1.5").
+
+    Source: He et al. 2016, arXiv 1512.03385, figure 5 right; groups: Xie et al. 2017, arXiv 1611.05431; torchvision.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, 4 * channels, *size / stride)``, rounded up.
+    """
+
+    expansion = 4
+    last_norm = "bn3"
+
+    def __init__(self, in_channels: int, channels: int, stride: int = 1, groups: int = 1,
+                 base_width: int = 64, dilation: int = 1, dims: int = 2, projection: bool = True) -> None:  # fmt: skip
+        super().__init__()
+        conv, norm = _layers(self.nn, dims)
+        width = int(channels * (base_width / 64)) * groups
+        self.conv1 = conv(in_channels, width, 1, bias=False)
+        self.bn1 = norm(width)
+        self.conv2 = conv(width, width, 3, stride, dilation, dilation, groups, bias=False)
+        self.bn2 = norm(width)
+        self.conv3 = conv(width, channels * self.expansion, 1, bias=False)
+        self.bn3 = norm(channels * self.expansion)
+        self.relu = self.nn.ReLU()
+        self.downsample = _shortcut(self.nn, in_channels, channels * self.expansion, stride, dims, projection)
+
+    def forward(self, x):
+        y = self.relu(self.bn1(self.conv1(x)))  # (batch, width, *size)
+        y = self.relu(self.bn2(self.conv2(y)))  # (batch, width, *size / stride)
+        y = self.bn3(self.conv3(y))  # (batch, 4 * channels, *size / stride)
+        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+BLOCKS: Mapping[str, Any] = {"basic": BasicBlock, "bottleneck": Bottleneck}
+
+
+class ResNet(Network):
+    """A residual network with four stages, as torchvision builds it; the same names in 1, 2 and 3 dimensions.
+
+    Source: He et al. 2016, arXiv 1512.03385; ResNeXt: Xie et al. 2017, arXiv 1611.05431; Wide ResNet: Zagoruyko and
+    Komodakis 2016, arXiv 1605.07146. Names, order, shapes and start values are those of ``torchvision.models.resnet``.
+
+    Args:
+        block: ``"basic"`` or ``"bottleneck"``.
+        layers: The number of blocks in each of the four stages.
+        num_classes: Number of outputs.
+        in_channels: Number of input channels.
+        dims: Number of spatial axes: 1, 2 or 3.
+        zero_init_residual: Start the last normalisation of each block at zero, so that a block starts as its shortcut.
+        groups: Groups of the 3x3 convolutions (ResNeXt's cardinality).
+        width_per_group: Width of each group in the first stage.
+        replace_stride_with_dilation: For each of the last three stages, whether to dilate instead of halving the size.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five times, rounding up.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The input has another number of axes or channels (the error names ``conv1``); or, in training, a
+            normalisation sees a single value for each channel (the error names it).
+    """
+
+    def __init__(self, block: str = "basic", layers: Sequence[int] = (2, 2, 2, 2), num_classes: int = 1000,
+                 in_channels: int = 3, dims: int = 2, zero_init_residual: bool = False, groups: int = 1,
+                 width_per_group: int = 64,
+                 replace_stride_with_dilation: Sequence[bool] = (False, False, False)) -> None:  # fmt: skip
+        super().__init__()
+        checks.positive(num_classes, "num_classes", "ResNet")
+        checks.positive(groups, "groups", "ResNet")
+        checks.positive(width_per_group, "width_per_group", "ResNet")
+        layers = _counts(layers, 4, "ResNet")
+        dilate = _flags(replace_stride_with_dilation)
+        nn, block_class = self.nn, _block(block)
+        conv, norm = _layers(nn, dims)
+        self.block, self.zero_init_residual = block, bool(zero_init_residual)
+        self.conv1 = conv(in_channels, 64, 7, stride=2, padding=3, bias=False)
+        self.bn1 = norm(64)
+        self.relu = nn.ReLU()
+        self.maxpool = getattr(nn, f"MaxPool{dims}d")(3, stride=2, padding=1)
+        options = {"groups": groups, "base_width": width_per_group, "dims": dims}
+        self.layer1, self.layer2, self.layer3, self.layer4 = _stages(nn, block_class, layers, dilate, options)
+        self.avgpool = getattr(nn, f"AdaptiveAvgPool{dims}d")(1)
+        self.fc = nn.Linear(512 * block_class.expansion, num_classes)
+
+    @property
+    def start_values(self):  # type: ignore[override]
+        """Torchvision's: He normal by fan out for convolutions; ones and zeros for norms; PyTorch's for `fc`."""
+        convolutions = {"*conv?.weight": HeNormal("out"), "*downsample.0.weight": HeNormal("out")}
+        last_norm = f"layer*.{_block(self.block).last_norm}.weight"
+        return convolutions | ({last_norm: ZEROS} if self.zero_init_residual else {})
+
+    def forward(self, x):
+        x = self.relu(self.bn1(self.conv1(x)))  # (batch, 64, *size / 2)
+        x = self.layer1(self.maxpool(x))  # (batch, 64 * expansion, *size / 4)
+        x = self.layer4(self.layer3(self.layer2(x)))  # (batch, 512 * expansion, *size / 32)
+        return self.fc(self.nn.flatten(self.avgpool(x)))
+
+
+class Subsample(Network):
+    """A shortcut without parameters: every second element along each axis, and zeros for the channels to be added.
+
+    Source: He et al. 2016, arXiv 1512.03385, section 4.2 (option A). Half of the new channels come before the old
+    ones, half after.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+        super().__init__()
+        before = (out_channels - in_channels) // 2
+        self.stride, self.pads = stride, (before, out_channels - in_channels - before)
+
+    def forward(self, x):
+        axes = len(x.shape) - 2
+        x = x[(slice(None), slice(None), *(slice(None, None, self.stride),) * axes)]
+        return self.nn.pad(x, [self.pads, *((0, 0),) * axes])
+
+
+class SmallResNet(Network):
+    """A residual network for tiny images: three stages with 16, 32 and 64 channels and ``6n + 2`` layers.
+
+    Source: He et al. 2016, arXiv 1512.03385, section 4.2. Names follow torchvision's ResNet (conv1, bn1, layer1 …, fc).
+    Start values: He normal by fan in for convolutions, as the paper; PyTorch's for `fc`.
+
+    Args:
+        depth: The number of layers, ``6n + 2``: 8, 14, 20, 32, 44, 56, 110 …
+        num_classes: Number of outputs.
+        in_channels: Number of input channels.
+        dims: Number of spatial axes: 1, 2 or 3.
+        shortcut: Where the width changes: ``"A"`` (subsampling and zeros, no parameters, as in the paper's section
+            4.2) or ``"B"`` (a 1x1 convolution and a normalisation).
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved twice, rounding up.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The input has another number of axes or channels; the error names ``conv1``.
+    """
+
+    start_values = {"*conv?.weight": HeNormal("in"), "*downsample.0.weight": HeNormal("in")}
+
+    def __init__(self, depth: int = 20, num_classes: int = 10, in_channels: int = 3, dims: int = 2,
+                 shortcut: str = "A") -> None:  # fmt: skip
+        super().__init__()
+        checks.positive(num_classes, "num_classes", "SmallResNet")
+        if checks.positive(depth, "depth", "SmallResNet") < 8 or depth % 6 != 2:
+            raise SettingError(f"SmallResNet: depth={depth!r}; wanted 6n + 2, for example 8, 14, 20, 32, 44, 56 or 110")
+        if shortcut not in ("A", "B"):
+            raise SettingError(f"SmallResNet: shortcut={shortcut!r}; wanted 'A' or 'B'")
+        nn, count = self.nn, (depth - 2) // 6
+        conv, norm = _layers(nn, dims)
+        self.conv1 = conv(in_channels, 16, 3, padding=1, bias=False)
+        self.bn1 = norm(16)
+        self.relu = nn.ReLU()
+        options: dict[str, Any] = {"dims": dims, "projection": shortcut == "B"}
+        self.layer1 = _stage(nn, BasicBlock, 16, 16, count, stride=1, **options)
+        self.layer2 = _stage(nn, BasicBlock, 16, 32, count, stride=2, **options)
+        self.layer3 = _stage(nn, BasicBlock, 32, 64, count, stride=2, **options)
+        self.avgpool = getattr(nn, f"AdaptiveAvgPool{dims}d")(1)
+        self.fc = nn.Linear(64, num_classes)
+
+    def forward(self, x):
+        x = self.layer1(self.relu(self.bn1(self.conv1(x))))  # (batch, 16, *size)
+        x = self.layer3(self.layer2(x))  # (batch, 64, *size / 4)
+        return self.fc(self.nn.flatten(self.avgpool(x)))
+
+
+def _stages(nn, block, layers: tuple[int, ...], dilate: tuple[bool, ...], options: dict[str, Any]):
+    """The four stages; one that is dilated keeps its size, and its first block has the dilation of the stage before."""
+    width, dilation = 64, 1
+    for stage, (count, dilated) in enumerate(zip(layers, (False, *dilate), strict=True)):
+        stride, before = 1 if stage == 0 else 2, dilation
+        if dilated:
+            dilation, stride = dilation * stride, 1
+        channels = 64 * 2**stage
+        yield _stage(nn, block, width, channels, count, stride, (before, dilation), **options)
+        width = channels * block.expansion
+
+
+def _stage(
+    nn, block, width: int, channels: int, count: int, stride: int, dilations: tuple[int, int] = (1, 1), **options
+):
+    """So many blocks; the first has the stride, the shortcut that changes the shape, and the first dilation."""
+    first, later = dilations
+    blocks = [block(width, channels, stride, dilation=first, **options)]
+    blocks += [block(channels * block.expansion, channels, dilation=later, **options) for _ in range(count - 1)]
+    return nn.Sequential(*blocks)
+
+
+def _shortcut(nn, width: int, out: int, stride: int, dims: int, projection: bool):
+    """What brings a block's input to its output's shape; None when it has it already."""
+    if stride == 1 and width == out:
+        return None
+    if not projection:
+        return Subsample(width, out, stride)
+    conv, norm = _layers(nn, dims)
+    return nn.Sequential(conv(width, out, 1, stride, bias=False), norm(out))
+
+
+def _layers(nn, dims: int):
+    """Convolution and batch normalisation for so many spatial axes."""
+    if dims not in (1, 2, 3):
+        raise SettingError(f"dims={dims!r}; wanted 1, 2 or 3")
+    return getattr(nn, f"Conv{dims}d"), getattr(nn, f"BatchNorm{dims}d")
+
+
+def _block(name: str):
+    if name not in BLOCKS:
+        raise SettingError(f"ResNet: there is no block {name!r}. {suggestion(name, BLOCKS)}")
+    return BLOCKS[name]
+
+
+def _counts(layers: Sequence[int], wanted: int, what: str) -> tuple[int, ...]:
+    if isinstance(layers, int | str) or len(layers) != wanted:
+        raise SettingError(f"{what}: layers={layers!r}; wanted {wanted} numbers of blocks")
+    return tuple(checks.positive(count, "layers", what) for count in layers)
+
+
+def _flags(dilate: Sequence[bool]) -> tuple[bool, ...]:
+    if isinstance(dilate, bool | str) or len(dilate) != 3 or any(flag not in (True, False) for flag in dilate):
+        raise SettingError(f"ResNet: replace_stride_with_dilation={dilate!r}; wanted three times True or False")
+    return tuple(map(bool, dilate))
+
+
+_RESNET = "He et al. 2016, arXiv 1512.03385; torchvision"
+_RESNEXT = "Xie et al. 2017, arXiv 1611.05431; torchvision"
+_WIDE = "Zagoruyko and Komodakis 2016, arXiv 1605.07146; torchvision"
+
+# name: (block, blocks in each stage, groups, width of a group, parameters, source)
+_VARIANTS: dict[str, tuple[str, tuple[int, ...], int, int, int, str]] = {
+    "resnet18": ("basic", (2, 2, 2, 2), 1, 64, 11_689_512, _RESNET),
+    "resnet34": ("basic", (3, 4, 6, 3), 1, 64, 21_797_672, _RESNET),
+    "resnet50": ("bottleneck", (3, 4, 6, 3), 1, 64, 25_557_032, _RESNET),
+    "resnet101": ("bottleneck", (3, 4, 23, 3), 1, 64, 44_549_160, _RESNET),
+    "resnet152": ("bottleneck", (3, 8, 36, 3), 1, 64, 60_192_808, _RESNET),
+    "resnext50_32x4d": ("bottleneck", (3, 4, 6, 3), 32, 4, 25_028_904, _RESNEXT),
+    "resnext101_32x8d": ("bottleneck", (3, 4, 23, 3), 32, 8, 88_791_336, _RESNEXT),
+    "resnext101_64x4d": ("bottleneck", (3, 4, 23, 3), 64, 4, 83_455_272, _RESNEXT),
+    "wide_resnet50_2": ("bottleneck", (3, 4, 6, 3), 1, 128, 68_883_240, _WIDE),
+    "wide_resnet101_2": ("bottleneck", (3, 4, 23, 3), 1, 128, 126_886_696, _WIDE),
+}
+
+# depth: (input channels, side of the images); the paper states the counts in millions
+_SMALL = {8: (1, 8), 20: (3, 32), 32: (3, 32), 44: (3, 32), 56: (3, 32), 110: (3, 32)}
+
+
+def _images(side: int):
+    """One sample's shape: images (or signals, or volumes) of that side."""
+    return lambda settings: (settings["in_channels"], *(side,) * settings["dims"])
+
+
+for _name, (_kind, _layer_counts, _groups, _width, _parameters, _source) in _VARIANTS.items():
+    register(
+        ResNet,
+        name=_name,
+        variant={"block": _kind, "layers": _layer_counts}
+        | ({} if _groups == 1 else {"groups": _groups})
+        | ({} if _width == 64 else {"width_per_group": _width}),
+        dims=(1, 2, 3),
+        source=_source,
+        shape=_images(224),
+        parameters=_parameters,
+    )
+
+for _depth, (_channels, _side) in _SMALL.items():
+    register(
+        SmallResNet,
+        name=f"resnet{_depth}",
+        variant={"depth": _depth} | ({} if _channels == 3 else {"in_channels": _channels}),
+        dims=(1, 2, 3),
+        source="He et al. 2016, arXiv 1512.03385, section 4.2",
+        shape=_images(_side),
+    )
