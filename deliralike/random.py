@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,15 @@ class Stream:
 
 
 _stream: ContextVar[Stream | None] = ContextVar("deliralike_portable_stream", default=None)
+# How many `portable` blocks are open in all threads: a plain number, since torch.compile can guard on one and not on
+# a context variable. Compiled programs stay whole outside of `portable`, and are compiled anew inside of it.
+_open = 0
+_counting = Lock()
 
 
 def current() -> Stream | None:
     """The stream in force, or None: the framework's own generator."""
-    return _stream.get()
+    return _stream.get() if _open else None
 
 
 @contextmanager
@@ -46,10 +51,15 @@ def portable(seed: int = 0, step: Any = 0, first_sample: Any = 0) -> Iterator[St
         step: The number of finished updates.
         first_sample: The index, within the whole batch, of the first sample that this network sees.
     """
-    token = _stream.set(Stream(seed, step, first_sample))
+    global _open
+    token = _stream.set(stream := Stream(seed, step, first_sample))
+    with _counting:
+        _open += 1
     try:
-        yield _stream.get()  # type: ignore[misc]
+        yield stream
     finally:
+        with _counting:
+            _open -= 1
         _stream.reset(token)
 
 

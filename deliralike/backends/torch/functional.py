@@ -248,8 +248,12 @@ class TorchFunctions(Functions):
         stream = random.current()
         if stream is None:
             return torch.bernoulli(torch.full(tuple(shape), 1.0 - p, dtype=like.dtype, device=like.device))
-        mask = random.keep_mask(stream.seed, layer.block_path, int(stream.step), int(stream.first_sample), tuple(shape), p)
-        return torch.from_numpy(mask).to(like.device, like.dtype)
+        return _portable_mask(stream, layer.block_path, tuple(shape), p).to(like.device, like.dtype)
+
+
+@torch.compiler.disable  # drawn on the host
+def _portable_mask(stream: random.Stream, path: str, shape: tuple[int, ...], p: float) -> torch.Tensor:
+    return torch.from_numpy(random.keep_mask(stream.seed, path, int(stream.step), int(stream.first_sample), shape, p))
 
 
 def _one_layer(*weights: torch.Tensor | None) -> tuple:

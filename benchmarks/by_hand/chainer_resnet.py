@@ -1,0 +1,60 @@
+"""ResNet-18 and its training step in plain Chainer."""
+
+import chainer
+import chainer.functions as F
+import chainer.links as L
+import numpy as np
+
+
+class ConvNorm(chainer.Chain):
+    def __init__(self, inputs, width, size, stride, pad):
+        super().__init__()
+        with self.init_scope():
+            self.conv = L.Convolution2D(inputs, width, size, stride, pad, nobias=True)
+            self.bn = L.BatchNormalization(width, eps=1e-5)
+
+    def forward(self, x):
+        return self.bn(self.conv(x))
+
+
+class Block(chainer.Chain):
+    def __init__(self, inputs, width, stride=1):
+        super().__init__()
+        with self.init_scope():
+            self.a = ConvNorm(inputs, width, 3, stride, 1)
+            self.b = ConvNorm(width, width, 3, 1, 1)
+            self.downsample = ConvNorm(inputs, width, 1, stride, 0) if stride != 1 or inputs != width else None
+
+    def forward(self, x):
+        y = self.b(F.relu(self.a(x)))
+        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet18(chainer.Chain):
+    def __init__(self, classes=1000):
+        super().__init__()
+        widths = [64, 64, 128, 256, 512]
+        with self.init_scope():
+            self.stem = ConvNorm(3, 64, 7, 2, 3)
+            self.blocks = chainer.Sequential(
+                *(block for i in range(1, 5)
+                  for block in (Block(widths[i - 1], widths[i], 1 if i == 1 else 2), Block(widths[i], widths[i]))))  # fmt: skip
+            self.fc = L.Linear(512, classes)
+
+    def forward(self, x):
+        x = F.max_pooling_2d(F.relu(self.stem(x)), 3, 2, 1, cover_all=False)
+        return self.fc(F.mean(self.blocks(x), axis=(2, 3)))
+
+
+def training_step(images: np.ndarray, labels: np.ndarray, lr: float = 0.01, momentum: float = 0.9):
+    """A function that makes one training step from host arrays and returns the loss."""
+    network = L.Classifier(ResNet18())
+    network.compute_accuracy = False
+    optimizer = chainer.optimizers.CorrectedMomentumSGD(lr=lr, momentum=momentum).setup(network)
+    labels = labels.astype(np.int32)
+
+    def step():
+        optimizer.update(network, images, labels)
+        return float(network.loss.array)
+
+    return step

@@ -1,0 +1,70 @@
+"""ResNet-18 and its training step in flax.nnx and optax: channels last, one compiled program, state donated."""
+
+import jax
+import numpy as np
+import optax
+from flax import nnx
+
+
+class ConvNorm(nnx.Module):
+    def __init__(self, inputs, width, size, stride, pad, rngs):
+        pads = ((pad, pad), (pad, pad))
+        self.conv = nnx.Conv(inputs, width, (size, size), stride, padding=pads, use_bias=False, rngs=rngs)
+        self.bn = nnx.BatchNorm(width, momentum=0.9, epsilon=1e-5, use_fast_variance=False, rngs=rngs)
+
+    def __call__(self, x):
+        return self.bn(self.conv(x))
+
+
+class Block(nnx.Module):
+    def __init__(self, inputs, width, stride, rngs):
+        self.a = ConvNorm(inputs, width, 3, stride, 1, rngs)
+        self.b = ConvNorm(width, width, 3, 1, 1, rngs)
+        self.downsample = ConvNorm(inputs, width, 1, stride, 0, rngs) if stride != 1 or inputs != width else None
+
+    def __call__(self, x):
+        y = self.b(jax.nn.relu(self.a(x)))
+        return jax.nn.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet18(nnx.Module):
+    def __init__(self, rngs, classes=1000):
+        widths = [64, 64, 128, 256, 512]
+        self.stem = ConvNorm(3, 64, 7, 2, 3, rngs)
+        blocks = []
+        for i in range(1, 5):
+            blocks += [Block(widths[i - 1], widths[i], 1 if i == 1 else 2, rngs), Block(widths[i], widths[i], 1, rngs)]
+        self.blocks = nnx.List(blocks)
+        self.fc = nnx.Linear(512, classes, rngs=rngs)
+
+    def __call__(self, x):
+        x = nnx.max_pool(jax.nn.relu(self.stem(x)), (3, 3), strides=(2, 2), padding=((1, 1), (1, 1)))
+        for block in self.blocks:
+            x = block(x)
+        return self.fc(x.mean((1, 2)))
+
+
+def training_step(images: np.ndarray, labels: np.ndarray, lr: float = 0.01, momentum: float = 0.9):
+    """A function that makes one training step from host arrays and returns the loss."""
+    graph, parameters, rest = nnx.split(ResNet18(nnx.Rngs(0)), nnx.Param, ...)
+    optimizer = optax.sgd(lr, momentum)
+    state = optimizer.init(parameters)
+    images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
+
+    def loss_function(parameters, rest, x, y):
+        network = nnx.merge(graph, parameters, rest, copy=True)
+        loss = optax.softmax_cross_entropy_with_integer_labels(network(x), y).mean()
+        return loss, nnx.split(network, nnx.Param, ...)[2]
+
+    @jax.jit
+    def compiled(parameters, rest, state, x, y):
+        (loss, rest), gradients = jax.value_and_grad(loss_function, has_aux=True)(parameters, rest, x, y)
+        updates, state = optimizer.update(gradients, state, parameters)
+        return optax.apply_updates(parameters, updates), rest, state, loss
+
+    def step():
+        nonlocal parameters, rest, state
+        parameters, rest, state, loss = compiled(parameters, rest, state, images, labels)
+        return float(loss)
+
+    return step
