@@ -1,0 +1,98 @@
+"""Chainer, on NumPy and CuPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.backends.base import Backend, Gradients
+from deliralike.backends.chainer import arrays
+from deliralike.backends.chainer.arrays import Variable, chainer
+from deliralike.backends.chainer.functional import ChainerFunctions
+from deliralike.backends.chainer.network import AbstractChainerNetwork, WrappedChainerNetwork
+from deliralike.backends.chainer.optimizer import ChainerOptimizer, NeutralOptimizer
+from deliralike.network import AbstractNetwork
+from deliralike.rules import Rule
+
+__all__ = ["BACKEND", "AbstractChainerNetwork", "ChainerOptimizer"]
+
+
+class ChainerBackend(Backend):
+    """Chainer, on NumPy (``"@numpy"``) and on CuPy (``"@cupy:0"`` …)."""
+
+    name = "chainer"
+    dtypes = ("float32", "float64", "float16")
+    capabilities = frozenset({"double_backward", "threads"})
+
+    def version(self) -> str:
+        return f"chainer {chainer.__version__}, numpy {np.__version__}"
+
+    def devices(self) -> list[str]:
+        return arrays.devices()
+
+    def precision(self) -> dict[str, str]:
+        return arrays.precision()
+
+    def array(self, value: Any, dtype: str | None = None, device: str | None = None) -> Any:
+        return arrays.array(value, dtype, device)
+
+    def numpy(self, array: Any) -> np.ndarray:
+        return arrays.numpy(array)
+
+    def is_array(self, value: Any) -> bool:
+        return arrays.is_array(value)
+
+    def is_native(self, value: Any) -> bool:
+        return isinstance(value, chainer.Link)
+
+    def wrap(self, native: chainer.Link) -> AbstractNetwork:
+        return native if isinstance(native, AbstractNetwork) else WrappedChainerNetwork(native)
+
+    def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
+        inputs = nest.map(_leaf, self.prepare(inputs, network))
+        network.cleargrads()
+        loss = loss_function(network, *inputs)
+        loss = loss[0] if isinstance(loss, tuple) else loss
+        loss.backward()
+        slots = {name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable}
+        parameters = {name: _numpy_or_none(parameter.grad) for name, parameter in slots.items()}
+        by_input = nest.map(lambda x: _numpy_or_none(x.grad) if isinstance(x, Variable) else None, inputs)
+        network.cleargrads()
+        return Gradients(float(arrays.numpy(loss)), parameters, by_input)
+
+    def optimizer(self, rule: Rule, network: AbstractNetwork) -> ChainerOptimizer:
+        return ChainerOptimizer(network, NeutralOptimizer(rule))
+
+    def wrap_optimizer(self, native: chainer.Optimizer, network: AbstractNetwork) -> ChainerOptimizer:
+        return ChainerOptimizer(network, native)
+
+    def evaluating(self) -> AbstractContextManager[Any]:
+        return _evaluating()
+
+    def seed(self, seed: int) -> None:
+        np.random.seed(seed % 2**32)
+        if len(self.devices()) > 1:
+            arrays.cuda.cupy.random.seed(seed)
+
+
+@contextmanager
+def _evaluating() -> Iterator[None]:
+    with chainer.no_backprop_mode():
+        yield
+
+
+def _leaf(value: Any) -> Any:
+    """A floating array as a variable whose gradient is wanted; anything else as it is."""
+    return Variable(arrays.raw(value)) if arrays.is_array(value) and value.dtype.kind == "f" else value
+
+
+def _numpy_or_none(gradient: Any) -> np.ndarray | None:
+    return None if gradient is None else arrays.numpy(gradient)
+
+
+BACKEND = ChainerBackend()
+BACKEND.bind(ChainerFunctions(), AbstractChainerNetwork)

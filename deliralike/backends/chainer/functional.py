@@ -1,0 +1,280 @@
+"""The vocabulary's functions on variables: Chainer's own where they mean the same, else those of `nodes`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from deliralike import random
+from deliralike.backends.chainer import arrays, nodes
+from deliralike.backends.chainer.arrays import Variable, array_module, chainer, raw
+from deliralike.backends.chainer.network import BufferValue, Parameter
+from deliralike.construction import Construction, require_construction
+from deliralike.errors import ShapeError
+from deliralike.nn.functional import Functions
+from deliralike.nn.geometry import Pads
+from deliralike.nn.start import Distribution
+
+F = chainer.functions
+
+
+class ChainerFunctions(Functions):
+    """Functions of variables and arrays; floating results are variables, whole numbers and truth values are arrays."""
+
+    # Parameters --------------------------------------------------------------------------------------------------
+
+    def Parameter(self, shape, start):
+        construction = require_construction("a parameter")
+        if isinstance(start, np.ndarray):
+            return Parameter(_place(start, construction))
+        parameter = Parameter(_place(np.zeros(tuple(shape)), construction))
+        parameter.initializer = Redraw(start, construction.dtype)
+        return construction.declare(parameter, start)
+
+    def Buffer(self, value):
+        construction = require_construction("a buffer")
+        return BufferValue(_place(value, construction))
+
+    # Arrays ------------------------------------------------------------------------------------------------------
+
+    def constant(self, value, like):
+        value, dtype = raw(value) if arrays.is_array(value) else np.asarray(value), like.dtype
+        return array_module(like).asarray(value, dtype=dtype if value.dtype.kind == "f" and dtype.kind == "f" else None)
+
+    def zeros(self, shape, like):
+        return array_module(like).zeros(tuple(shape), like.dtype)
+
+    def cast(self, x, dtype):
+        dtype = arrays.dtype(dtype) if isinstance(dtype, str) else dtype.dtype
+        if x.dtype.kind == dtype.kind == "f":
+            return F.cast(x, dtype)
+        return raw(x).astype(dtype)
+
+    def stop_gradient(self, x):
+        return chainer.as_variable(raw(x))
+
+    def concrete(self, x):
+        x = raw(x)
+        return x if isinstance(x, np.ndarray) else None
+
+    # Element by element ------------------------------------------------------------------------------------------
+
+    def exp(self, x):
+        return F.exp(x)
+
+    def log(self, x):
+        return F.log(x)
+
+    def sqrt(self, x):
+        return F.sqrt(x)
+
+    def sin(self, x):
+        return F.sin(x)
+
+    def cos(self, x):
+        return F.cos(x)
+
+    def tanh(self, x):
+        return F.tanh(x)
+
+    def erf(self, x):
+        return F.erf(x)
+
+    def sigmoid(self, x):
+        return nodes.Sigmoid().apply((x,))[0]
+
+    def softplus(self, x):
+        return nodes.Softplus().apply((x,))[0]
+
+    def relu(self, x):
+        return F.relu(x)
+
+    def abs(self, x):
+        return F.absolute(x)
+
+    def clip(self, x, low, high):
+        return F.clip(x, float(low), float(high))
+
+    def where(self, condition, x, y):
+        like = x if arrays.is_array(x) else y
+        xp = array_module(condition if not arrays.is_array(like) else like)
+        condition = xp.asarray(raw(condition))
+        if not arrays.is_array(like):
+            return chainer.as_variable(xp.where(condition, x, y).astype(chainer.config.dtype))
+        x, y = (value if arrays.is_array(value) else xp.asarray(value, dtype=like.dtype) for value in (x, y))
+        return F.where(condition, x, y) if like.dtype.kind == "f" else xp.where(condition, raw(x), raw(y))
+
+    # Reductions --------------------------------------------------------------------------------------------------
+
+    def sum(self, x, dim=None, keepdim=False):
+        return F.sum(x, _axes(dim), keepdim)
+
+    def mean(self, x, dim=None, keepdim=False):
+        return nodes.Mean(_axes(dim), keepdim).apply((x,))[0]
+
+    def max(self, x, dim, keepdim=False):
+        axis = dim % x.ndim
+        values = self.select_along(x, array_module(x).expand_dims(self.argmax(x, axis), axis), axis)
+        return values if keepdim else F.squeeze(values, axis)
+
+    def argmax(self, x, dim):
+        return array_module(x).asarray(raw(x).argmax(dim))
+
+    def log_softmax(self, x, dim):
+        return F.log_softmax(x, dim)
+
+    def softmax(self, x, dim):
+        return F.softmax(x, dim)
+
+    # Shapes ------------------------------------------------------------------------------------------------------
+
+    def reshape(self, x, shape):
+        return F.reshape(x, tuple(shape)) if x.dtype.kind == "f" else raw(x).reshape(tuple(shape))
+
+    def permute(self, x, dims):
+        return F.transpose(x, tuple(dims)) if x.dtype.kind == "f" else raw(x).transpose(tuple(dims))
+
+    def broadcast_to(self, x, shape):
+        shape = tuple(shape)
+        return F.broadcast_to(x, shape) if x.dtype.kind == "f" else array_module(x).broadcast_to(raw(x), shape)
+
+    def concatenate(self, arrays, dim=0):
+        if arrays[0].dtype.kind == "f":
+            return F.concat(arrays, dim)
+        return array_module(arrays[0]).concatenate([raw(x) for x in arrays], dim)
+
+    def pad_constant(self, x, pads: Pads, value=0.0):
+        if x.dtype.kind == "f":
+            return nodes.Pad(pads, value).apply((x,))[0] if any(map(any, pads)) else x
+        return nodes.Pad(pads, value).forward((raw(x),))[0]
+
+    def flip(self, x, dim):
+        return F.flip(x, dim) if x.dtype.kind == "f" else array_module(x).flip(raw(x), dim)
+
+    def select(self, x, index, dim):
+        node = nodes.Select(raw(index), dim % x.ndim)
+        return node.apply((x,))[0] if x.dtype.kind == "f" else node.forward((raw(x),))[0]
+
+    def select_along(self, x, index, dim):
+        node = nodes.SelectAlong(raw(index), dim % x.ndim)
+        return node.apply((x,))[0] if x.dtype.kind == "f" else node.forward((raw(x),))[0]
+
+    def split(self, x, sizes, dim=0):
+        length = x.shape[dim]
+        if isinstance(sizes, int):
+            sizes = [min(sizes, length - start) for start in range(0, length, sizes)]
+        if sum(sizes) != length or x.dtype.kind != "f":
+            return super().split(x, sizes, dim)
+        return list(F.split_axis(x, np.cumsum(sizes)[:-1], dim % x.ndim))
+
+    # Products and windows ----------------------------------------------------------------------------------------
+
+    def matmul(self, x, y):
+        return F.matmul(x, y)
+
+    def einsum(self, equation, *arrays):
+        return F.einsum(equation, *arrays)
+
+    def linear(self, x, weight, bias=None):
+        if x.shape[-1] != weight.shape[1]:
+            raise ShapeError(f"linear: x of shape {x.shape} does not fit a weight of shape {weight.shape}")
+        y = F.linear(x if x.ndim == 2 else F.reshape(x, (-1, x.shape[-1])), weight, bias)
+        return y if x.ndim == 2 else F.reshape(y, (*x.shape[:-1], weight.shape[0]))
+
+    def convolve(self, x, weight, stride, pads: Pads, dilation, groups):
+        return self._convolve(x, weight, None, stride, pads, dilation, groups)
+
+    def _convolve(self, x, weight, bias, stride, pads: Pads, dilation, groups):
+        if any(before != after for before, after in pads):
+            x, pads = self.pad_constant(x, ((0, 0), (0, 0), *pads)), ((0, 0),) * len(pads)
+        convolution = F.convolution_2d if len(pads) == 2 else F.convolution_nd
+        padding = tuple(before for before, _ in pads)
+        return convolution(x, weight, bias, tuple(stride), padding, dilate=tuple(dilation), groups=groups)
+
+    def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
+        n = len(stride)
+        if n != 2 or any(dilation[i] > 1 or output_padding[i] >= stride[i] for i in range(n)):
+            full = F.deconvolution_nd(x, weight, None, tuple(stride), dilate=tuple(dilation), groups=groups)
+            pads = [(-p, extra - p) for p, extra in zip(padding, output_padding, strict=True)]
+            return self.pad_constant(full, ((0, 0), (0, 0), *pads))
+        size = [
+            (x.shape[2 + i] - 1) * stride[i] - 2 * padding[i] + weight.shape[2 + i] + output_padding[i]
+            for i in range(n)
+        ]
+        return F.deconvolution_2d(x, weight, None, tuple(stride), tuple(padding), size, groups=groups)
+
+    def max_windows(self, x, kernel, stride, pads: Pads, dilation):
+        x = self.pad_constant(x, ((0, 0), (0, 0), *pads), -np.inf)
+        return nodes.MaxWindows(nodes.Windows(x.shape[2:], kernel, stride, dilation)).apply((x,))[0]
+
+    def sum_windows(self, x, kernel, stride, pads: Pads):
+        x = self.pad_constant(x, ((0, 0), (0, 0), *pads))
+        for axis, (k, s) in enumerate(
+            zip(kernel, stride, strict=True)
+        ):  # one axis after the other: k1 + k2 for k1 * k2
+            kernels, strides = ([v if a == axis else 1 for a in range(len(kernel))] for v in (k, s))
+            if k > 1 or s > 1:
+                x = nodes.SumWindows(nodes.Windows(x.shape[2:], kernels, strides, (1,) * len(kernel))).apply((x,))[0]
+        return x
+
+    # Norms -------------------------------------------------------------------------------------------------------
+
+    def batch_norm(self, x, mean, var, weight=None, bias=None, eps=1e-5):
+        weight, bias = _scale_and_shift(x, weight, bias)
+        return F.fixed_batch_normalization(x, weight, bias, mean, var, eps, axis=(0, *range(2, x.ndim)))
+
+    def batch_norm_train(self, x, weight=None, bias=None, eps=1e-5):
+        node = nodes.batch_norm_node(eps, x.ndim)
+        (y,) = node.apply((x, *_scale_and_shift(x, weight, bias)))
+        return y, *nodes.Statistics(node.mean, node.var).apply((x,))
+
+    # Control and chance ------------------------------------------------------------------------------------------
+
+    def scan(self, step, carry, xs):
+        outputs = []
+        for x in F.separate(xs, 0):
+            carry, y = step(carry, x)
+            outputs.append(y)
+        return carry, F.stack(outputs, 0)
+
+    def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: Any) -> Any:
+        stream, xp = random.current(), array_module(like)
+        if stream is None:
+            return (xp.random.rand(*shape) >= p).astype(like.dtype)
+        mask = random.keep_mask(
+            stream.seed, layer.block_path, int(stream.step), int(stream.first_sample), tuple(shape), p
+        )
+        return xp.asarray(mask).astype(like.dtype)
+
+
+class Redraw(chainer.Initializer):
+    """What Chainer calls for fresh start values, as in ``link.copy("init")``: from its own generator."""
+
+    def __init__(self, start: Distribution, dtype: str) -> None:
+        super().__init__(np.dtype(dtype))
+        self.start = start
+
+    def __call__(self, array: Any) -> None:
+        """Fill an array."""
+        generator = np.random.default_rng(np.random.randint(2**31))
+        array[...] = array_module(array).asarray(self.start.draw(generator, array.shape).astype(array.dtype))
+
+
+def _place(value: Any, construction: Construction) -> Any:
+    """A copy on the device of the network under construction; floating values in its type."""
+    value = np.asarray(value)
+    return arrays.array(value, construction.dtype if value.dtype.kind == "f" else None, construction.device)
+
+
+def _axes(dim: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    return dim if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+
+
+def _scale_and_shift(x: Variable, weight: Any, bias: Any) -> tuple[Any, Any]:
+    xp, channels = array_module(x), x.shape[1]
+    return (
+        xp.ones(channels, x.dtype) if weight is None else weight,
+        xp.zeros(channels, x.dtype) if bias is None else bias,
+    )

@@ -1,0 +1,333 @@
+"""Functions that Chainer lacks or computes otherwise, as its function nodes; every one can be differentiated twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from deliralike.backends.chainer.arrays import array_module, chainer, cuda
+
+F = chainer.functions
+_SigmoidGrad = F.activation.sigmoid.SigmoidGrad
+_norms = F.normalization.batch_normalization
+Pads = Sequence[tuple[int, int]]
+
+
+class Sigmoid(chainer.FunctionNode):
+    """The logistic function; Chainer's goes through tanh, which loses the far tail."""
+
+    def forward(self, inputs):
+        self.retain_outputs((0,))
+        (x,), xp = inputs, array_module(inputs[0])
+        small = xp.exp(-xp.abs(x))  # at most 1: no overflow on either side
+        y = 1 / (1 + small)
+        return (xp.asarray(xp.where(x < 0, small * y, y)),)
+
+    def backward(self, indexes, gradients):
+        (y,) = self.get_retained_outputs()
+        return _SigmoidGrad((None,)).apply((y, gradients[0]))
+
+
+class Softplus(chainer.FunctionNode):
+    """``log(1 + exp(x))``, with the sigmoid above as derivative."""
+
+    def forward(self, inputs):
+        self.retain_inputs((0,))
+        (x,), xp = inputs, array_module(inputs[0])
+        return (xp.asarray(xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))),)
+
+    def backward(self, indexes, gradients):
+        (x,) = self.get_retained_inputs()
+        return (gradients[0] * Sigmoid().apply((x,))[0],)
+
+
+class Mean(chainer.FunctionNode):
+    """The mean over some axes (all for None)."""
+
+    def __init__(self, axis: tuple[int, ...] | None, keepdims: bool) -> None:
+        super().__init__()
+        self.axis, self.keepdims = axis, keepdims
+
+    def forward(self, inputs):
+        (x,) = inputs
+        return (array_module(x).asarray(x.mean(self.axis, keepdims=self.keepdims)),)
+
+    def backward(self, indexes, gradients):
+        (gy,), shape = gradients, self.inputs[0].shape
+        axes = range(len(shape)) if self.axis is None else {axis % len(shape) for axis in self.axis}
+        kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+        count = int(np.prod([shape[axis] for axis in axes], dtype=np.int64))
+        return (F.broadcast_to(F.reshape(gy, kept) * (1.0 / count), shape),)
+
+
+class Pad(chainer.FunctionNode):
+    """Padding with a constant; negative numbers crop. Its derivative is the opposite padding."""
+
+    def __init__(self, pads: Pads, value: float = 0.0) -> None:
+        super().__init__()
+        self.pads, self.value = tuple(pads), value
+
+    def forward(self, inputs):
+        (x,), xp = inputs, array_module(inputs[0])
+        inner = x[tuple(slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(x.shape, self.pads, strict=True))]
+        if all(before <= 0 and after <= 0 for before, after in self.pads):
+            return (inner,)
+        y = xp.full([n + b + a for n, (b, a) in zip(x.shape, self.pads, strict=True)], self.value, x.dtype)
+        y[tuple(slice(max(b, 0), n - max(a, 0)) for n, (b, a) in zip(y.shape, self.pads, strict=True))] = inner
+        return (y,)
+
+    def backward(self, indexes, gradients):
+        return Pad([(-before, -after) for before, after in self.pads]).apply(gradients)
+
+
+# Selecting --------------------------------------------------------------------------------------------------------
+
+
+class Select(chainer.FunctionNode):
+    """The elements at positions along an axis."""
+
+    def __init__(self, index: Any, axis: int) -> None:
+        super().__init__()
+        self.index, self.axis = index, axis
+
+    def forward(self, inputs):
+        return (array_module(inputs[0]).take(inputs[0], self.index, axis=self.axis),)
+
+    def backward(self, indexes, gradients):
+        return Collect(self.index, self.axis, self.inputs[0].shape[self.axis]).apply(gradients)
+
+
+class Collect(chainer.FunctionNode):
+    """The transpose of `Select`: what was taken from one position is summed there."""
+
+    def __init__(self, index: Any, axis: int, length: int) -> None:
+        super().__init__()
+        self.index, self.axis, self.length = index, axis, length
+
+    def forward(self, inputs):
+        (gy,), index = inputs, self.index
+        before, after = gy.shape[: self.axis], gy.shape[self.axis + index.ndim :]
+        gy = gy.reshape(*before, index.size, *after)
+        collect = _collect_host if isinstance(gy, np.ndarray) else _collect_gpu
+        return (collect(gy, index.ravel(), self.axis, self.length),)
+
+    def backward(self, indexes, gradients):
+        return Select(self.index, self.axis).apply(gradients)
+
+
+def _collect_host(gy: np.ndarray, index: np.ndarray, axis: int, length: int) -> np.ndarray:
+    times = index.size // length if length and index.size % length == 0 else 0
+    if times and (index == np.arange(index.size) // times).all():  # each in turn, equally often: nearest upsampling
+        return gy.reshape(*gy.shape[:axis], length, times, *gy.shape[axis + 1 :]).sum(axis + 1)
+    gx = np.zeros((*gy.shape[:axis], length, *gy.shape[axis + 1 :]), gy.dtype)
+    if index.size:
+        if (index[1:] < index[:-1]).any():
+            order = np.argsort(index, kind="stable")
+            index, gy = index[order], np.take(gy, order, axis)
+        starts = np.flatnonzero(np.concatenate([[True], index[1:] != index[:-1]]))
+        gx[(slice(None),) * axis + (index[starts],)] = np.add.reduceat(gy, starts, axis)
+    return gx
+
+
+def _collect_gpu(gy: Any, index: Any, axis: int, length: int) -> Any:
+    gx = cuda.cupy.zeros((*gy.shape[:axis], length, *gy.shape[axis + 1 :]), gy.dtype)
+    cuda.cupyx.scatter_add(gx, (slice(None),) * axis + (index,), gy)
+    return gx
+
+
+class SelectAlong(chainer.FunctionNode):
+    """One element along an axis for each entry of an index with as many axes."""
+
+    def __init__(self, index: Any, axis: int) -> None:
+        super().__init__()
+        self.index, self.axis = index, axis
+
+    def forward(self, inputs):
+        (x,) = inputs
+        inner = x[tuple(slice(None) if a == self.axis else slice(n) for a, n in enumerate(self.index.shape))]
+        return (array_module(x).take_along_axis(inner, self.index, self.axis),)
+
+    def backward(self, indexes, gradients):
+        return CollectAlong(self.index, self.axis, self.inputs[0].shape).apply(gradients)
+
+
+class CollectAlong(chainer.FunctionNode):
+    """The transpose of `SelectAlong`."""
+
+    def __init__(self, index: Any, axis: int, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.index, self.axis, self.shape = index, axis, shape
+
+    def forward(self, inputs):
+        (gy,), xp = inputs, array_module(inputs[0])
+        where = list(xp.ogrid[tuple(slice(n) for n in self.index.shape)])
+        where[self.axis] = self.index
+        gx = xp.zeros(self.shape, gy.dtype)
+        if self.index.shape[self.axis] == 1:  # nothing is taken twice
+            gx[tuple(where)] = gy
+        elif xp is np:
+            flat = np.ravel_multi_index(tuple(where), self.shape).ravel()
+            gx.ravel()[:] = np.bincount(flat, weights=gy.ravel(), minlength=gx.size)
+        else:
+            cuda.cupyx.scatter_add(gx, tuple(where), gy)
+        return (gx,)
+
+    def backward(self, indexes, gradients):
+        return SelectAlong(self.index, self.axis).apply(gradients)
+
+
+# Windows ----------------------------------------------------------------------------------------------------------
+
+
+class Windows:
+    """Which elements the windows over the last axes hold: one strided slice for each place in the kernel."""
+
+    def __init__(
+        self, size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+    ) -> None:
+        self.kernel, self.stride, self.dilation = kernel, stride, dilation
+        reaches = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+        self.size = tuple((n - reach) // s + 1 for n, reach, s in zip(size, reaches, stride, strict=True))
+
+    def slices(self) -> list[tuple]:
+        """In row-major order of the kernel."""
+        starts = product(*(range(0, k * d, d) for k, d in zip(self.kernel, self.dilation, strict=True)))
+        return [
+            (..., *(slice(i, i + s * (n - 1) + 1, s) for i, s, n in zip(start, self.stride, self.size, strict=True)))
+            for start in starts
+        ]
+
+
+class MaxWindows(chainer.FunctionNode):
+    """The maximum of each window; the first of equal ones takes the gradient. Any number of axes, with dilation."""
+
+    def __init__(self, windows: Windows) -> None:
+        super().__init__()
+        self.windows = windows
+
+    def forward(self, inputs):
+        (x,), xp = inputs, array_module(inputs[0])
+        first, *others = self.windows.slices()
+        y = x[first].copy()
+        self.place = xp.zeros(y.shape, np.min_scalar_type(len(others)))
+        for number, window in enumerate(others, start=1):
+            element = x[window]
+            xp.putmask(self.place, element > y, self.place.dtype.type(number))
+            xp.maximum(y, element, out=y)  # propagates NaN, as PyTorch does
+        return (y,)
+
+    def backward(self, indexes, gradients):
+        return SpreadMax(self.windows, self.place, self.inputs[0].shape).apply(gradients)
+
+
+class SpreadMax(chainer.FunctionNode):
+    """The derivative of `MaxWindows`: each value goes to the place of its window's maximum."""
+
+    def __init__(self, windows: Windows, place: Any, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.windows, self.place, self.shape = windows, place, shape
+
+    def forward(self, inputs):
+        (gy,), xp = inputs, array_module(inputs[0])
+        gx = xp.zeros(self.shape, gy.dtype)
+        for number, window in enumerate(self.windows.slices()):
+            gx[window] += gy * (self.place == number)
+        return (gx,)
+
+    def backward(self, indexes, gradients):
+        return TakeMax(self.windows, self.place).apply(gradients)
+
+
+class TakeMax(chainer.FunctionNode):
+    """The transpose of `SpreadMax`: the elements at the places of the maxima."""
+
+    def __init__(self, windows: Windows, place: Any) -> None:
+        super().__init__()
+        self.windows, self.place = windows, place
+
+    def forward(self, inputs):
+        (x,), xp = inputs, array_module(inputs[0])
+        y = xp.zeros(self.place.shape, x.dtype)
+        for number, window in enumerate(self.windows.slices()):
+            y += x[window] * (self.place == number)
+        return (y,)
+
+    def backward(self, indexes, gradients):
+        return SpreadMax(self.windows, self.place, self.inputs[0].shape).apply(gradients)
+
+
+class SumWindows(chainer.FunctionNode):
+    """The sum of each window."""
+
+    def __init__(self, windows: Windows) -> None:
+        super().__init__()
+        self.windows = windows
+
+    def forward(self, inputs):
+        (x,) = inputs
+        first, *others = self.windows.slices()
+        y = x[first].copy()
+        for window in others:
+            y += x[window]
+        return (y,)
+
+    def backward(self, indexes, gradients):
+        return SpreadWindows(self.windows, self.inputs[0].shape).apply(gradients)
+
+
+class SpreadWindows(chainer.FunctionNode):
+    """The transpose of `SumWindows`: each value goes to every element of its window."""
+
+    def __init__(self, windows: Windows, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.windows, self.shape = windows, shape
+
+    def forward(self, inputs):
+        (gy,) = inputs
+        gx = array_module(gy).zeros(self.shape, gy.dtype)
+        for window in self.windows.slices():
+            gx[window] += gy
+        return (gx,)
+
+    def backward(self, indexes, gradients):
+        return SumWindows(self.windows).apply(gradients)
+
+
+# Batch statistics -------------------------------------------------------------------------------------------------
+
+
+def batch_norm_node(eps: float, ndim: int) -> chainer.FunctionNode:
+    """Chainer's batch normalisation over all axes but the second; after `apply` it has `mean` and (biased) `var`."""
+    return _norms.BatchNormalization(eps, axis=(0, *range(2, ndim)), impl_selector=_general)
+
+
+def _general(*_: Any) -> Any:
+    return _norms.GeneralBatchNormalizationImpl()  # cuDNN's keeps no variance
+
+
+class Statistics(chainer.FunctionNode):
+    """Mean and biased variance of each channel, computed elsewhere; here they get their derivative."""
+
+    def __init__(self, mean: Any, var: Any) -> None:
+        super().__init__()
+        self.values = mean, var
+
+    def forward(self, inputs):
+        self.retain_inputs((0,))
+        return self.values
+
+    def backward(self, indexes, gradients):
+        (x,), (g_mean, g_var) = self.get_retained_inputs(), gradients
+        axes, shape = (0, *range(2, x.ndim)), (1, -1) + (1,) * (x.ndim - 2)
+        count = x.size // x.shape[1]
+        gx = None
+        if g_mean is not None:
+            gx = F.broadcast_to(F.reshape(g_mean * (1.0 / count), shape), x.shape)
+        if g_var is not None:
+            centred = x - F.broadcast_to(Mean(axes, True).apply((x,))[0], x.shape)
+            from_var = centred * F.broadcast_to(F.reshape(g_var * (2.0 / count), shape), x.shape)
+            gx = from_var if gx is None else gx + from_var
+        return (gx,)

@@ -1,0 +1,152 @@
+"""Optimizer steps on Chainer: an update rule of its own that follows the neutral rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from deliralike import rules
+from deliralike.backends.chainer import arrays
+from deliralike.backends.chainer.arrays import chainer
+from deliralike.errors import ArgumentError, StateError
+from deliralike.network import AbstractNetwork
+from deliralike.optimizer import AbstractOptimizer
+
+
+class NeutralUpdateRule(chainer.UpdateRule):
+    """One parameter's update by a neutral rule; `t` counts the parameter's own updates."""
+
+    is_elementwise = True
+
+    def __init__(self, hyperparam: Any) -> None:
+        super().__init__(hyperparam)
+
+    def init_state(self, param: chainer.Parameter) -> None:
+        """Zeros for each slot of the rule."""
+        for name in self.hyperparam.rule.slots:
+            self.state[name] = param.device.xp.zeros_like(param.array)
+
+    def update(self, param: chainer.Parameter) -> None:
+        """Update unless the parameter took no part: then state and count stay too."""
+        if param.grad is not None:
+            super().update(param)
+
+    def update_core(self, param: chainer.Parameter) -> None:
+        """One step of the rule."""
+        rule = self.hyperparam.rule
+        value, state = rule.update(param.array, param.grad, self.state, rule.scalars(self.t), self.t == 1)
+        param.array[...] = value
+        self.state.update(state)
+
+
+class NeutralOptimizer(chainer.optimizer.GradientMethod):
+    """A Chainer optimizer, for updaters and all, that follows a neutral rule and skips parameters without gradient."""
+
+    def __init__(self, rule: rules.Rule) -> None:
+        super().__init__()
+        self.hyperparam.rule = rule
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next update; may be set."""
+        return self.hyperparam.rule.lr
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        self.hyperparam.rule = self.hyperparam.rule.with_lr(value)
+
+    def create_update_rule(self) -> NeutralUpdateRule:
+        """A rule for one parameter that looks up the numbers here."""
+        return NeutralUpdateRule(self.hyperparam)
+
+    def reallocate_cleared_grads(self) -> None:
+        """Leave missing gradients missing; zeros in their place would decay the weights."""
+
+
+class ChainerOptimizer(AbstractOptimizer):
+    """A Chainer optimizer behind the neutral interface; `native` is Chainer's own."""
+
+    def __init__(self, network: AbstractNetwork, native: chainer.Optimizer) -> None:
+        """Use a native optimizer, which is set up for the network unless that was done before."""
+        super().__init__(network)
+        self.native = native if native.target is not None else native.setup(network)
+        for slot in network.neutral_slots().values():
+            if slot.is_parameter and not slot.trainable:
+                slot.trainable = False  # which tells the update rule
+
+    def gradients(self, loss_function, *batch):
+        """Forward and backward; gradients of a previous step are dropped first."""
+        self.network.cleargrads()
+        result = loss_function(self.network, *batch)
+        (result[0] if isinstance(result, tuple) else result).backward()
+        return _detached(result), {name: parameter.grad for name, parameter in self._parameters().items()}
+
+    def apply(self, gradients):
+        """One native step on these gradients."""
+        parameters = self._parameters()
+        for name, gradient in gradients.items():
+            parameters[name].grad = arrays.raw(gradient)
+        self.native.update()
+
+    @property
+    def lr(self) -> float:
+        """The learning rate; of Chainer's Adam it is called `alpha`."""
+        return float(getattr(self.native, self._lr_name()))
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        setattr(self.native, self._lr_name(), value)
+
+    def _lr_name(self) -> str:
+        if isinstance(self.native, chainer.optimizers.Adam):
+            return "alpha"
+        if not hasattr(self.native, "lr"):
+            raise ArgumentError(f"{type(self.native).__name__} has no learning rate")
+        return "lr"
+
+    def neutral_state(self) -> dict[str, np.ndarray]:
+        """State arrays as ``"parameter/slot"``, each parameter's own step count as ``"parameter/step"``."""
+        state = {"steps": np.array(self.steps)}
+        for name, parameter in self._parameters(trainable_only=False).items():
+            rule = parameter.update_rule
+            if rule is not None and rule.t:
+                state[f"{name}/step"] = np.array(rule.t)
+                state |= {f"{name}/{slot}": arrays.numpy(value) for slot, value in (rule.state or {}).items()}
+        return state
+
+    def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
+        """Take over state arrays by name, in each parameter's own type."""
+        parameters = self._parameters(trainable_only=False)
+        unknown = [key for key in state if key != "steps" and key.rpartition("/")[0] not in parameters]
+        if unknown:
+            raise StateError(f"the optimizer's state names parameters that the network lacks: {', '.join(unknown)}")
+        self.steps = self.native.t = int(state["steps"])
+        for key, value in state.items():
+            name, _, slot = key.rpartition("/")
+            if name:
+                _load(parameters[name], slot, value, self.steps)
+
+    def _parameters(self, trainable_only: bool = True) -> dict[str, chainer.Parameter]:
+        slots = self.network.neutral_slots().items()
+        return {
+            name: slot.native for name, slot in slots if slot.is_parameter and (slot.trainable or not trainable_only)
+        }
+
+
+def _load(parameter: chainer.Parameter, slot: str, value: Any, steps: int) -> None:
+    rule = parameter.update_rule
+    if slot == "step":
+        rule.t = int(value)
+        return
+    rule.t = rule.t or steps
+    if rule.state is None:
+        rule._init_states(parameter)
+    array = arrays.array(np.asarray(value), str(parameter.dtype), str(parameter.device))
+    rule.state[slot] = array
+
+
+def _detached(result: Any) -> Any:
+    first = result[0] if isinstance(result, tuple) else result
+    first = chainer.as_variable(arrays.raw(first))
+    return (first, *result[1:]) if isinstance(result, tuple) else first
