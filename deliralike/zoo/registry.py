@@ -265,7 +265,7 @@ class _BoundFunction:
 
 
 def _on(network: Any, backend: Backend) -> Callable[..., Any]:
-    return network.on(backend) if inspect.isclass(network) else _BoundFunction(network, backend)
+    return network.on(backend) if hasattr(network, "on") else _BoundFunction(network, backend)
 
 
 def _backend(backend: str | Backend) -> Backend:

@@ -1,0 +1,236 @@
+"""The plain U-Net in 1, 2 and 3 dimensions, as MONAI's BasicUNet."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from deliralike.errors import SettingError, ShapeError, suggestion
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.zoo.registry import register
+
+NORMS = ("instance", "batch", "group", None)
+UPSAMPLINGS = ("deconv", "nontrainable")
+
+
+class UNet(Network):
+    """Halve the size several times and double it again, with a shortcut between the levels of equal size.
+
+    Source: Ronneberger et al. 2015, arXiv 1505.04597, and Falk et al. 2019, doi 10.1038/s41592-018-0261-2. Structure,
+    names and order are those of MONAI's ``BasicUNet`` (conv_0, down_1 …, upcat_4 …, final_conv); any number of levels.
+
+    Args:
+        in_channels: Number of input channels.
+        out_channels: Number of output channels, for example classes.
+        features: The width of each level from the finest to the coarsest, then the width before the last convolution.
+        dims: Number of spatial axes: 1, 2 or 3.
+        norm: ``"instance"`` (with scale and shift), ``"batch"``, ``"group"`` or None.
+        num_groups: Groups of the group normalisation.
+        negative_slope: Of the leaky ReLUs.
+        bias: Whether the convolutions before a normalisation have biases.
+        dropout: Probability of dropping an element after each normalisation in training.
+        upsample: ``"deconv"`` (transposed convolutions) or ``"nontrainable"`` (a 1x1 convolution, then linear
+            interpolation with aligned corners).
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)`` for any size of at least
+        ``2 ** levels``, where ``levels = len(features) - 2``. An odd size is rounded down on the way down; on the way
+        up the last element along such an axis is repeated.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The input has another number of axes or channels (the error names ``conv_0.conv_0.conv``) or is too
+            small, also for the coarsest level's normalisation (the error names it).
+    """
+
+    def __init__(self, in_channels: int = 1, out_channels: int = 2,
+                 features: Sequence[int] = (32, 32, 64, 128, 256, 32), dims: int = 2, norm: str | None = "instance",
+                 num_groups: int = 8, negative_slope: float = 0.1, bias: bool = True, dropout: float = 0.0,
+                 upsample: str = "deconv") -> None:  # fmt: skip
+        super().__init__()
+        *widths, last = _features(features)
+        checks.positive(out_channels, "out_channels", "UNet")
+        options = {"norm": norm, "num_groups": num_groups, "negative_slope": negative_slope, "bias": bias,
+                   "dropout": dropout, "dims": _dims(dims)}  # fmt: skip
+        self.levels = len(widths) - 1
+        self.conv_0 = TwoConv(in_channels, widths[0], **options)
+        for level in range(1, self.levels + 1):
+            setattr(self, f"down_{level}", Down(widths[level - 1], widths[level], **options))
+        for level in range(self.levels, 0, -1):
+            fine, out = widths[level - 1], widths[level - 1] if level > 1 else last
+            halves = level > 1  # as the reference: the finest level keeps all channels
+            setattr(self, f"upcat_{level}", UpCat(widths[level], fine, out, halves, upsample, **options))
+        self.final_conv = getattr(self.nn, f"Conv{dims}d")(last, out_channels, 1)
+
+    def forward(self, x):
+        _large_enough(x, self.levels)
+        skips = [self.conv_0(x)]  # (batch, features[0], *size)
+        for level in range(1, self.levels + 1):
+            skips.append(getattr(self, f"down_{level}")(skips[-1]))  # (batch, features[level], *size / 2**level)
+        x = skips.pop()
+        for level in range(self.levels, 0, -1):
+            x = getattr(self, f"upcat_{level}")(x, skips.pop())  # (batch, ..., *size / 2**(level - 1))
+        return self.final_conv(x)
+
+
+class TwoConv(Network):
+    """Two 3x3 convolutions, each with normalisation, dropout and leaky ReLU.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, **options: Any) -> None:
+        super().__init__()
+        self.conv_0 = Convolution(in_channels, out_channels, **options)
+        self.conv_1 = Convolution(out_channels, out_channels, **options)
+
+    def forward(self, x):
+        return self.conv_1(self.conv_0(x))
+
+
+class Convolution(Network):
+    """A 3x3 convolution, then `adn`: normalisation N, dropout D, activation A, in this order.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, *, dims: int, bias: bool, norm: str | None, num_groups: int,
+                 dropout: float, negative_slope: float) -> None:  # fmt: skip
+        super().__init__()
+        self.conv = getattr(self.nn, f"Conv{dims}d")(in_channels, out_channels, 3, padding=1, bias=bias)
+        self.adn = ADN(out_channels, dims, norm, num_groups, dropout, negative_slope)
+
+    def forward(self, x):
+        return self.adn(self.conv(x))
+
+
+class ADN(Network):
+    """Normalisation N (if any), dropout D and activation A; the shape stays."""
+
+    def __init__(self, channels: int, dims: int, norm: str | None, num_groups: int, dropout: float,
+                 negative_slope: float) -> None:  # fmt: skip
+        super().__init__()
+        nn = self.nn
+        self.N = nn.Identity() if norm is None else _norm(nn, norm, channels, dims, num_groups)
+        self.D = nn.Dropout(dropout)
+        self.A = nn.LeakyReLU(negative_slope)
+
+    def forward(self, x):
+        return self.A(self.D(self.N(x)))
+
+
+class Down(Network):
+    """Halve the size by maxima, then two convolutions.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / 2)``, rounded down.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, **options: Any) -> None:
+        super().__init__()
+        self.max_pooling = getattr(self.nn, f"MaxPool{options['dims']}d")(2)
+        self.convs = TwoConv(in_channels, out_channels, **options)
+
+    def forward(self, x):
+        return self.convs(self.max_pooling(x))
+
+
+class UpCat(Network):
+    """Double the size, join with the finer level, then two convolutions.
+
+    Shapes:
+        ``(batch, in_channels, *coarse)`` and ``(batch, skip_channels, *size)`` give ``(batch, out_channels, *size)``.
+    """
+
+    def __init__(self, in_channels: int, skip_channels: int, out_channels: int, halves: bool, upsample: str,
+                 **options: Any) -> None:  # fmt: skip
+        super().__init__()
+        width = in_channels // 2 if halves else in_channels
+        self.upsample = _upsampling(upsample)(in_channels, width, options["dims"])
+        self.convs = TwoConv(skip_channels + width, out_channels, **options)
+
+    def forward(self, x, skip):
+        nn = self.nn
+        x = self.upsample(x)  # (batch, width, *2 * coarse)
+        missing = [(0, fine - size) for fine, size in zip(skip.shape[2:], x.shape[2:], strict=True)]  # 0 or 1
+        return self.convs(nn.concatenate([skip, nn.pad(x, missing, mode="replicate")], dim=1))
+
+
+class Deconv(Network):
+    """Double the size by a transposed convolution.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *2 * size)``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
+        super().__init__()
+        self.deconv = getattr(self.nn, f"ConvTranspose{dims}d")(in_channels, out_channels, 2, stride=2)
+
+    def forward(self, x):
+        return self.deconv(x)
+
+
+class Resize(Network):
+    """Double the size linearly after a 1x1 convolution.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *2 * size)``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
+        super().__init__()
+        self.preconv = getattr(self.nn, f"Conv{dims}d")(in_channels, out_channels, 1)
+        self.upsample_non_trainable = self.nn.Upsample(scale_factor=2.0, mode="linear", align_corners=True)
+
+    def forward(self, x):
+        return self.upsample_non_trainable(self.preconv(x))
+
+
+def _upsampling(name: str):
+    if name not in UPSAMPLINGS:
+        raise SettingError(f"UNet: there is no upsample={name!r}. {suggestion(name, UPSAMPLINGS)}")
+    return {"deconv": Deconv, "nontrainable": Resize}[name]
+
+
+def _norm(nn, norm: str, channels: int, dims: int, num_groups: int):
+    if norm not in NORMS:
+        raise SettingError(f"UNet: there is no norm={norm!r}. {suggestion(norm, NORMS)}")
+    if norm == "group":
+        return nn.GroupNorm(num_groups, channels)
+    if norm == "batch":
+        return getattr(nn, f"BatchNorm{dims}d")(channels)
+    return getattr(nn, f"InstanceNorm{dims}d")(channels, affine=True)
+
+
+def _features(features: Sequence[int]) -> tuple[int, ...]:
+    if isinstance(features, int | str) or len(features) < 3:
+        raise SettingError(f"UNet: features={features!r}; wanted at least 3 widths: two levels and the last one")
+    return tuple(checks.positive(width, "features", "UNet") for width in features)
+
+
+def _dims(dims: int) -> int:
+    if dims not in (1, 2, 3):
+        raise SettingError(f"UNet: dims={dims!r}; wanted 1, 2 or 3")
+    return dims
+
+
+def _large_enough(x, levels: int) -> None:
+    if min(x.shape[2:], default=2**levels) < 2**levels:
+        raise ShapeError(
+            f"UNet: an input of shape {tuple(x.shape)} is too small: {levels} halvings need at least {2**levels} "
+            f"elements along each spatial axis"
+        )
+
+
+_SOURCE = "Ronneberger et al. 2015, arXiv 1505.04597; Falk et al. 2019, doi 10.1038/s41592-018-0261-2; MONAI BasicUNet"
+
+register(
+    UNet,
+    name="unet",
+    task="segmentation",
+    dims=(1, 2, 3),
+    source=_SOURCE,
+    shape=lambda settings: (settings["in_channels"], *((1024,), (256, 256), (96, 96, 96))[settings["dims"] - 1]),
+)
