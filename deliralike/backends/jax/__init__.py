@@ -1,0 +1,77 @@
+"""JAX, with flax's nnx modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import flax
+import jax
+import numpy as np
+from flax import nnx
+
+from deliralike.backends.base import Backend, Gradients
+from deliralike.backends.jax import arrays, chance
+from deliralike.backends.jax.functional import JaxFunctions
+from deliralike.backends.jax.layers import NATIVE
+from deliralike.backends.jax.network import AbstractJaxNetwork, WrappedJaxNetwork
+from deliralike.backends.jax.optimizer import JaxOptimizer, NativeRule, NeutralRule, network_gradients
+from deliralike.network import AbstractNetwork
+from deliralike.rules import Rule
+
+__all__ = ["BACKEND", "AbstractJaxNetwork", "JaxOptimizer"]
+
+
+class JaxBackend(Backend):
+    """JAX, on CPUs, GPUs and TPUs."""
+
+    name = "jax"
+    dtypes = ("float32", "float64", "bfloat16", "float16")
+    capabilities = frozenset({"double_backward", "compile"})
+
+    def version(self) -> str:
+        return f"jax {jax.__version__}, flax {flax.__version__}"
+
+    def devices(self) -> list[str]:
+        return arrays.devices()
+
+    def precision(self) -> dict[str, str]:
+        return arrays.precision()
+
+    def array(self, value: Any, dtype: str | None = None, device: str | None = None) -> jax.Array:
+        return arrays.array(value, dtype, device)
+
+    def numpy(self, array: Any) -> np.ndarray:
+        return arrays.numpy(array)
+
+    def is_array(self, value: Any) -> bool:
+        return isinstance(value, jax.Array)
+
+    def is_native(self, value: Any) -> bool:
+        return isinstance(value, nnx.Module)
+
+    def wrap(self, native: nnx.Module) -> AbstractNetwork:
+        return native if isinstance(native, AbstractNetwork) else WrappedJaxNetwork(native)
+
+    def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
+        return network_gradients(loss_function, network, self.prepare(inputs, network))
+
+    def optimizer(self, rule: Rule, network: AbstractNetwork) -> JaxOptimizer:
+        return JaxOptimizer(network, NeutralRule(rule))
+
+    def wrap_optimizer(self, native: Any, network: AbstractNetwork) -> JaxOptimizer:
+        return JaxOptimizer(network, NativeRule(native))
+
+    def seed(self, seed: int) -> None:
+        chance.seed(seed)
+
+    def check_dtype(self, dtype: str) -> str:
+        """The name of a floating type; ``"float64"`` switches 64-bit types on for the whole process."""
+        name = super().check_dtype(dtype)
+        if name == "float64":
+            arrays.enable_float64()
+        return name
+
+
+BACKEND = JaxBackend()
+BACKEND.bind(JaxFunctions(), AbstractJaxNetwork, NATIVE)

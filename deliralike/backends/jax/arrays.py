@@ -1,0 +1,125 @@
+"""Arrays: to and from NumPy, devices, types, and the settings that decide their precision.
+
+float64 is a switch of the whole process in JAX (``jax_enable_x64``). Nothing turns it at import; asking for a network
+or an array of ``"float64"`` turns it on. Without it whole numbers are int32 on the device.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from deliralike.errors import DeviceError, DtypeError, suggestion
+
+DTYPES = (
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "uint16",
+    "uint32",
+    "bool",
+)
+
+
+def enable_float64() -> None:
+    """Turn on 64-bit types, for the whole process."""
+    if not jax.config.jax_enable_x64:
+        jax.config.update("jax_enable_x64", True)
+
+
+def dtype(name: str) -> Any:
+    """The type of a name; ``"int64"`` is int32 while 64-bit types are off."""
+    if name not in DTYPES:
+        raise DtypeError(f"backend 'jax' has no type {name!r}. {suggestion(name, DTYPES)}")
+    if name == "float64" and not jax.config.jax_enable_x64:
+        raise DtypeError("backend 'jax' computes in 'float64' only after a network or array was asked for with "
+                         "dtype='float64', or after jax.config.update('jax_enable_x64', True)")  # fmt: skip
+    return jax.dtypes.canonicalize_dtype(jnp.dtype(name))
+
+
+def array(value: Any, name: str | None = None, device: Any = None) -> jax.Array:
+    """An array that owns its storage."""
+    if name == "float64":
+        enable_float64()
+    if not isinstance(value, jax.Array):
+        value = np.asarray(value)
+        wanted = jax.dtypes.canonicalize_dtype(value.dtype) if name is None else dtype(name)
+        return put(value.astype(wanted, copy=False), device)
+    value = value if name is None else value.astype(dtype(name))
+    return value if device is None or name_of_device(value) == device else jax.device_put(value, find_device(device))
+
+
+def put(value: np.ndarray, device: str | None = None) -> jax.Array:
+    """A copy of a host array on a device; on the default device it stays free to follow other arrays."""
+    if device is None or device == default_device():
+        return jnp.array(value)
+    return jax.device_put(value.copy(), find_device(device))
+
+
+def put_like(value: np.ndarray, like: jax.Array) -> jax.Array:
+    """A copy of a host array, in the type and where `like` is, be it spread over several devices."""
+    value = value.astype(like.dtype)  # a copy
+    return jax.device_put(value, like.sharding) if like.committed else jnp.array(value)
+
+
+def numpy(value: Any) -> np.ndarray:
+    """A NumPy array that owns its storage; bfloat16, which NumPy lacks, becomes float32."""
+    value = np.array(value)
+    return value.astype(np.float32) if value.dtype == jnp.bfloat16 else value
+
+
+def devices() -> list[str]:
+    """The devices of this process, the default one first; ``"cpu"`` is the first CPU, others are ``"cpu:1"`` …"""
+    return [_device_name(device) for device in _devices()]
+
+
+def default_device() -> str:
+    """The device that JAX uses when none is named."""
+    chosen = jax.config.jax_default_device
+    return _device_name(chosen) if isinstance(chosen, jax.Device) else devices()[0]
+
+
+def find_device(name: str) -> jax.Device:
+    """The device of a name."""
+    for device in _devices():
+        if _device_name(device) == name:
+            return device
+    raise DeviceError(f"backend 'jax' has no device {name!r} here. {suggestion(name, devices())}")
+
+
+def name_of_device(value: Any) -> str:
+    """The name of the (first) device that holds an array."""
+    if isinstance(value, jax.core.Tracer):
+        return default_device()
+    return _device_name(min(value.devices(), key=lambda device: device.id))
+
+
+def precision() -> dict[str, str]:
+    """What decides the precision of results."""
+    asked = jax.config.jax_default_matmul_precision
+    exact = asked in (None, "highest", "float32")
+    return {
+        "float64": "on" if jax.config.jax_enable_x64 else "off",
+        "float32 products": asked or "highest (our functions ask for it)",
+        "TF32": "on" if not exact and any(name.startswith("cuda") for name in devices()) else "off",
+    }
+
+
+def _devices() -> list[jax.Device]:
+    local = jax.local_devices()
+    return local if local[0].platform == "cpu" else [*local, *jax.local_devices(backend="cpu")]
+
+
+def _device_name(device: jax.Device) -> str:
+    if device.platform == "cpu":
+        first = min(other.id for other in jax.local_devices(backend="cpu"))
+        return "cpu" if device.id == first else f"cpu:{device.id - first}"
+    kind = str(device).partition(":")[0] if device.platform == "gpu" else device.platform
+    return f"{kind}:{device.id}"

@@ -1,0 +1,325 @@
+"""The native base on JAX, and what the neutral state is there: our own layers' names, and those of flax's layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+from flax.nnx.module import ModuleMeta
+
+from deliralike.backends.jax import arrays
+from deliralike.network import AbstractNetwork, NetworkType, refuse_plain_container
+from deliralike.state import Slot
+
+_NOT_SAVED = (nnx.RngState, nnx.Intermediate, nnx.Cache)
+_FROZEN = "frozen"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a native array is laid out: axes to permute, and then axes to reverse, to have PyTorch's layout."""
+
+    axes: tuple[int, ...] | None = None
+    reversed: tuple[int, ...] = ()
+
+    def to_neutral(self, value: np.ndarray) -> np.ndarray:
+        """From the native layout to PyTorch's."""
+        moved = value if self.axes is None else np.transpose(value, self.axes)
+        return np.ascontiguousarray(np.flip(moved, self.reversed)) if self.reversed else np.array(moved, order="C")
+
+    def to_native(self, value: np.ndarray) -> np.ndarray:
+        """From PyTorch's layout to the native one."""
+        value = np.flip(value, self.reversed) if self.reversed else value
+        return value if self.axes is None else np.transpose(value, np.argsort(self.axes))
+
+    def shape(self, native: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape in PyTorch's layout."""
+        return tuple(native) if self.axes is None else tuple(native[axis] for axis in self.axes)
+
+
+_PLAIN = Layout()
+
+
+class JaxSlot(Slot):
+    """A variable of a module, seen in PyTorch's layout; its value is set in place."""
+
+    def __init__(self, native: nnx.Variable, layout: Layout = _PLAIN) -> None:
+        """Look at a variable; nothing is copied."""
+        self.native = native
+        self.layout = layout
+        self.is_parameter = isinstance(native, nnx.Param)
+
+    @property
+    def trainable(self) -> bool:  # type: ignore[override]
+        """Whether optimizers update the parameter; a frozen one says so in its metadata."""
+        return self.is_parameter and not self.native.has_metadata(_FROZEN)
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        if value and self.native.has_metadata(_FROZEN):
+            self.native.del_metadata(_FROZEN)
+        elif not value:
+            self.native.set_metadata(_FROZEN, True)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape in PyTorch's layout."""
+        return self.layout.shape(self.native.get_value().shape)
+
+    def read(self) -> np.ndarray:
+        """A copy on the host, in the neutral type (a counter is int64, whatever JAX counts in)."""
+        value = self.layout.to_neutral(arrays.numpy(self.native.get_value()))
+        name = self.native.get_metadata("neutral_dtype", "")
+        return value.astype(name) if name.startswith("int") else value
+
+    def write(self, value: np.ndarray) -> None:
+        """Set the variable's value, in its type, on its devices."""
+        self.native.set_value(arrays.put_like(self.layout.to_native(value), self.native.get_value()))
+
+
+class StaticList(list):
+    """A list among a module's settings; hashable, since nnx compares the settings of modules."""
+
+    def __hash__(self) -> int:
+        """Hash the length only: elements may be unhashable."""
+        return hash((StaticList, len(self)))
+
+
+class StaticDict(dict):
+    """A dict among a module's settings; hashable, since nnx compares the settings of modules."""
+
+    def __hash__(self) -> int:
+        """Hash the length only: elements may be unhashable."""
+        return hash((StaticDict, len(self)))
+
+
+class JaxNetworkType(NetworkType, ModuleMeta):
+    """Builds networks: ours first (arguments, start values), then flax's (module state)."""
+
+
+class AbstractJaxNetwork(AbstractNetwork, nnx.Module, metaclass=JaxNetworkType):
+    """The base of networks on JAX: a ``flax.nnx.Module`` that answers the neutral interface.
+
+    Networks written once are bound to it; a network written for JAX alone may subclass it as it would ``nnx.Module``
+    (call ``super().__init__()`` first). ``nnx.jit``, ``nnx.grad``, ``nnx.split`` and ``nnx.merge`` are flax's own.
+    """
+
+    block_path = ""
+    training = True
+    _order: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        """Make an empty module in training mode."""
+        self.training = True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the outputs."""
+        return self.forward(*args, **kwargs)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; an array sets the value of a variable of that name."""
+        refuse_plain_container(self, name, value)
+        present = vars(self).get(name)
+        if isinstance(present, nnx.Variable) and isinstance(value, jax.Array | np.ndarray):
+            present.set_value(value if isinstance(value, jax.Array) else arrays.put_like(value, present.get_value()))
+            return
+        value = (
+            {list: StaticList, dict: StaticDict}.get(type(value), lambda same: same)(value)
+            if _is_static(value)
+            else value
+        )
+        if name in vars(self) and nnx.is_data(value) != nnx.is_data(present):
+            delattr(self, name)  # nnx refuses to turn a setting into a block or back, as in `self.head = None`
+        super().__setattr__(name, value)
+        if nnx.is_data(value) and name not in self._order:
+            object.__setattr__(self, "_order", (*self._order, name))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A copy that shares nothing; order of creation and ties are kept, also with blocks that are flax's own."""
+        nodes = [node for _, node in walk(self) if id(node) not in memo]
+        for node in nodes:  # deepcopy of a variable would give its array
+            is_variable = isinstance(node, nnx.Variable)
+            memo[id(node)] = node.copy(deepcopy(node.get_value())) if is_variable else object.__new__(type(node))
+        for node in nodes:
+            if not isinstance(node, nnx.Variable):
+                memo[id(node)].__setstate__(deepcopy(vars(node), memo))
+        return memo[id(self)]
+
+    def train(self, mode: bool = True) -> Any:
+        """Set the mode of every block; blocks of flax's own have ``deterministic`` and ``use_running_average``."""
+        for _, block in self.named_blocks():
+            for name, value in _mode_attributes(block, mode).items():
+                if getattr(block, name) is not value:
+                    setattr(block, name, value)
+        return self
+
+    @contextmanager
+    def training_mode(self, training: bool) -> Iterator[Any]:
+        """Hold training or evaluation mode for a ``with`` block, then restore what every block had before."""
+        before = [(block, name, getattr(block, name)) for _, block in self.named_blocks()
+                  for name in _mode_attributes(block, training)]  # fmt: skip
+        self.train(training)
+        try:
+            yield self
+        finally:
+            for block, name, value in before:
+                setattr(block, name, value)
+
+    def neutral_slots(self) -> dict[str, Slot]:
+        """Parameters, then buffers, then blocks, in the order of creation; ties appear under each of their names.
+
+        Layers of flax's own have PyTorch's names and layouts here where PyTorch has such a layer (`Linear`, `Conv`,
+        `ConvTranspose`, `Embed` and the norms); others (`MultiHeadAttention`, `LinearGeneral` …) keep flax's.
+        """
+        return dict(_slots(self))
+
+    def named_blocks(self) -> Iterator[tuple[str, Any]]:
+        """Every module with its dotted path, each once."""
+        return named_modules(self)
+
+    @property
+    def device_name(self) -> str:
+        """The device of the first parameter or buffer."""
+        first = next((slot.native.get_value() for slot in self.neutral_slots().values()), None)
+        return arrays.default_device() if first is None else arrays.name_of_device(first)
+
+    @property
+    def dtype_name(self) -> str:
+        """The floating type of the first parameter or buffer."""
+        types = (slot.native.get_value().dtype for slot in self.neutral_slots().values())
+        return next((str(dtype) for dtype in types if jax.numpy.issubdtype(dtype, jax.numpy.floating)), "float32")
+
+
+class WrappedJaxNetwork(AbstractJaxNetwork):
+    """A module of flax's own seen as an abstract network: the same variables under the same names."""
+
+    def __init__(self, native: nnx.Module) -> None:
+        """Share the module's weights; nothing is copied."""
+        super().__init__()
+        self.native = native
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes."""
+        return self.native(*args, **kwargs)
+
+    def neutral_slots(self) -> dict[str, Slot]:
+        """The module's own names, without a prefix."""
+        return dict(_slots(self.native))
+
+    def named_blocks(self) -> Iterator[tuple[str, Any]]:
+        """This network, then the module's blocks without a prefix; the module itself comes second."""
+        yield "", self
+        yield from named_modules(self.native)
+
+
+def named_modules(module: nnx.Module) -> Iterator[tuple[str, nnx.Module]]:
+    """Every module with its dotted path, each once, in the order of creation; lists and dicts of modules are not named."""
+    return ((path, node) for path, node in walk(module)
+            if isinstance(node, nnx.Module) and not (path and isinstance(node, nnx.List | nnx.Dict)))  # fmt: skip
+
+
+def walk(root: Any) -> Iterator[tuple[str, Any]]:
+    """Every module, other node and variable with its dotted path, each once, in the order of creation."""
+    seen: set[int] = set()
+
+    def visit(path: str, node: Any) -> Iterator[tuple[str, Any]]:
+        if id(node) in seen:
+            return
+        if isinstance(node, nnx.Pytree | nnx.Variable):
+            seen.add(id(node))
+            yield path, node
+        for name, child in children(node):
+            yield from visit(f"{path}.{name}".lstrip("."), child)
+
+    return visit("", root)
+
+
+def children(node: Any) -> Iterator[tuple[str, Any]]:
+    """What a module or container holds that holds variables: names and values, in the order of creation."""
+    if isinstance(node, nnx.Pytree):
+        order = {name: position for position, name in enumerate(vars(node).get("_order", ()))}
+        held = {name: value for name, value in vars(node).items() if not name.startswith("_pytree__")}
+        items: Any = sorted(held.items(), key=lambda item: order.get(item[0], len(order)))
+    else:
+        items = node.items() if type(node) is dict else enumerate(node) if type(node) in (list, tuple) else ()
+    return ((str(name), value) for name, value in items if _holds(value))
+
+
+def _holds(value: Any) -> bool:
+    return isinstance(value, nnx.Variable | nnx.Pytree) or type(value) in (list, tuple, dict)
+
+
+def _is_static(value: Any) -> bool:
+    return type(value) in (list, dict) and not any(
+        nnx.is_data(leaf) for leaf in jax.tree.leaves(value, is_leaf=nnx.is_data)
+    )
+
+
+def _mode_attributes(block: Any, training: bool) -> dict[str, bool]:
+    if isinstance(block, AbstractNetwork):
+        return {"training": training}
+    flags = ("deterministic", "use_running_average")
+    return {name: not training for name in flags if hasattr(block, name)}
+
+
+def _slots(module: nnx.Module, path: str = "", above: tuple[int, ...] = ()) -> Iterator[tuple[str, Slot]]:
+    """The slots below a module or container; a block that holds one of those above it is not entered again."""
+    held = list(children(module))
+    own = [(name, value) for name, value in held if isinstance(value, nnx.Variable) and _is_saved(value)]
+    for name, value in sorted(own, key=lambda item: not isinstance(item[1], nnx.Param)):  # stable: parameters first
+        yield _slot(module, name, value, path)
+    for name, child in held:
+        if not isinstance(child, nnx.Variable) and id(child) not in above:
+            yield from _slots(child, f"{path}{name}.", (*above, id(module)))
+
+
+def _is_saved(variable: nnx.Variable) -> bool:
+    return not isinstance(variable, _NOT_SAVED) and hasattr(variable.get_value(), "shape")
+
+
+def _slot(module: Any, name: str, variable: nnx.Variable, path: str) -> tuple[str, JaxSlot]:
+    for kind, (names, layout) in _FLAX_LAYERS.items():
+        if isinstance(module, kind) and name in names:
+            is_weight = names[name] == "weight" and layout is not None
+            return f"{path}{names[name]}", JaxSlot(variable, layout(module, variable) if is_weight else _PLAIN)
+    return f"{path}{name}", JaxSlot(variable)
+
+
+def _linear_layout(module: nnx.Linear, kernel: nnx.Variable) -> Layout:
+    """(in, out) becomes (out, in)."""
+    return Layout((1, 0))
+
+
+def _conv_layout(module: nnx.Conv, kernel: nnx.Variable) -> Layout:
+    """(*kernel, in, out) becomes (out, in, *kernel)."""
+    n = len(kernel.get_value().shape) - 2
+    return Layout((n + 1, n, *range(n)))
+
+
+def _conv_transpose_layout(module: nnx.ConvTranspose, kernel: nnx.Variable) -> Layout:
+    """(*kernel, in, out), not yet reversed, or (*kernel, out, in), reversed when applied; becomes (in, out, *kernel)."""
+    n = len(kernel.get_value().shape) - 2
+    if module.transpose_kernel:
+        return Layout((n + 1, n, *range(n)))
+    return Layout((n, n + 1, *range(n)), tuple(range(2, n + 2)))
+
+
+_NORM = {"scale": "weight", "bias": "bias"}
+_KERNEL = {"kernel": "weight", "bias": "bias"}
+_FLAX_LAYERS: dict[type, tuple[dict[str, str], Callable[..., Layout] | None]] = {
+    nnx.Linear: (_KERNEL, _linear_layout),
+    nnx.Conv: (_KERNEL, _conv_layout),
+    nnx.ConvTranspose: (_KERNEL, _conv_transpose_layout),
+    nnx.Embed: ({"embedding": "weight"}, None),
+    nnx.BatchNorm: (_NORM | {"mean": "running_mean", "var": "running_var"}, None),
+    nnx.LayerNorm: (_NORM, None),
+    nnx.GroupNorm: (_NORM, None),
+    nnx.InstanceNorm: (_NORM, None),
+    nnx.RMSNorm: (_NORM, None),
+}

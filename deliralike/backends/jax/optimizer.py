@@ -1,0 +1,3 @@
+"""tmp"""
+
+JaxOptimizer = NativeRule = NeutralRule = network_gradients = None
