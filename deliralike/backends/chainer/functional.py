@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from deliralike import random
-from deliralike.backends.chainer import arrays, nodes
+from deliralike.backends.chainer import arrays, convolution, nodes, windows
 from deliralike.backends.chainer.arrays import Variable, array_module, chainer, raw
+from deliralike.backends.chainer.convolution import Geometry
 from deliralike.backends.chainer.network import BufferValue, Parameter
+from deliralike.backends.chainer.windows import windows_over
 from deliralike.construction import Construction, require_construction
 from deliralike.errors import ShapeError
 from deliralike.nn.functional import Functions
-from deliralike.nn.geometry import Pads
+from deliralike.nn.geometry import Pads, conv_size
 from deliralike.nn.start import Distribution
 
 F = chainer.functions
@@ -184,39 +186,31 @@ class ChainerFunctions(Functions):
         return y if x.ndim == 2 else F.reshape(y, (*x.shape[:-1], weight.shape[0]))
 
     def convolve(self, x, weight, stride, pads: Pads, dilation, groups):
-        return self._convolve(x, weight, None, stride, pads, dilation, groups)
-
-    def _convolve(self, x, weight, bias, stride, pads: Pads, dilation, groups):
-        if any(before != after for before, after in pads):
-            x, pads = self.pad_constant(x, ((0, 0), (0, 0), *pads)), ((0, 0),) * len(pads)
-        convolution = F.convolution_2d if len(pads) == 2 else F.convolution_nd
-        padding = tuple(before for before, _ in pads)
-        return convolution(x, weight, bias, tuple(stride), padding, dilate=tuple(dilation), groups=groups)
+        kernel, size = weight.shape[2:], x.shape[2:]
+        count = tuple(map(conv_size, size, kernel, stride, pads, dilation))
+        geometry = Geometry(tuple(stride), tuple(pads), tuple(dilation), groups, kernel, size, count)
+        return convolution.Convolve(geometry).apply((x, weight))[0]
 
     def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
-        n = len(stride)
-        if n != 2 or any(dilation[i] > 1 or output_padding[i] >= stride[i] for i in range(n)):
-            full = F.deconvolution_nd(x, weight, None, tuple(stride), dilate=tuple(dilation), groups=groups)
-            pads = [(-p, extra - p) for p, extra in zip(padding, output_padding, strict=True)]
-            return self.pad_constant(full, ((0, 0), (0, 0), *pads))
-        size = [
-            (x.shape[2 + i] - 1) * stride[i] - 2 * padding[i] + weight.shape[2 + i] + output_padding[i]
-            for i in range(n)
-        ]
-        return F.deconvolution_2d(x, weight, None, tuple(stride), tuple(padding), size, groups=groups)
+        kernel, count = weight.shape[2:], x.shape[2:]
+        settings = zip(count, stride, padding, output_padding, dilation, kernel, strict=True)
+        size = tuple((n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, s, p, extra, d, k in settings)
+        pads = tuple((p, p) for p in padding)
+        geometry = Geometry(tuple(stride), pads, tuple(dilation), groups, kernel, size, count)
+        return convolution.Transposed(geometry).apply((x, weight))[0]
 
     def max_windows(self, x, kernel, stride, pads: Pads, dilation):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads), -np.inf)
-        return nodes.MaxWindows(nodes.Windows(x.shape[2:], kernel, stride, dilation)).apply((x,))[0]
+        return windows.MaxWindows(windows_over(x.shape[2:], kernel, stride, dilation)).apply((x,))[0]
 
     def sum_windows(self, x, kernel, stride, pads: Pads):
-        x = self.pad_constant(x, ((0, 0), (0, 0), *pads))
+        x, ones = self.pad_constant(x, ((0, 0), (0, 0), *pads)), (1,) * len(kernel)
         for axis, (k, s) in enumerate(
             zip(kernel, stride, strict=True)
         ):  # one axis after the other: k1 + k2 for k1 * k2
             kernels, strides = ([v if a == axis else 1 for a in range(len(kernel))] for v in (k, s))
             if k > 1 or s > 1:
-                x = nodes.SumWindows(nodes.Windows(x.shape[2:], kernels, strides, (1,) * len(kernel))).apply((x,))[0]
+                x = windows.SumWindows(windows_over(x.shape[2:], kernels, strides, ones)).apply((x,))[0]
         return x
 
     # Norms -------------------------------------------------------------------------------------------------------

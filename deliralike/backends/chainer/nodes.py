@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -177,123 +176,6 @@ class CollectAlong(chainer.FunctionNode):
 
     def backward(self, indexes, gradients):
         return SelectAlong(self.index, self.axis).apply(gradients)
-
-
-# Windows ----------------------------------------------------------------------------------------------------------
-
-
-class Windows:
-    """Which elements the windows over the last axes hold: one strided slice for each place in the kernel."""
-
-    def __init__(
-        self, size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
-    ) -> None:
-        self.kernel, self.stride, self.dilation = kernel, stride, dilation
-        reaches = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
-        self.size = tuple((n - reach) // s + 1 for n, reach, s in zip(size, reaches, stride, strict=True))
-
-    def slices(self) -> list[tuple]:
-        """In row-major order of the kernel."""
-        starts = product(*(range(0, k * d, d) for k, d in zip(self.kernel, self.dilation, strict=True)))
-        return [
-            (..., *(slice(i, i + s * (n - 1) + 1, s) for i, s, n in zip(start, self.stride, self.size, strict=True)))
-            for start in starts
-        ]
-
-
-class MaxWindows(chainer.FunctionNode):
-    """The maximum of each window; the first of equal ones takes the gradient. Any number of axes, with dilation."""
-
-    def __init__(self, windows: Windows) -> None:
-        super().__init__()
-        self.windows = windows
-
-    def forward(self, inputs):
-        (x,), xp = inputs, array_module(inputs[0])
-        first, *others = self.windows.slices()
-        y = x[first].copy()
-        self.place = xp.zeros(y.shape, np.min_scalar_type(len(others)))
-        for number, window in enumerate(others, start=1):
-            element = x[window]
-            xp.putmask(self.place, element > y, self.place.dtype.type(number))
-            xp.maximum(y, element, out=y)  # propagates NaN, as PyTorch does
-        return (y,)
-
-    def backward(self, indexes, gradients):
-        return SpreadMax(self.windows, self.place, self.inputs[0].shape).apply(gradients)
-
-
-class SpreadMax(chainer.FunctionNode):
-    """The derivative of `MaxWindows`: each value goes to the place of its window's maximum."""
-
-    def __init__(self, windows: Windows, place: Any, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.windows, self.place, self.shape = windows, place, shape
-
-    def forward(self, inputs):
-        (gy,), xp = inputs, array_module(inputs[0])
-        gx = xp.zeros(self.shape, gy.dtype)
-        for number, window in enumerate(self.windows.slices()):
-            gx[window] += gy * (self.place == number)
-        return (gx,)
-
-    def backward(self, indexes, gradients):
-        return TakeMax(self.windows, self.place).apply(gradients)
-
-
-class TakeMax(chainer.FunctionNode):
-    """The transpose of `SpreadMax`: the elements at the places of the maxima."""
-
-    def __init__(self, windows: Windows, place: Any) -> None:
-        super().__init__()
-        self.windows, self.place = windows, place
-
-    def forward(self, inputs):
-        (x,), xp = inputs, array_module(inputs[0])
-        y = xp.zeros(self.place.shape, x.dtype)
-        for number, window in enumerate(self.windows.slices()):
-            y += x[window] * (self.place == number)
-        return (y,)
-
-    def backward(self, indexes, gradients):
-        return SpreadMax(self.windows, self.place, self.inputs[0].shape).apply(gradients)
-
-
-class SumWindows(chainer.FunctionNode):
-    """The sum of each window."""
-
-    def __init__(self, windows: Windows) -> None:
-        super().__init__()
-        self.windows = windows
-
-    def forward(self, inputs):
-        (x,) = inputs
-        first, *others = self.windows.slices()
-        y = x[first].copy()
-        for window in others:
-            y += x[window]
-        return (y,)
-
-    def backward(self, indexes, gradients):
-        return SpreadWindows(self.windows, self.inputs[0].shape).apply(gradients)
-
-
-class SpreadWindows(chainer.FunctionNode):
-    """The transpose of `SumWindows`: each value goes to every element of its window."""
-
-    def __init__(self, windows: Windows, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.windows, self.shape = windows, shape
-
-    def forward(self, inputs):
-        (gy,) = inputs
-        gx = array_module(gy).zeros(self.shape, gy.dtype)
-        for window in self.windows.slices():
-            gx[window] += gy
-        return (gx,)
-
-    def backward(self, indexes, gradients):
-        return SumWindows(self.windows).apply(gradients)
 
 
 # Batch statistics -------------------------------------------------------------------------------------------------
