@@ -60,7 +60,11 @@ class StateError(DeliralikeError, ValueError):
 
 
 class WeightFileError(DeliralikeError, ValueError):
-    """A weight file cannot be read safely."""
+    """A weight file cannot be read safely, or not be written."""
+
+
+class WeightFileMissing(WeightFileError, FileNotFoundError):
+    """There is no such weight file."""
 
 
 class BatchError(DeliralikeError, ValueError):

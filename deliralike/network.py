@@ -20,7 +20,7 @@ import numpy as np
 from deliralike.construction import Construction, constructing, current_construction
 from deliralike.errors import ArgumentError, ConstructionError, StateError, UnboundNetwork, UnknownName, suggestion
 from deliralike.nn.start import Distribution, draw
-from deliralike.state import LoadReport, Slot, plan_load
+from deliralike.state import LoadReport, Slot, host_array, plan_load
 
 if TYPE_CHECKING:
     from deliralike.backends.base import Backend
@@ -148,10 +148,12 @@ class AbstractNetwork(metaclass=NetworkType):
         """
         slots = self.neutral_slots()
         report = plan_load(slots, state)
-        if report.mismatched or (strict and not report.complete) or not report.loaded:
+        nothing = not report.loaded and (slots or state)
+        if report.mismatched or (strict and not report.complete) or nothing:
             raise StateError(f"the weights do not fit {type(self).__name__}, which was left unchanged: {report}")
-        for name in report.loaded:
-            slots[name].write(np.asarray(state[name]))
+        arrays = {name: host_array(name, state[name]) for name in report.loaded}  # all of them before the first write
+        for name, array in arrays.items():
+            slots[name].write(array)
         return report
 
     def set_trainable(self, pattern: str, trainable: bool) -> list[str]:

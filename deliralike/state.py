@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.errors import StateError
+
 _MAY_BE_MISSING = "num_batches_tracked"  # files from before PyTorch 0.4.1 lack it
 
 
@@ -87,6 +89,26 @@ def plan_load(slots: Mapping[str, Slot], state: Mapping[str, Any]) -> LoadReport
         unexpected=tuple(name for name in shapes if name not in slots),
         mismatched=tuple((name, shapes[name], slots[name].shape) for name in slots if name in wrong),
     )
+
+
+def host_array(name: str, value: Any, keep: tuple[str, ...] = ()) -> np.ndarray:
+    """A value as an array of plain numbers in this machine's byte order and in C order; no copy where it is one.
+
+    Args:
+        keep: Names of types beyond NumPy's own that are left as they are; bfloat16 otherwise becomes float32.
+
+    Raises:
+        StateError: The value is no array of numbers on the host.
+    """
+    try:
+        array = np.asarray(value, order="C")
+    except Exception as error:
+        raise StateError(f"{name!r} is a {type(value).__name__} that is no array on the host: {error}") from error
+    if array.dtype.name == "bfloat16":
+        return array if "bfloat16" in keep else array.astype(np.float32)
+    if array.dtype.kind not in "biufc":
+        raise StateError(f"{name!r} has the type {array.dtype}, wanted an array of numbers")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _some(names: Any, limit: int = 8) -> str:

@@ -21,12 +21,28 @@ ENTRY_POINTS = "deliralike.backends"
 
 
 @dataclass(frozen=True)
+class WeightFiles:
+    """The weight files of a framework's own that its backend reads and writes.
+
+    Attributes:
+        name: What they are called, with an article.
+        suffixes: The suffixes under which they are written; the first is the usual one.
+        beginnings: The first bytes by which they are recognised.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    beginnings: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
 class Entry:
-    """Where a backend lives (``"module:ATTRIBUTE"``), the packages that it needs, and how to install them."""
+    """Where a backend lives (``"module:ATTRIBUTE"``), the packages that it needs, how to install them, its files."""
 
     target: str
     packages: tuple[str, ...] = ()
     install: str = ""
+    weight_files: WeightFiles | None = None
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -34,8 +50,9 @@ class Entry:
         return tuple(package for package in self.packages if importlib.util.find_spec(package) is None)
 
 
+_PYTORCH_FILES = WeightFiles("a PyTorch checkpoint", (".pth", ".pt"), (b"PK\x03\x04", b"\x80"))  # a zip, or a pickle
 _OWN = {
-    "torch": Entry("deliralike.backends.torch:BACKEND", ("torch",), "pip install 'deliralike[torch]'"),
+    "torch": Entry("deliralike.backends.torch:BACKEND", ("torch",), "pip install 'deliralike[torch]'", _PYTORCH_FILES),
     "chainer": Entry("deliralike.backends.chainer:BACKEND", ("chainer",), "pip install 'deliralike[chainer]'"),
     "jax": Entry("deliralike.backends.jax:BACKEND", ("jax", "flax", "optax"), "pip install 'deliralike[jax]'"),
 }
@@ -55,6 +72,16 @@ def known() -> dict[str, Entry]:
 def available() -> list[str]:
     """The names of the backends whose packages are installed. None of them is imported."""
     return [name for name, entry in known().items() if not entry.missing]
+
+
+def weight_files() -> list[tuple[str, WeightFiles]]:
+    """The backends that read and write weight files of a framework's own, and which. No framework is imported.
+
+    Example:
+        >>> [(name, files.suffixes) for name, files in weight_files()][:1]
+        [('torch', ('.pth', '.pt'))]
+    """
+    return [(name, entry.weight_files) for name, entry in known().items() if entry.weight_files]
 
 
 def get(name: str) -> Backend:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -78,6 +79,20 @@ class Backend(ABC):
     @abstractmethod
     def is_array(self, value: Any) -> bool:
         """Whether a value is one of the backend's own arrays."""
+
+    # Files -------------------------------------------------------------------------------------------------------
+
+    def read_weights(self, path: Path) -> dict[str, np.ndarray]:
+        """The neutral state in a weight file of the framework's own, without running code from it.
+
+        Raises:
+            WeightFileError: The file cannot be read safely, or holds something else.
+        """
+        raise CapabilityError(f"backend {self.name!r} has no weight files of its own: use safetensors")
+
+    def write_weights(self, path: Path, state: Mapping[str, np.ndarray]) -> None:
+        """Write a neutral state as a weight file of the framework's own."""
+        raise CapabilityError(f"backend {self.name!r} has no weight files of its own: use safetensors")
 
     # Networks ----------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 
 from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.torch import arrays
+from deliralike.backends.torch import arrays, files
 from deliralike.backends.torch.functional import TorchFunctions
 from deliralike.backends.torch.layers import NATIVE
 from deliralike.backends.torch.network import AbstractTorchNetwork, WrappedTorchNetwork
@@ -46,6 +47,12 @@ class TorchBackend(Backend):
 
     def is_array(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor)
+
+    def read_weights(self, path: Path) -> dict[str, np.ndarray]:
+        return files.read(path)
+
+    def write_weights(self, path: Path, state: Mapping[str, np.ndarray]) -> None:
+        files.write(path, state)
 
     def is_native(self, value: Any) -> bool:
         return isinstance(value, torch.nn.Module)
