@@ -1,0 +1,69 @@
+"""The application: its subcommands, its common options, and how errors reach the user."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import deliralike
+from deliralike.cli import backends, convert, demo, predict, train, zoo
+from deliralike.errors import DeliralikeError
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+class Commands(TyperGroup):
+    """Subcommands whose expected errors become one message on standard error and exit code 2."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
+        """Run with `args`; ``--debug`` may stand anywhere."""
+        args = list(sys.argv[1:] if args is None else args)
+        debug = ["--debug"] if "--debug" in args else []
+        return super().main([*debug, *(arg for arg in args if arg != "--debug")], *rest, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the subcommand."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            print("deliralike: stopped", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            raise  # whoever reads our output has seen enough; typer ends quietly
+        except (DeliralikeError, OSError) as error:
+            if ctx.params.get("debug"):
+                raise
+            print(f"deliralike: {type(error).__name__}: {error}", file=sys.stderr)
+            raise typer.Exit(BAD_INPUT) from None
+
+
+app = typer.Typer(
+    cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich"
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"deliralike {deliralike.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Write a network once; train it on PyTorch, Chainer or JAX; prove that it is the same network everywhere."""
+
+
+for _module in (demo, backends, zoo, train, predict, convert):
+    app.command(_module.__name__.rpartition(".")[2])(_module.command)
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    app(prog_name="deliralike")

@@ -1,0 +1,201 @@
+"""``deliralike demo``: the same network on every backend, from the same start, shown to be the same."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from deliralike.conformance import Agreement, Probe
+    from deliralike.data import Dataset
+    from deliralike.training import History
+    from deliralike.training.experiment import Settings
+
+
+@dataclass
+class Result:
+    """What one backend did; only `problem` is set when it could not be loaded."""
+
+    backend: str
+    version: str = ""
+    history: History | None = None
+    probes: dict[str, Probe] | None = None
+    problem: str = ""
+    agreement: Agreement | None = None
+
+    @property
+    def accuracy(self) -> float:
+        """On held-out data, at the end."""
+        return float(self.history.held_out("accuracy")[-1]) if self.history else float("nan")
+
+
+def command(
+    backends: Annotated[
+        str, typer.Option(help="Names with commas between them; the first is the reference.")
+    ] = "torch,chainer,jax",
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 8,
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples in each batch.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Start values and order of samples.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="A new folder. [default: runs/demo-0001, -0002 …]")] = None,
+) -> None:
+    """Train a small residual network on handwritten digits on every backend, and show that all do the same.
+
+    Same start values, same batches, float64, one process. Writes a picture, metrics and weights into a new folder.
+    """
+    from deliralike import data
+    from deliralike.cli.console import console, say
+    from deliralike.cli.progress import bars
+    from deliralike.training import experiment
+    from deliralike.training.experiment import Settings
+
+    if out is not None:
+        experiment.refuse_existing(out)
+    names = _names(backends)
+    shared = Settings(network="resnet8", epochs=epochs, batch_size=batch_size, seed=seed, dtype="float64")
+    dataset, loaded = data.load(shared.data), [_load(name) for name in names]
+    shared = experiment.complete(shared, dataset)
+    folder = experiment.new_folder(out) if out else experiment.next_folder("runs", "demo")
+    say(f"{shared.network} on {shared.data}, float64, seed {seed}: {epochs} epochs on {', '.join(names)}")
+    begin = time.perf_counter()
+    with bars(console()) as progress:
+        results = [result if result.problem else _train(result, shared, dataset, folder, progress) for result in loaded]
+    _compare(results)
+    _write(results, shared, folder)
+    _show(results)
+    say(f"{time.perf_counter() - begin:.0f} s. Curves: {folder / 'curves.png'}; metrics and weights: {folder}")
+
+
+def _names(text: str) -> list[str]:
+    """The backends asked for; a name that nobody knows is a mistake, not a missing backend."""
+    from deliralike import backends
+    from deliralike.errors import BackendUnavailable, SettingError, suggestion
+
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise SettingError(f"--backends {text!r} names no backend. Known: {', '.join(backends.known())}.")
+    for name in names:
+        if name not in backends.known():
+            raise BackendUnavailable(f"there is no backend {name!r}. {suggestion(name, backends.known())}")
+    return names
+
+
+def _load(name: str) -> Result:
+    """A backend with its version, or what keeps it from running."""
+    from deliralike import backends
+    from deliralike.errors import BackendUnavailable
+
+    try:
+        return Result(name, version=backends.get(name).version())
+    except BackendUnavailable as error:
+        return Result(name, problem=str(error))
+
+
+def _train(result: Result, shared: Settings, dataset: Dataset, folder: Path, progress: Progress) -> Result:
+    """Train on one backend; its part of the folder is that of a run of its own."""
+    from dataclasses import replace
+
+    from deliralike import weights
+    from deliralike.cli.console import say
+    from deliralike.cli.progress import Bar
+    from deliralike.conformance import probe
+    from deliralike.training import JsonLines, experiment
+
+    settings = replace(shared, backend=result.backend)
+    network = experiment.build_network(settings, dataset)
+    own = experiment.new_folder(folder / result.backend)
+    experiment.write_settings(own, settings)
+    callbacks = [Bar(progress, result.version), JsonLines(folder / experiment.METRICS, backend=result.backend)]
+    start = probe(network, dataset.held_out)
+    result.history = experiment.train_network(network, settings, dataset, callbacks)
+    result.probes = {"at the start": start, "after training": probe(network, dataset.held_out)}
+    weights.write(own / experiment.WEIGHTS, network)
+    if progress.disable:
+        say(f"{result.version}: held-out accuracy {result.accuracy:.2%}")
+    return result
+
+
+def _compare(results: list[Result]) -> None:
+    from deliralike.conformance import agreement
+
+    ran = [(result.history, result.probes) for result in results if result.history and result.probes]
+    others = [result for result in results if result.history][1:]
+    for result, run in zip(others, ran[1:], strict=True):
+        result.agreement = agreement(ran[0], run)
+
+
+def _write(results: list[Result], shared: Settings, folder: Path) -> None:
+    """The picture, the settings, and the table in a form for programs."""
+    from deliralike.training import experiment
+    from deliralike.training.curves import draw_curves
+
+    settings = asdict(shared) | {"backend": None, "backends": [result.backend for result in results]}
+    _write_json(folder / experiment.SETTINGS, settings)
+    _write_json(folder / "summary.json", [_summary(result) for result in results])
+    runs = {result.version: result.history for result in results if result.history}
+    if runs:
+        title = f"{shared.network} on {shared.data}, {shared.dtype}, seed {shared.seed}"
+        draw_curves(runs, folder / experiment.CURVES, title)
+
+
+def _summary(result: Result) -> dict[str, Any]:
+    if not result.history:
+        return {"backend": result.backend, "problem": result.problem}
+    return {
+        "backend": result.backend,
+        "version": result.version,
+        "accuracy": result.accuracy,
+        "seconds_per_step": result.history.seconds_per_step,
+        "agreement": asdict(result.agreement) if result.agreement else None,
+    }
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+_COLUMNS = ("backend", "held-out accuracy", "ms a step", "loss curve", "outputs", "gradients")
+
+
+def _show(results: list[Result]) -> None:
+    from deliralike.cli.console import say, show_table
+
+    reference = next((result.version for result in results if result.history), "")
+    show_table(_COLUMNS, [_row(result) for result in results], right=_COLUMNS[1:])
+    if not reference:
+        say("No backend could run; install one of them.", "bold red")
+    say(f"Loss curve, outputs, gradients: largest relative difference to {reference}, in float64.")
+    for result in results:
+        if result.problem:
+            say(f"{result.backend}: {result.problem}", "yellow")
+        elif result.agreement:
+            _explain(result, result.agreement)
+
+
+def _row(result: Result) -> tuple[str, ...]:
+    if not result.history:
+        return (result.backend, "not available", *("-",) * 4)
+    speed = f"{result.history.seconds_per_step * 1e3:.1f}"
+    return (result.version, f"{result.accuracy:.2%}", speed, *_differences(result.agreement))
+
+
+def _differences(found: Agreement | None) -> list[str]:
+    if found is None:
+        return ["reference"] * 3
+    return [f"{part.difference:.1e}" for part in (found.losses, found.outputs, found.gradients)]
+
+
+def _explain(result: Result, found: Agreement) -> None:
+    """Name the tensor that differs most, and those whose gradient is nothing but rounding."""
+    from deliralike.cli.console import say
+
+    if worst := [part.worst for part in (found.losses, found.outputs, found.gradients) if part.worst]:
+        say(f"{result.version}: largest differences at {', '.join(worst)}", "dim")
+    if found.gradients.null:
+        say(f"{result.version}: gradients that are zero but for rounding: {', '.join(found.gradients.null)}", "dim")

@@ -1,0 +1,30 @@
+"""Options that several subcommands share, and how ``key=value`` is read."""
+
+import ast
+from collections.abc import Iterable
+from typing import Any
+
+from deliralike.errors import SettingError
+
+
+def key_values(pairs: Iterable[str], option: str) -> dict[str, Any]:
+    """Read ``key=value`` pairs; values are Python literals, or plain text where they are none.
+
+    Example:
+        >>> key_values(["depth=14", "shortcut=B", "hidden=(64, 32)"], "--set")
+        {'depth': 14, 'shortcut': 'B', 'hidden': (64, 32)}
+    """
+    settings = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not (key.strip() and equals):
+            raise SettingError(f"{option} {pair!r}: wanted key=value")
+        settings[key.strip()] = _literal(text)
+    return settings
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError):
+        return text

@@ -1,0 +1,39 @@
+"""``deliralike predict``: a trained network on held-out data, on any backend."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def command(
+    run: Annotated[Path, typer.Argument(metavar="RUN_FOLDER", help="A folder that 'deliralike train' wrote.")],
+    backend: Annotated[str | None, typer.Option(help="The backend to compute on. [default: the run's own]")] = None,
+    data: Annotated[str | None, typer.Option(help="The dataset. [default: the run's own]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The CSV file, replaced if it is there. [default: in the run's folder]")
+    ] = None,
+) -> None:
+    """Load a run's weights, judge them on held-out data, and write the predictions as CSV."""
+    from deliralike.cli.console import say
+    from deliralike.training import accuracy, predict
+    from deliralike.training.evaluation import concatenate
+    from deliralike.training.experiment import load_run
+
+    network, settings, dataset = load_run(run, backend, data)
+    scores = concatenate(predict(network, dataset.held_out.inputs))
+    target = out or run / f"predictions-{settings.backend}.csv"
+    _write(target, dataset.held_out.labels, scores, dataset.classes)
+    correct = accuracy(scores, dataset.held_out.labels)
+    say(f"{settings.network} on {network.backend.version()}: {correct:.2%} of {len(scores)} held-out samples are right")
+    say(f"predictions: {target}")
+
+
+def _write(path: Path, labels: Any, scores: Any, classes: tuple[str, ...]) -> None:
+    import csv
+
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["sample", "label", "predicted", *(f"score {name}" for name in classes)])
+        for index, (label, row) in enumerate(zip(labels, scores, strict=True)):
+            writer.writerow([index, classes[label], classes[row.argmax()], *(f"{score:.6g}" for score in row)])

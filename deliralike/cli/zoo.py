@@ -1,0 +1,82 @@
+"""``deliralike zoo``: the architectures, or one of them in detail. No framework is loaded."""
+
+from typing import Annotated, Any
+
+import typer
+
+
+def command(
+    name: Annotated[str | None, typer.Argument(help="One architecture; a pattern like 'resnet*' lists those.")] = None,
+    size: Annotated[
+        str | None, typer.Option("--input", metavar="CxHxW", help="One sample's shape, 3x224x224. [default: its own]")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of NAME: num_classes=10.")
+    ] = None,
+) -> None:
+    """List the architectures with their parameters and shapes; with NAME: its settings, layers and source."""
+    from deliralike import zoo
+    from deliralike.cli.options import key_values
+
+    if name is None or set(name) & set("*?["):
+        _list(zoo.list(name or "*"))
+    else:
+        _detail(name, _shape(size), key_values(set_ or (), "--set"))
+
+
+def _list(names: tuple[str, ...]) -> None:
+    from deliralike import zoo
+    from deliralike.cli.console import say, show_table
+
+    rows = []
+    for name in names:
+        outline, architecture = zoo.outline(name), zoo.find(name)
+        shapes = [_sizes(shape[1:]) for shape in outline.inputs]
+        dims = ", ".join(map(str, architecture.dims))
+        sizes = (f"{outline.parameters:,}", ", ".join(shapes), _sizes(outline.output[1:]))
+        rows.append((name, *sizes, dims, architecture.task))
+    show_table(["network", "parameters", "input", "output", "axes", "task"], rows, right=["parameters"])
+    say("Shapes of one sample, channels first; axes: numbers of spatial axes. More: deliralike zoo NAME")
+
+
+def _detail(name: str, shape: tuple[int, ...] | None, settings: dict[str, Any]) -> None:
+    from deliralike import zoo
+    from deliralike.cli.console import say, show_table
+
+    architecture, outline = zoo.find(name), zoo.outline(name, shape, **settings)
+    counts = f"{outline.parameters:,} parameters, {outline.multiply_adds:,} multiply-adds"
+    say(f"{name}: {architecture.task}, {counts}", "bold")
+    say(f"source: {architecture.source}")
+    values = {**architecture.settings, **settings}
+    show_table(["setting", "value"], [(key, repr(value)) for key, value in values.items()])
+    head = ["layer", "type", "output", "parameters", "multiply-adds"]
+    first = [("(input)", "", _sizes(shape[1:]), "", "") for shape in outline.inputs]
+    rows = [
+        (r.name or "(itself)", r.type, _nest(r.output), f"{r.parameters:,}", f"{r.multiply_adds:,}")
+        for r in outline.rows
+    ]
+    show_table(head, first + rows, right=head[3:])
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    from deliralike.errors import SettingError
+
+    if text is None:
+        return None
+    try:
+        return tuple(int(size) for size in text.lower().replace(",", "x").split("x"))
+    except ValueError:
+        raise SettingError(f"--input {text!r}: wanted whole numbers like 3x224x224") from None
+
+
+def _nest(output: Any) -> str:
+    """The shapes of a layer's outputs, without the batch."""
+    from deliralike import nest
+
+    if isinstance(output, tuple) and all(isinstance(size, int) for size in output):
+        return _sizes(output[1:])
+    return ", ".join(str(leaf) for leaf in nest.leaves(output))
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "scalar"

@@ -1,0 +1,158 @@
+"""How far a candidate is from a reference: relative L2 differences of outputs, gradients and loss curves.
+
+Meant for float64, where right backends agree to about 1e-15 and the subtlest mistakes show at 1e-6 and above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deliralike import data, nest
+from deliralike.network import AbstractNetwork
+from deliralike.optimizer import LossFunction
+from deliralike.training import History, classification_loss
+from deliralike.training.evaluation import concatenate, predict
+
+# Below this fraction of the largest tensor's root mean square, a tensor holds rounding errors only.
+NULL = 1e-12
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One set of tensors against another.
+
+    Attributes:
+        difference: The largest relative difference of any tensor; infinite when a tensor is missing, of another shape
+            or not finite on one side only.
+        worst: The name of the tensor that has it; empty when nothing differs.
+        null: Tensors that are zero up to rounding on both sides; their noise is not compared.
+    """
+
+    difference: float = 0.0
+    worst: str = ""
+    null: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a network computes for a few samples.
+
+    Attributes:
+        outputs: In evaluation mode, by path.
+        gradients: Of the loss in training mode, by parameter; None where the loss does not depend on it.
+    """
+
+    outputs: Mapping[str, np.ndarray]
+    gradients: Mapping[str, np.ndarray | None]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A candidate against the reference.
+
+    Attributes:
+        losses: Step by step.
+        outputs: In evaluation mode, over all moments.
+        gradients: In training mode, tensor by tensor, over all moments.
+    """
+
+    losses: Comparison
+    outputs: Comparison
+    gradients: Comparison
+
+
+def probe(network: AbstractNetwork, samples: data.Samples, loss_function: LossFunction = classification_loss) -> Probe:
+    """Outputs in evaluation mode and gradients in training mode; the network is left as it was."""
+    outputs = concatenate(predict(network, samples.inputs))
+    before = network.neutral_state()
+    with network.training_mode(True):
+        gradients = network.backend.gradients(loss_function, network, *samples).parameters
+    network.load_neutral_state(before)  # running statistics have moved
+    return Probe(dict(nest.leaves_with_paths(outputs, "outputs")), gradients)
+
+
+def agreement(
+    reference: tuple[History, Mapping[str, Probe]], candidate: tuple[History, Mapping[str, Probe]]
+) -> Agreement:
+    """Compare two runs: their loss curves, and what their networks computed at each named moment.
+
+    Args:
+        reference, candidate: A history, and probes by moment, for example ``{"at the start": ..., "at the end": ...}``.
+    """
+    (history, probes), (other_history, other_probes) = reference, candidate
+    moments = [(moment, probes[moment], other_probes[moment]) for moment in probes]
+    return Agreement(
+        losses=compare(_by_step(history), _by_step(other_history)),
+        outputs=_largest([(when, compare(one.outputs, two.outputs)) for when, one, two in moments]),
+        gradients=_largest([(when, compare(one.gradients, two.gradients)) for when, one, two in moments]),
+    )
+
+
+def compare(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> Comparison:
+    """Compare arrays by name, and find the one that differs most.
+
+    A bias in front of a batch norm has a gradient of exactly zero, which shows as rounding noise that no two backends
+    share. Tensors like it are listed as null; one that is null on one side only is compared as any other.
+
+    Example:
+        >>> compare({"a": np.array([3.0, 4.0]), "b": np.ones(2)}, {"a": np.array([3.0, 4.5]), "b": np.ones(2)})
+        Comparison(difference=0.1, worst='a', null=())
+    """
+    null = tuple(sorted(_null(reference) & _null(candidate)))
+    names = [name for name in {**reference, **candidate} if name not in null]
+    differences = {name: relative_difference(reference.get(name), candidate.get(name)) for name in names}
+    worst = max(differences, key=differences.__getitem__, default="")
+    return Comparison(differences.get(worst, 0.0), worst if differences.get(worst) else "", null)
+
+
+def relative_difference(reference: Any, candidate: Any) -> float:
+    """The L2 norm of the difference, divided by that of the reference.
+
+    Two absent arrays (None) agree, and so do two that are zero everywhere; an absent one and a present one, or two of
+    different shapes, are infinitely far apart.
+
+    Example:
+        >>> relative_difference([3.0, 4.0], [3.0, 4.5])
+        0.1
+    """
+    if reference is None or candidate is None:
+        return 0.0 if reference is candidate else np.inf
+    first, second = np.asarray(reference, dtype=np.float64), np.asarray(candidate, dtype=np.float64)
+    if first.shape != second.shape:
+        return np.inf
+    difference, size = _norm(first - second), _norm(first)
+    if difference == 0.0:
+        return 0.0
+    return difference / size if size and np.isfinite(difference) else np.inf
+
+
+def _by_step(history: History) -> dict[str, float]:
+    """Each step's loss by itself: in a curve as a whole, the large ones at the start would hide all others."""
+    return {f"step {step.step}": step.loss for step in history.steps}
+
+
+def _norm(array: np.ndarray) -> float:
+    """The L2 norm, of arrays too that hold numbers whose squares would underflow."""
+    largest = float(np.abs(array).max(initial=0.0))
+    if not (0.0 < largest < np.inf):
+        return largest
+    return largest * float(np.sqrt(np.square(array / largest).sum()))
+
+
+def _null(tensors: Mapping[str, Any]) -> set[str]:
+    """The names of tensors that are zero up to rounding, beside the largest of all."""
+    present = {name: np.asarray(value, np.float64) for name, value in tensors.items() if value is not None}
+    sizes = {name: _norm(value) / max(1, value.size) ** 0.5 for name, value in present.items()}
+    largest = max(sizes.values(), default=0.0)
+    return {name for name, size in sizes.items() if size <= NULL * largest}
+
+
+def _largest(comparisons: list[tuple[str, Comparison]]) -> Comparison:
+    """The comparison with the largest difference, its worst tensor named with the moment."""
+    moment, worst = max(comparisons, key=lambda pair: pair[1].difference, default=("", Comparison()))
+    null = sorted({name for _, comparison in comparisons for name in comparison.null})
+    return Comparison(worst.difference, f"{worst.worst} {moment}" if worst.worst else "", tuple(null))

@@ -1,0 +1,78 @@
+"""What a dataset is: arrays to learn from, arrays held out, and the names of the classes."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from deliralike.data.batching import permutation
+from deliralike.errors import SettingError
+
+
+class Samples(NamedTuple):
+    """Inputs and their labels, sample by sample along the first axis."""
+
+    inputs: np.ndarray
+    labels: np.ndarray
+
+    def take(self, indices: np.ndarray | slice) -> "Samples":
+        """Some of the samples, in the order of `indices`."""
+        return Samples(self.inputs[indices], self.labels[indices])
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Labelled images (or volumes, or signals), shared out into a part to learn from and a part held out.
+
+    Attributes:
+        name: What it was loaded by.
+        train: Samples to learn from.
+        held_out: Samples to judge by.
+        classes: The name of each label, in the labels' order.
+        task: What the labels are for, in the zoo's words.
+
+    Shapes:
+        Inputs ``(samples, channels, ...)``, float32 in [0, 1]; labels ``(samples,)``, int64.
+    """
+
+    name: str
+    train: Samples
+    held_out: Samples
+    classes: tuple[str, ...]
+    task: str = "classification"
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The shape of one input: channels first."""
+        return self.train.inputs.shape[1:]
+
+    @property
+    def channels(self) -> int:
+        """The number of channels of an input."""
+        return self.sample_shape[0]
+
+
+def stratified_split(samples: Samples, held_out: float = 0.2, seed: int = 0) -> tuple[Samples, Samples]:
+    """Share samples out so that every class gives the same fraction to the held-out part.
+
+    Args:
+        held_out: The fraction of each class that is held out, rounded to whole samples; above 0 and below 1.
+        seed: Which samples these are. The same seed gives the same split everywhere.
+
+    Returns:
+        The samples to learn from and those held out, each in their original order.
+
+    Example:
+        >>> samples = Samples(np.zeros((10, 1)), np.array([0, 1] * 5))
+        >>> learn, judge = stratified_split(samples, held_out=0.2)
+        >>> len(learn.labels), sorted(judge.labels.tolist())
+        (8, [0, 1])
+    """
+    if not 0 < held_out < 1:
+        raise SettingError(f"held_out is a fraction between 0 and 1, not {held_out!r}")
+    chosen = np.zeros(len(samples.labels), dtype=bool)
+    for label in np.unique(samples.labels):
+        members = np.flatnonzero(samples.labels == label)
+        shuffled = members[permutation(len(members), seed, f"data/split/{label}")]
+        chosen[shuffled[: round(held_out * len(members))]] = True
+    return samples.take(np.flatnonzero(~chosen)), samples.take(np.flatnonzero(chosen))

@@ -1,0 +1,67 @@
+"""What a run records: one record a step, one an epoch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Step:
+    """One finished update.
+
+    Attributes:
+        step: Counts updates of the whole run, from 0.
+        epoch: Counts epochs, from 0.
+        loss: The loss of the step's batch, before the update.
+        seconds: How long the step took, waiting for the device included.
+        samples: How many samples the batch had.
+    """
+
+    step: int
+    epoch: int
+    loss: float
+    seconds: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One finished pass over the data.
+
+    Attributes:
+        epoch: Counts epochs, from 0.
+        steps: The number of updates of the run so far.
+        held_out: What `evaluate` gave on held-out data; empty without such data.
+    """
+
+    epoch: int
+    steps: int
+    held_out: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class History:
+    """Everything that a run recorded, in order."""
+
+    steps: list[Step] = field(default_factory=list)
+    epochs: list[Epoch] = field(default_factory=list)
+
+    @property
+    def losses(self) -> np.ndarray:
+        """The loss of every step."""
+        return np.array([step.loss for step in self.steps], dtype=np.float64)
+
+    def held_out(self, metric: str) -> np.ndarray:
+        """One metric on held-out data, epoch by epoch."""
+        return np.array([epoch.held_out[metric] for epoch in self.epochs if metric in epoch.held_out])
+
+    @property
+    def seconds_per_step(self) -> float:
+        """The median over the steps on batches of the usual size, without the first step, which may compile.
+
+        NaN when there are fewer than two steps.
+        """
+        full = max((step.samples for step in self.steps), default=0)
+        seconds = [step.seconds for step in self.steps[1:] if step.samples == full]
+        return float(np.median(seconds)) if seconds else float("nan")
