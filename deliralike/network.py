@@ -20,7 +20,7 @@ import numpy as np
 from deliralike.construction import Construction, constructing, current_construction
 from deliralike.errors import ArgumentError, ConstructionError, StateError, UnboundNetwork, UnknownName, suggestion
 from deliralike.nn.start import Distribution, draw
-from deliralike.state import LoadReport, Slot, host_array, plan_load
+from deliralike.state import LoadReport, Slot, host_array, plan_load, refuse_torn_ties
 
 if TYPE_CHECKING:
     from deliralike.backends.base import Backend
@@ -138,7 +138,8 @@ class AbstractNetwork(metaclass=NetworkType):
         Args:
             state: Neutral names and arrays in PyTorch layouts.
             strict: Refuse when names are missing or unexpected. Wrong shapes are always refused.
-                A missing ``num_batches_tracked`` is never a reason to refuse.
+                A norm's ``num_batches_tracked`` is never a reason to refuse, and a tied parameter may come under any of
+                its names.
 
         Returns:
             What was loaded, missing and unexpected.
@@ -152,6 +153,7 @@ class AbstractNetwork(metaclass=NetworkType):
         if report.mismatched or (strict and not report.complete) or nothing:
             raise StateError(f"the weights do not fit {type(self).__name__}, which was left unchanged: {report}")
         arrays = {name: host_array(name, state[name]) for name in report.loaded}  # all of them before the first write
+        refuse_torn_ties(slots, arrays)
         for name, array in arrays.items():
             slots[name].write(array)
         return report

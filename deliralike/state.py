@@ -12,7 +12,7 @@ import numpy as np
 
 from deliralike.errors import StateError
 
-_MAY_BE_MISSING = "num_batches_tracked"  # files from before PyTorch 0.4.1 lack it
+_COUNTER = "num_batches_tracked"  # files from before PyTorch 0.4.1 lack it, as do the layers of flax's own
 
 
 class Slot(ABC):
@@ -65,9 +65,11 @@ class LoadReport:
 
     @property
     def complete(self) -> bool:
-        """Nothing missing (a missing ``num_batches_tracked`` aside), unexpected or of the wrong shape."""
-        missing = [name for name in self.missing if not name.endswith(_MAY_BE_MISSING)]
-        return not (missing or self.unexpected or self.mismatched)
+        """Nothing missing, unexpected or of the wrong shape, a norm's ``num_batches_tracked`` aside."""
+        norms = {name.removesuffix("running_mean") for name in self.loaded if name.endswith("running_mean")}
+        unexpected = [name for name in self.unexpected if name.removesuffix(_COUNTER) not in norms]
+        missing = [name for name in self.missing if not name.endswith(_COUNTER)]
+        return not (missing or unexpected or self.mismatched)
 
     def __str__(self) -> str:
         """One sentence for each kind of name that there is."""
@@ -80,15 +82,31 @@ class LoadReport:
 
 
 def plan_load(slots: Mapping[str, Slot], state: Mapping[str, Any]) -> LoadReport:
-    """Compare weights with a network's slots, without changing anything."""
+    """Compare weights with a network's slots, without changing anything.
+
+    A tied parameter is not missing when it comes under another of its names.
+    """
     shapes = {name: tuple(np.shape(value)) for name, value in state.items()}
+    given = {id(slot.native) for name, slot in slots.items() if slot.is_parameter and name in shapes}
     wrong = {name for name in slots if name in shapes and shapes[name] != slots[name].shape}
     return LoadReport(
         loaded=tuple(name for name in slots if name in shapes and name not in wrong),
-        missing=tuple(name for name in slots if name not in shapes),
+        missing=tuple(name for name, slot in slots.items() if name not in shapes and id(slot.native) not in given),
         unexpected=tuple(name for name in shapes if name not in slots),
         mismatched=tuple((name, shapes[name], slots[name].shape) for name in slots if name in wrong),
     )
+
+
+def refuse_torn_ties(slots: Mapping[str, Slot], arrays: Mapping[str, np.ndarray]) -> None:
+    """An error when one parameter comes under two of its names with different values."""
+    first: dict[int, str] = {}
+    for name in (name for name in arrays if slots[name].is_parameter):
+        other = first.setdefault(id(slots[name].native), name)
+        if other != name and not np.array_equal(arrays[other], arrays[name], equal_nan=True):
+            raise StateError(
+                f"{other!r} and {name!r} are one tied parameter of the network, but come with different values: "
+                f"leave one of the two out, or untie them"
+            )
 
 
 def host_array(name: str, value: Any, keep: tuple[str, ...] = ()) -> np.ndarray:

@@ -1,0 +1,561 @@
+"""The neutral state: the same names, order, layouts and bits on every backend, for layers and for native networks."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from deliralike import backends
+from deliralike.errors import StateError
+from deliralike.network import Network, build
+from deliralike.nn.start import Normal
+from tests.conftest import BACKENDS
+
+PAIRS = [(a, b) for a in BACKENDS for b in BACKENDS]
+
+# Every layer that has weights, with arguments that PyTorch's own layer takes as well.
+LAYERS = {
+    "Linear": ("Linear", (5, 3), {}),
+    "Linear without bias": ("Linear", (5, 3), {"bias": False}),
+    "Embedding": ("Embedding", (7, 3), {"padding_idx": 2}),
+    "Conv1d": ("Conv1d", (2, 3, 5), {"stride": 2}),
+    "Conv2d": ("Conv2d", (3, 4, (3, 2)), {"bias": False}),
+    "Conv3d": ("Conv3d", (2, 3, (1, 2, 3)), {}),
+    "Conv2d in groups": ("Conv2d", (4, 6, 3), {"groups": 2}),
+    "depthwise Conv1d": ("Conv1d", (4, 8, 3), {"groups": 4}),
+    "ConvTranspose1d": ("ConvTranspose1d", (3, 2, 4), {"stride": 2}),
+    "ConvTranspose2d": ("ConvTranspose2d", (3, 4, (3, 2)), {"output_padding": 1, "stride": 2}),
+    "ConvTranspose3d": ("ConvTranspose3d", (2, 3, (1, 2, 3)), {"bias": False}),
+    "ConvTranspose2d in groups": ("ConvTranspose2d", (4, 6, 3), {"groups": 2}),
+    "BatchNorm1d": ("BatchNorm1d", (3,), {}),
+    "BatchNorm2d": ("BatchNorm2d", (3,), {"affine": False}),
+    "BatchNorm3d": ("BatchNorm3d", (3,), {"track_running_stats": False}),
+    "InstanceNorm1d": ("InstanceNorm1d", (3,), {"affine": True}),
+    "InstanceNorm2d": ("InstanceNorm2d", (3,), {"affine": True, "track_running_stats": True}),
+    "InstanceNorm3d": ("InstanceNorm3d", (3,), {"affine": True}),
+    "LayerNorm": ("LayerNorm", ((3, 5),), {}),
+    "GroupNorm": ("GroupNorm", (2, 6), {}),
+    "PReLU": ("PReLU", (), {}),
+    "PReLU of channels": ("PReLU", (4,), {}),
+    "MultiheadAttention": ("MultiheadAttention", (6, 2), {}),
+    "MultiheadAttention without bias": ("MultiheadAttention", (6, 3), {"bias": False}),
+    "LSTM": ("LSTM", (3, 2), {"num_layers": 2, "bidirectional": True}),
+    "LSTM without bias": ("LSTM", (3, 2), {"bias": False}),
+    "GRU": ("GRU", (3, 2), {"num_layers": 2, "bidirectional": True}),
+}  # fmt: skip
+
+
+def layer(backend, name, dtype="float32", seed=0):
+    kind, arguments, settings = LAYERS[name]
+    nn = backends.get(backend).nn if isinstance(backend, str) else backend.nn
+    return build(getattr(nn, kind), *arguments, seed=seed, dtype=dtype, **settings)
+
+
+def awkward(state, seed=0):
+    """Random values for every name, among them those that arithmetic would change: -0, NaN, infinite, subnormal."""
+    rng = np.random.default_rng(seed)
+    return {name: _awkward(rng, array) for name, array in state.items()}
+
+
+def _awkward(rng, array):
+    if array.dtype.kind != "f":
+        return np.full(array.shape, rng.integers(1, 2**31), array.dtype)
+    values = rng.standard_normal(array.shape).astype(array.dtype)
+    special = np.array([-0.0, np.nan, np.inf, np.finfo(array.dtype).smallest_subnormal], array.dtype)
+    values.flat[: min(values.size - 1, 4)] = special[: min(values.size - 1, 4)]
+    return values
+
+
+def assert_same(got, wanted):
+    assert list(got) == list(wanted)
+    for name, array in wanted.items():
+        assert (got[name].dtype, got[name].shape) == (array.dtype, array.shape), name
+        assert got[name].tobytes() == array.tobytes(), name
+
+
+def digest(network):
+    state = network.neutral_state()
+    return hashlib.sha256(b"".join(name.encode() + array.tobytes() for name, array in state.items())).hexdigest()
+
+
+# Layers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_weights_go_from_one_backend_to_another_and_back_without_changing_a_bit(first, second, name, dtype):
+    a, b, back = layer(first, name, dtype), layer(second, name, dtype, seed=1), layer(first, name, dtype, seed=2)
+    values = awkward(a.neutral_state())
+    a.load_neutral_state(values)
+    b.load_neutral_state(a.neutral_state())
+    back.load_neutral_state(b.neutral_state())
+    assert_same(b.neutral_state(), values)
+    assert_same(back.neutral_state(), values)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_names_order_shapes_and_types_are_those_of_torchs_own_layer(backend, name, dtype):
+    torch = pytest.importorskip("torch")
+    kind, arguments, settings = LAYERS[name]
+    own = getattr(torch.nn, kind)(*arguments, **settings).to(getattr(torch, dtype)).state_dict()
+    state = layer(backend, name, dtype).neutral_state()
+    wanted = [(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for name, tensor in own.items()]
+    assert [(name, array.shape, str(array.dtype)) for name, array in state.items()] == wanted
+
+
+def test_the_list_of_layers_has_every_layer_with_weights():
+    from deliralike.nn.layers import LAYERS as VOCABULARY
+
+    listed = {kind for kind, _, _ in LAYERS.values()}
+    with_weights = {"Linear", "Embedding", "PReLU", "MultiheadAttention", "LSTM", "GRU"}
+    with_weights |= {name for name in VOCABULARY if name.startswith("Conv") or "Norm" in name}
+    assert listed == with_weights
+
+
+# A nested network ------------------------------------------------------------------------------------------------
+
+
+class Block(Network):
+    def __init__(self, channels):
+        super().__init__()
+        nn = self.nn
+        self.bn = nn.BatchNorm2d(channels)
+        self.branches = nn.ModuleDict(
+            {"wide": nn.Conv2d(channels, channels, 3, padding=1), "narrow": nn.PReLU(channels)}
+        )
+        self.tail = nn.Sequential(nn.Conv2d(channels, channels, 1), nn.ReLU(), nn.BatchNorm2d(channels))
+
+
+class Nested(Network):
+    """Blocks are made before the parameter and the buffer, which come first all the same."""
+
+    def __init__(self, channels=3):
+        super().__init__()
+        nn = self.nn
+        self.stem = nn.Conv2d(2, channels, 3)
+        self.blocks = nn.ModuleList([Block(channels), Block(channels)])
+        self.count = nn.Buffer(np.array(3, np.int64))
+        self.token = nn.Parameter((1, channels), Normal())
+        self.rnn = nn.LSTM(channels, 2)
+        self.scale = nn.Buffer(np.ones(channels))
+        self.head = nn.Linear(channels, 2)
+
+
+def torch_nested(torch, channels=3):
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bn = nn.BatchNorm2d(channels)
+            self.branches = nn.ModuleDict({"wide": nn.Conv2d(channels, channels, 3), "narrow": nn.PReLU(channels)})
+            self.tail = nn.Sequential(nn.Conv2d(channels, channels, 1), nn.ReLU(), nn.BatchNorm2d(channels))
+
+    class Nested(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem = nn.Conv2d(2, channels, 3)
+            self.blocks = nn.ModuleList([Block(), Block()])
+            self.register_buffer("count", torch.tensor(3))
+            self.token = nn.Parameter(torch.ones(1, channels))
+            self.rnn = nn.LSTM(channels, 2)
+            self.register_buffer("scale", torch.ones(channels))
+            self.head = nn.Linear(channels, 2)
+
+    return Nested()
+
+
+@pytest.fixture
+def nested(backend):
+    return Nested.on(backend)()
+
+
+def test_a_nested_network_has_the_state_dict_of_the_same_torch_module(nested):
+    own = torch_nested(pytest.importorskip("torch")).state_dict()
+    state = nested.neutral_state()
+    assert [(name, array.shape) for name, array in state.items()] == [(n, tuple(t.shape)) for n, t in own.items()]
+
+
+def test_the_state_dict_of_a_torch_module_is_taken_over_as_it_is(nested):
+    own = torch_nested(pytest.importorskip("torch")).state_dict()
+    nested.load_neutral_state(own)
+    assert_same(nested.neutral_state(), {name: tensor.numpy() for name, tensor in own.items()})
+
+
+# Ownership -------------------------------------------------------------------------------------------------------
+
+
+def test_changing_what_was_read_does_not_change_the_network(nested):
+    before = digest(nested)
+    for array in nested.neutral_state().values():
+        array[...] = 7
+    assert digest(nested) == before
+
+
+def test_changing_what_was_loaded_does_not_change_the_network(nested):
+    state = nested.neutral_state()
+    nested.load_neutral_state(state)
+    before = digest(nested)
+    for array in state.values():
+        array[...] = 7
+    assert digest(nested) == before
+
+
+def test_what_was_read_does_not_change_with_the_network(nested):
+    state = nested.neutral_state()
+    copies = {name: array.copy() for name, array in state.items()}
+    nested.load_neutral_state({name: array * 0 + 5 for name, array in state.items()})
+    assert_same(state, copies)
+
+
+def test_two_networks_do_not_share_what_they_loaded(backend):
+    first, second = layer(backend, "Linear", seed=1), layer(backend, "Linear", seed=2)
+    state = first.neutral_state()
+    second.load_neutral_state(state)
+    second.load_neutral_state({name: array * 0 for name, array in state.items()})
+    assert_same(first.neutral_state(), state)
+
+
+@pytest.mark.parametrize("turned", ["fortran", "reversed", "swapped bytes", "read only", "list"])
+def test_arrays_of_any_kind_are_loaded_by_value(backend, turned):
+    network = layer(backend, "Linear")
+    wanted = awkward(network.neutral_state())
+    loaded = dict(wanted)
+    weight = wanted["weight"]
+    if turned == "read only":
+        loaded["weight"] = weight.copy()
+        loaded["weight"].flags.writeable = False
+    else:
+        loaded["weight"] = {
+            "fortran": np.asfortranarray(weight),
+            "reversed": weight[::-1].copy()[::-1],
+            "swapped bytes": weight.astype(">f4"),
+            "list": weight.tolist(),
+        }[turned]
+    network.load_neutral_state(loaded)
+    assert_same(network.neutral_state(), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("came", ["float16", "float32", "float64", "int32", "bfloat16"])
+def test_values_are_cast_to_the_parameters_own_type(backend, dtype, came):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    came = ml_dtypes.bfloat16 if came == "bfloat16" else came
+    network = layer(backend, "Linear", dtype)
+    values = np.arange(15).reshape(3, 5)
+    network.load_neutral_state({"weight": values.astype(came), "bias": np.zeros(3, came)})
+    assert_same({"weight": network.neutral_state()["weight"]}, {"weight": values.astype(dtype)})
+
+
+# Refusing --------------------------------------------------------------------------------------------------------
+
+
+def test_everything_that_does_not_fit_is_named_together_and_nothing_changes(nested):
+    before, state = digest(nested), awkward(nested.neutral_state())
+    del state["stem.bias"], state["blocks.1.bn.running_var"]
+    state |= {"head.weight": np.ones((5, 3)), "token": np.ones(3), "extra.weight": np.ones(2)}
+    with pytest.raises(StateError) as caught:
+        nested.load_neutral_state(state)
+    for part in (
+        "the weights do not fit Nested, which was left unchanged",
+        "missing: stem.bias, blocks.1.bn.running_var",
+        "unexpected: extra.weight",
+        "wrong shape: token has shape (3,), wanted (1, 3), head.weight has shape (5, 3), wanted (2, 3)",
+    ):
+        assert part in str(caught.value)
+    assert digest(nested) == before
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_wrong_shape_is_always_refused(nested, strict):
+    before = digest(nested)
+    with pytest.raises(StateError, match=r"wrong shape: head\.bias has shape \(3,\), wanted \(2,\)"):
+        nested.load_neutral_state(awkward(nested.neutral_state()) | {"head.bias": np.ones(3)}, strict=strict)
+    assert digest(nested) == before
+
+
+@pytest.mark.parametrize(
+    "value", [np.array([None] * 2), np.array(["a", "b"]), object()], ids=["objects", "texts", "thing"]
+)
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_is_no_array_of_numbers_is_refused_before_anything_changes(nested, value, strict):
+    before = digest(nested)
+    with pytest.raises(StateError, match=r"head\.bias"):
+        nested.load_neutral_state(awkward(nested.neutral_state()) | {"head.bias": value}, strict=strict)
+    assert digest(nested) == before
+
+
+@pytest.mark.parametrize("state", [{}, {"of": np.ones(1), "another": np.ones(2)}], ids=["empty", "foreign"])
+@pytest.mark.parametrize("strict", [True, False])
+def test_loading_nothing_is_an_error(nested, state, strict):
+    with pytest.raises(StateError, match=r"left unchanged: 0 of \d+ names loaded; missing: "):
+        nested.load_neutral_state(state, strict=strict)
+
+
+def test_a_network_without_weights_takes_none(backend):
+    relu = build(backend.nn.ReLU)
+    assert relu.load_neutral_state(relu.neutral_state()).loaded == ()
+
+
+def test_a_network_without_weights_refuses_others(backend):
+    with pytest.raises(StateError, match="unexpected: w"):
+        build(backend.nn.ReLU).load_neutral_state({"w": np.ones(1)}, strict=False)
+
+
+def test_without_strict_what_fits_is_taken_over_and_the_rest_reported(nested):
+    state = nested.neutral_state()
+    report = nested.load_neutral_state({"head.bias": np.full(2, 9.0), "extra": np.ones(1)}, strict=False)
+    assert (report.loaded, report.unexpected) == (("head.bias",), ("extra",))
+    assert report.missing == tuple(name for name in state if name != "head.bias")
+    assert not report.complete
+    assert_same(nested.neutral_state(), state | {"head.bias": np.full(2, 9.0, np.float32)})
+
+
+def test_missing_counters_are_tolerated_and_keep_their_value(backend):
+    network = layer(backend, "BatchNorm1d")
+    network.load_neutral_state(network.neutral_state() | {"num_batches_tracked": np.array(5)})
+    state = {name: array + 1 for name, array in network.neutral_state().items() if name != "num_batches_tracked"}
+    report = network.load_neutral_state(state)
+    assert report.complete
+    assert report.missing == ("num_batches_tracked",)
+    assert_same(network.neutral_state(), {**state, "num_batches_tracked": np.array(5)})
+
+
+def test_a_counter_without_its_norm_is_unexpected(backend):
+    network = layer(backend, "Linear")
+    with pytest.raises(StateError, match="unexpected: num_batches_tracked"):
+        network.load_neutral_state(network.neutral_state() | {"num_batches_tracked": np.array(5)})
+
+
+# Tied parameters -------------------------------------------------------------------------------------------------
+
+
+class Tied(Network):
+    def __init__(self):
+        super().__init__()
+        self.embed = self.nn.Embedding(5, 3)
+        self.head = self.nn.Linear(3, 5, bias=False)
+        self.head.weight = self.embed.weight
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_tied_parameters_stand_under_both_names_and_stay_tied(first, second):
+    a, b = Tied.on(first, seed=1)(), Tied.on(second, seed=2)()
+    assert list(a.neutral_state()) == ["embed.weight", "head.weight"]
+    b.load_neutral_state(a.neutral_state())
+    assert_same(b.neutral_state(), a.neutral_state())
+    b.load_neutral_state({"embed.weight": np.full((5, 3), 2.0)}, strict=False)
+    assert (b.neutral_state()["head.weight"] == 2.0).all()
+
+
+@pytest.mark.parametrize("name", ["embed.weight", "head.weight"])
+def test_one_name_of_a_tied_parameter_is_enough(backend, name):
+    network = Tied.on(backend)()
+    report = network.load_neutral_state({name: np.full((5, 3), 3.0)})
+    assert report.complete
+    assert all((array == 3.0).all() for array in network.neutral_state().values())
+
+
+def test_a_tied_parameter_that_comes_with_two_values_is_refused(backend):
+    network = Tied.on(backend)()
+    before = digest(network)
+    with pytest.raises(StateError, match=r"'embed\.weight' and 'head\.weight' are one tied parameter"):
+        network.load_neutral_state({"embed.weight": np.ones((5, 3)), "head.weight": np.zeros((5, 3))})
+    assert digest(network) == before
+
+
+# Native networks -------------------------------------------------------------------------------------------------
+
+SHAPES = {
+    "conv.weight": (4, 3, 3, 2), "conv.bias": (4,), "bn.weight": (4,), "bn.bias": (4,), "bn.running_mean": (4,),
+    "bn.running_var": (4,), "bn.num_batches_tracked": (), "up.weight": (4, 3, 3, 5), "up.bias": (3,),
+    "embed.weight": (7, 3), "norm.weight": (6,), "norm.bias": (6,), "fc.weight": (2, 6), "fc.bias": (2,),
+}  # fmt: skip
+
+
+def native_torch():
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, (3, 2), stride=2, padding=1)
+            self.bn = nn.BatchNorm2d(4)
+            self.up = nn.ConvTranspose2d(4, 3, (3, 5), stride=2, padding=1)
+            self.embed, self.norm, self.fc = nn.Embedding(7, 3), nn.LayerNorm(6), nn.Linear(6, 2)
+
+        def forward(self, x, index):
+            x = torch.relu(self.up(torch.relu(self.bn(self.conv(x)))))
+            return self.fc(self.norm(torch.cat([(x * x).mean((2, 3)), self.embed(index).sum(1)], 1)))
+
+    return Net().double()
+
+
+def native_chainer():
+    backends.get("chainer")
+    import chainer
+    import chainer.functions as F
+    import chainer.links as L
+
+    class Net(chainer.Chain):
+        def __init__(self):
+            super().__init__()
+            with self.init_scope():
+                self.conv = L.Convolution2D(3, 4, (3, 2), stride=2, pad=1)
+                self.bn = L.BatchNormalization(4, eps=1e-5)
+                self.up = L.Deconvolution2D(4, 3, (3, 5), stride=2, pad=1)
+                self.embed, self.norm, self.fc = L.EmbedID(7, 3), L.LayerNormalization(6, eps=1e-5), L.Linear(6, 2)
+
+        def forward(self, x, index):
+            x = F.relu(self.up(F.relu(self.bn(self.conv(x)))))
+            return self.fc(self.norm(F.concat([F.mean(x * x, (2, 3)), F.sum(self.embed(index), 1)], 1)))
+
+    with chainer.using_config("dtype", np.dtype("float64")):
+        return Net()
+
+
+def native_jax(transpose_kernel=False):
+    backends.get("jax").array(np.zeros(1), "float64")  # turns on 64-bit types
+    import jax
+    import jax.numpy as jnp
+    from flax import nnx
+
+    wide = {"rngs": nnx.Rngs(0), "param_dtype": jnp.float64, "dtype": jnp.float64}
+
+    class Net(nnx.Module):
+        def __init__(self):
+            self.conv = nnx.Conv(3, 4, (3, 2), strides=2, padding=((1, 1), (1, 1)), **wide)
+            self.bn = nnx.BatchNorm(4, epsilon=1e-5, use_running_average=True, **wide)
+            self.up = nnx.ConvTranspose(4, 3, (3, 5), strides=(2, 2), padding=((1, 1), (3, 3)),
+                                        transpose_kernel=transpose_kernel, **wide)  # fmt: skip
+            self.embed = nnx.Embed(7, 3, **wide)
+            self.norm, self.fc = nnx.LayerNorm(6, epsilon=1e-5, **wide), nnx.Linear(6, 2, **wide)
+
+        def __call__(self, x, index):
+            x = jnp.transpose(x, (0, 2, 3, 1))
+            x = jax.nn.relu(self.up(jax.nn.relu(self.bn(self.conv(x)))))
+            return self.fc(self.norm(jnp.concatenate([(x * x).mean((1, 2)), self.embed(index).sum(1)], 1)))
+
+    return Net()
+
+
+NATIVE = {
+    "torch": native_torch,
+    "chainer": native_chainer,
+    "jax": native_jax,
+    "jax, kernel transposed": lambda: native_jax(transpose_kernel=True),
+}
+NATIVE = {name: make for name, make in NATIVE.items() if name.split(",")[0] in BACKENDS}
+needs_all = pytest.mark.skipif(len(BACKENDS) < 3, reason="moves weights over all three backends")
+
+
+def wrapped(name):
+    return backends.get(name.split(",")[0]).wrap(NATIVE[name]())
+
+
+def sensible(seed=4):
+    """Weights with a positive variance."""
+    rng = np.random.default_rng(seed)
+    state = {name: rng.standard_normal(shape) for name, shape in SHAPES.items()}
+    state |= {"bn.running_var": rng.uniform(0.5, 2.0, 4), "bn.num_batches_tracked": np.array(11)}
+    return state | single_statistics(state)
+
+
+def single_statistics(state):
+    """Running statistics that float32 can hold: flax keeps no others, whatever the type of the layer."""
+    return {name: array.astype(np.float32).astype(array.dtype) for name, array in state.items() if "running" in name}
+
+
+def outputs(network):
+    rng = np.random.default_rng(8)
+    image, index = rng.standard_normal((2, 3, 7, 9)), rng.integers(0, 7, (2, 3), dtype=np.int32)
+    with network.training_mode(False):
+        return network.backend.to_numpy(network(*network.backend.prepare((image, index), network)))
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_a_native_network_has_neutral_names_order_and_layouts(name):
+    shapes = {part: array.shape for part, array in wrapped(name).neutral_state().items()}
+    wanted = {part: shape for part, shape in SHAPES.items() if part in shapes or part != "bn.num_batches_tracked"}
+    assert list(shapes.items()) == list(wanted.items())
+
+
+@pytest.mark.parametrize("second", NATIVE)
+@pytest.mark.parametrize("first", NATIVE)
+def test_weights_of_native_networks_go_there_and_back_without_changing_a_bit(first, second):
+    a, b, back = wrapped(first), wrapped(second), wrapped(first)
+    values = awkward(a.neutral_state())
+    a.load_neutral_state(values | single_statistics(values))
+    b.load_neutral_state(a.neutral_state())
+    assert back.load_neutral_state(b.neutral_state()).complete
+    wanted, got = a.neutral_state(), back.neutral_state()
+    if "bn.num_batches_tracked" not in b.neutral_state():  # flax's layer does not count: the counter stays as it was
+        wanted.pop("bn.num_batches_tracked", None)
+        got.pop("bn.num_batches_tracked", None)
+    assert_same(got, wanted)
+
+
+@needs_all
+@pytest.mark.parametrize("transposed", ["jax", "jax, kernel transposed"])
+def test_outputs_agree_after_weights_moved_over_all_native_networks(transposed):
+    networks = [wrapped(name) for name in ("torch", "chainer", transposed, "torch")]
+    networks[0].load_neutral_state(sensible())
+    for source, target in zip(networks, networks[1:], strict=False):
+        target.load_neutral_state(source.neutral_state())
+    first, *others = [outputs(network) for network in networks]
+    assert first.dtype == np.float64
+    for other in others:
+        np.testing.assert_allclose(other, first, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_loading_changes_the_native_network_itself(name):
+    native = NATIVE[name]()
+    backend = backends.get(name.split(",")[0])
+    before = outputs(backend.wrap(native))
+    backend.wrap(native).load_neutral_state(sensible())
+    assert not np.allclose(outputs(backend.wrap(native)), before)
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_a_native_network_refuses_and_stays_as_it_was(name):
+    network = wrapped(name)
+    before = digest(network)
+    with pytest.raises(StateError, match=r"up\.weight has shape \(3, 4, 3, 5\), wanted \(4, 3, 3, 5\)"):
+        network.load_neutral_state(sensible() | {"up.weight": np.ones((3, 4, 3, 5))})
+    assert digest(network) == before
+
+
+@pytest.mark.skipif("chainer" not in BACKENDS, reason="is about links of Chainer's")
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_chainers_links_of_n_dimensions_have_pytorchs_layout(n):
+    backends.get("chainer")
+    import chainer
+    import chainer.links as L
+
+    kernel = (2, 3, 5)[:n]
+    chain = chainer.Chain(conv=L.ConvolutionND(n, 3, 4, kernel), up=L.DeconvolutionND(n, 3, 4, kernel))
+    state = backends.get("chainer").wrap(chain).neutral_state()
+    assert state["conv.weight"].shape == (4, 3, *kernel)
+    assert state["up.weight"].shape == (3, 4, *kernel)
+
+
+@pytest.mark.skipif("jax" not in BACKENDS, reason="is about layers of flax's")
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_flaxs_layers_of_n_dimensions_have_pytorchs_layout(n):
+    backends.get("jax")
+    from flax import nnx
+
+    kernel, rngs = (2, 3, 5)[:n], nnx.Rngs(0)
+
+    class Net(nnx.Module):
+        def __init__(self):
+            self.conv = nnx.Conv(4, 6, kernel, feature_group_count=2, rngs=rngs)
+            self.up = nnx.ConvTranspose(3, 4, kernel, rngs=rngs)
+
+    state = backends.get("jax").wrap(Net()).neutral_state()
+    assert state["conv.weight"].shape == (6, 2, *kernel)
+    assert state["up.weight"].shape == (3, 4, *kernel)
