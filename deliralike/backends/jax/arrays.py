@@ -76,7 +76,7 @@ def numpy(value: Any) -> np.ndarray:
 
 
 def devices() -> list[str]:
-    """The devices of this process, the default one first; ``"cpu"`` is the first CPU, others are ``"cpu:1"`` …"""
+    """The devices of this process, the default one first: ``"cpu"`` is the first CPU, then ``"cpu:1"`` and so on."""
     return [_device_name(device) for device in _devices()]
 
 

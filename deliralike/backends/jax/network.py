@@ -219,7 +219,7 @@ class WrappedJaxNetwork(AbstractJaxNetwork):
 
 
 def named_modules(module: nnx.Module) -> Iterator[tuple[str, nnx.Module]]:
-    """Every module with its dotted path, each once, in the order of creation; lists and dicts of modules are not named."""
+    """Every module with its dotted path, each once, in creation order; lists and dicts are not named."""
     return ((path, node) for path, node in walk(module)
             if isinstance(node, nnx.Module) and not (path and isinstance(node, nnx.List | nnx.Dict)))  # fmt: skip
 
@@ -248,10 +248,11 @@ def children(node: Any) -> Iterator[tuple[str, Any]]:
         items: Any = sorted(held.items(), key=lambda item: order.get(item[0], len(order)))
     else:
         items = node.items() if type(node) is dict else enumerate(node) if type(node) in (list, tuple) else ()
-    return ((str(name), value) for name, value in items if _holds(value))
+    return ((str(name), value) for name, value in items if holds(value))
 
 
-def _holds(value: Any) -> bool:
+def holds(value: Any) -> bool:
+    """Whether a value is, or may hold, a variable or module."""
     return isinstance(value, nnx.Variable | nnx.Pytree) or type(value) in (list, tuple, dict)
 
 
@@ -303,7 +304,7 @@ def _conv_layout(module: nnx.Conv, kernel: nnx.Variable) -> Layout:
 
 
 def _conv_transpose_layout(module: nnx.ConvTranspose, kernel: nnx.Variable) -> Layout:
-    """(*kernel, in, out), not yet reversed, or (*kernel, out, in), reversed when applied; becomes (in, out, *kernel)."""
+    """(*kernel, in, out), or (*kernel, out, in) that flax reverses when applied; becomes (in, out, *kernel)."""
     n = len(kernel.get_value().shape) - 2
     if module.transpose_kernel:
         return Layout((n + 1, n, *range(n)))

@@ -1,0 +1,269 @@
+"""Compiled programs over a network: its variables go in as arguments, and come out changed.
+
+A program is traced on a copy of the network built around traced variables. It is used again as long as the loss
+function, the network's settings (training mode, frozen parameters, blocks) and the other arguments stay the same.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import optree
+from flax import nnx
+from jax.extend.core import jaxpr_as_fun
+from jax.interpreters.partial_eval import dce_jaxpr
+
+from deliralike import nest, random
+from deliralike.backends.jax.network import holds, walk
+from deliralike.errors import ShapeError
+from deliralike.state import Slot
+
+_KEPT = 16
+_BY_VALUE = (bool, int, float, str, type(None))
+
+
+class Members:
+    """The variables of a network as they stand: trainable parameters, frozen ones, and all others.
+
+    Attributes:
+        slots: Every parameter's slot by its neutral name; of tied parameters the first name.
+        parameters: The trainable ones.
+        frozen: The frozen ones.
+        others: Buffers and random states, in the order of creation.
+    """
+
+    def __init__(self, network: Any) -> None:
+        """Look through a network; nothing is copied."""
+        self.network = network
+        self.slots = _each_once({name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter})
+        self.parameters = {name: slot.native for name, slot in self.slots.items() if slot.trainable}
+        self.frozen = {name: slot.native for name, slot in self.slots.items() if not slot.trainable}
+        known = {id(slot.native) for slot in self.slots.values()}
+        nodes = [node for _, node in walk(network)]
+        self.others = [node for node in nodes if isinstance(node, nnx.Variable) and id(node) not in known]
+        self.nodes = [node for node in nodes if not isinstance(node, nnx.Variable)]
+        self.held = [dict(vars(node)) for node in self.nodes]  # keeps what is compared by identity alive
+
+    def mark(self) -> tuple:
+        """What changes when a setting, a block or a frozen parameter does, but not when a value does."""
+        settings = (value for node in self.nodes for name, value in vars(node).items() if name[:8] != "_pytree_")
+        frozen = (slot.trainable for slot in self.slots.values())
+        return (*(value if type(value) in _BY_VALUE else id(value) for value in settings), *frozen)
+
+    def values(self) -> tuple[dict[str, jax.Array], dict[str, jax.Array], list[Any]]:
+        """The arrays of parameters, frozen parameters and others."""
+        named = (
+            {name: variable.get_value() for name, variable in each.items()} for each in (self.parameters, self.frozen)
+        )
+        return (*named, [variable.get_value() for variable in self.others])  # type: ignore[return-value]
+
+    def rebuilt(
+        self, parameters: dict[str, Any], frozen: dict[str, Any], others: list[Any]
+    ) -> tuple[Any, list[nnx.Variable]]:
+        """A copy of the network around other arrays, and the copy's buffers and random states."""
+        pairs = [(v, parameters[name]) for name, v in self.parameters.items()]
+        pairs += [(v, frozen[name]) for name, v in self.frozen.items()] + list(zip(self.others, others, strict=True))
+        new = {id(variable): variable.copy(value) for variable, value in pairs}
+        return _rebuild(self.network, new), [new[id(variable)] for variable in self.others]
+
+    def store(self, parameters: dict[str, Any], others: Sequence[Any]) -> None:
+        """Set new values; None leaves a variable as it is."""
+        for name, value in parameters.items():
+            if value is not None:
+                self.slots[name].native.set_value(value)
+        for variable, value in zip(self.others, others, strict=True):
+            if value is not None:
+                variable.set_value(value)
+
+
+class Programs:
+    """The programs compiled for one network, the latest sixteen."""
+
+    def __init__(self, network: Any) -> None:
+        """Compile nothing yet."""
+        self.network = network
+        self._members: OrderedDict[tuple, Members] = OrderedDict()
+        self._compiled: OrderedDict[Any, Any] = OrderedDict()
+        self._warned = False
+
+    def members(self) -> Members:
+        """The network's variables; looked through anew only where something but a value has changed."""
+        if self._members:
+            latest = self._members[next(reversed(self._members))]
+            mark = latest.mark()
+            if mark in self._members:
+                self._members.move_to_end(mark)
+                return self._members[mark]
+        found = Members(self.network)
+        _keep(self._members, found.mark(), found)
+        return found
+
+    def compiled(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The program of a key, made when there is none."""
+        if key not in self._compiled:
+            if len(self._compiled) == _KEPT and not self._warned:
+                self._warned = True
+                warnings.warn(
+                    f"{type(self.network).__name__}: more than {_KEPT} programs were compiled. Does each step bring a "
+                    f"new loss function (a lambda made in the loop), or new values that are no arrays?",
+                    stacklevel=4,
+                )
+            _keep(self._compiled, key, make())
+        self._compiled.move_to_end(key)
+        return self._compiled[key]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of a call, taken apart: arrays and floats are passed on, all else is compiled in."""
+
+    spec: Any
+    static: tuple
+    arrays: list[Any]
+
+    @property
+    def key(self) -> tuple:
+        """What a program is compiled for."""
+        return (self.spec, self.static)
+
+    def together(self, arrays: Sequence[Any]) -> tuple:
+        """The arguments with other arrays in their places."""
+        rest = iter(arrays)
+        return optree.tree_unflatten(self.spec, [next(rest) if is_array else value for is_array, value in self.static])
+
+
+def taken_apart(arguments: tuple) -> Arguments:
+    """Take a nest of arguments apart."""
+    leaves, spec = optree.tree_flatten(arguments, none_is_leaf=True, namespace=nest.NAMESPACE)
+    passed = [isinstance(leaf, jax.Array | np.ndarray | np.generic | float) for leaf in leaves]
+    static = tuple((True, None) if is_array else (False, leaf) for is_array, leaf in zip(passed, leaves, strict=True))
+    return Arguments(spec, static, [leaf for is_array, leaf in zip(passed, leaves, strict=True) if is_array])
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where in the portable random stream a program runs: the seed is compiled in, the rest is passed."""
+
+    seed: int | None
+    numbers: tuple[Any, ...]
+
+    def entered(self, numbers: tuple[Any, ...]) -> AbstractContextManager[Any]:
+        """The stream at traced numbers."""
+        return nullcontext() if self.seed is None else random.portable(self.seed, *numbers)
+
+
+def where() -> Where:
+    """Where we are now."""
+    stream = random.current()
+    return Where(None, ()) if stream is None else Where(stream.seed, (stream.step, stream.first_sample))
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class Plain:
+    """A result that is no array, handed through a compiled program."""
+
+    value: Any
+
+
+def packed(result: Any) -> Any:
+    """A nest that a compiled program can give back."""
+    leaves, spec = optree.tree_flatten(result, none_is_leaf=True, namespace=nest.NAMESPACE)
+    leaves = [leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf for leaf in leaves]
+    return [leaf if isinstance(leaf, jax.Array | np.ndarray) else Plain(leaf) for leaf in leaves], Plain(spec)
+
+
+def unpacked(result: Any) -> Any:
+    """The nest that was packed."""
+    leaves, spec = result
+    return optree.tree_unflatten(spec.value, [leaf.value if isinstance(leaf, Plain) else leaf for leaf in leaves])
+
+
+def forward(members: Members, loss_function: Callable[..., Any], values: tuple, batch: tuple) -> tuple[Any, Any]:
+    """The loss on a copy of the network around traced values; the result and changed buffers beside it."""
+    network, others = members.rebuilt(*values)
+    result = loss_function(network, *batch)
+    loss = result[0] if isinstance(result, tuple) else result
+    if np.shape(loss) != ():
+        raise ShapeError(f"the loss function gave an array of shape {np.shape(loss)}, wanted a scalar: take its mean")
+    changed = [None if new.get_value() is old else new.get_value() for new, old in zip(others, values[2], strict=True)]
+    return loss, (packed(result), changed)
+
+
+def differentiated(function: Callable[[Any], tuple[Any, Any]], at: Any) -> tuple[Any, Any]:
+    """What stands beside the value of a function, and the value's gradient: None at leaves that it does not depend on.
+
+    The function is traced once. What depends on a leaf is read from the traced derivative: a zero in the gradient
+    does not tell a parameter that took no part from one whose gradient vanishes.
+    """
+    leaves, tree = jax.tree.flatten(at)
+    traced, shapes = jax.make_jaxpr(lambda *flat: function(jax.tree.unflatten(tree, flat)), return_shape=True)(*leaves)
+    run = jaxpr_as_fun(traced)
+
+    def split(flat: list[Any]) -> tuple[Any, list[Any]]:
+        loss, *beside = run(*flat)
+        return loss, beside
+
+    used = _used(lambda flat: run(*flat)[0], leaves)
+    pick = [leaf for leaf, is_used in zip(leaves, used, strict=True) if is_used]
+    beside, found = _gradient_of_some(split, leaves, used, pick)
+    rest = iter(found)
+    gradient = jax.tree.unflatten(tree, [next(rest) if is_used else None for is_used in used])
+    return jax.tree.unflatten(jax.tree.structure(shapes[1]), beside), gradient
+
+
+def _gradient_of_some(
+    split: Callable, leaves: list[Any], used: list[bool], pick: list[Any]
+) -> tuple[list[Any], list[Any]]:
+    def of_used(some: list[Any]) -> tuple[Any, list[Any]]:
+        rest = iter(some)
+        return split([next(rest) if is_used else leaf for leaf, is_used in zip(leaves, used, strict=True)])
+
+    if not pick:
+        return of_used([])[1], []
+    found, beside = jax.grad(of_used, has_aux=True)(pick)
+    return beside, found
+
+
+def _used(function: Callable[[list[Any]], Any], leaves: list[Any]) -> list[bool]:
+    """Which leaves the derivative of a function depends on."""
+    derivative = jax.make_jaxpr(lambda tangents: jax.jvp(function, (leaves,), (tangents,))[1])(leaves)
+    return dce_jaxpr(derivative.jaxpr, [True])[1]
+
+
+def _rebuild(root: Any, memo: dict[int, Any]) -> Any:
+    """A copy of a module, made for the trace in progress; settings are shared, variables come from the memo."""
+
+    def visit(node: Any) -> Any:
+        if id(node) in memo:
+            return memo[id(node)]
+        if isinstance(node, nnx.Pytree):
+            new = memo[id(node)] = object.__new__(type(node))
+            vars(new).update({name: visit(value) if holds(value) else value for name, value in vars(node).items()})
+            object.__setattr__(new, "_pytree__state", jax.tree.map(lambda leaf: leaf, vars(node)["_pytree__state"]))
+            return new
+        if type(node) is dict:
+            return {name: visit(value) for name, value in node.items()}
+        return type(node)(map(visit, node)) if type(node) in (list, tuple) else node
+
+    return visit(root)
+
+
+def _each_once(slots: dict[str, Slot]) -> dict[str, Slot]:
+    first: dict[int, str] = {}
+    for name, slot in slots.items():
+        first.setdefault(id(slot.native), name)
+    return {name: slots[name] for name in first.values()}
+
+
+def _keep(kept: OrderedDict, key: Any, value: Any) -> None:
+    kept[key] = value
+    if len(kept) > _KEPT:
+        kept.popitem(last=False)
