@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -71,18 +71,12 @@ class ChainerBackend(Backend):
         return ChainerOptimizer(network, native)
 
     def evaluating(self) -> AbstractContextManager[Any]:
-        return _evaluating()
+        return chainer.no_backprop_mode()
 
     def seed(self, seed: int) -> None:
         np.random.seed(seed % 2**32)
         if len(self.devices()) > 1:
             arrays.cuda.cupy.random.seed(seed)
-
-
-@contextmanager
-def _evaluating() -> Iterator[None]:
-    with chainer.no_backprop_mode():
-        yield
 
 
 def _leaf(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ def array(value: Any, name: str | None = None, device: str | None = None) -> Any
 def numpy(value: Any) -> np.ndarray:
     """A NumPy array that owns its storage."""
     value = raw(value)
-    return np.array(value) if isinstance(value, np.ndarray) else cuda.to_cpu(value)
+    return np.array(value, order="C") if isinstance(value, np.ndarray) else cuda.to_cpu(value)
 
 
 def devices() -> list[str]:
@@ -65,7 +66,10 @@ def precision() -> dict[str, str]:
     """What decides the precision of float32 results."""
     settings = {"float64": "on", "chainer.config.dtype": str(np.dtype(chainer.config.dtype))}
     if _gpus():
-        settings |= {"TF32 products": "on" if _tf32() else "off", "cuDNN": "on" if cuda.cudnn_enabled else "off"}
+        settings |= {
+            "TF32 products": "on" if os.environ.get("CUPY_TF32", "0") not in ("", "0") else "off",
+            "cuDNN": "on" if cuda.cudnn_enabled else "off",
+        }
     return settings
 
 
@@ -76,22 +80,15 @@ def _gpus() -> int:
     return cuda.cupy.cuda.runtime.getDeviceCount()
 
 
-def _tf32() -> bool:
-    """CuPy uses TF32 in products when told so by CUPY_TF32; off without it."""
-    modes = cuda.cupy._core._routines_linalg
-    return any(modes.get_compute_type(kind) == modes.COMPUTE_TYPE_TF32 for kind in ("f",))
-
-
 def _comparison(name: str) -> Any:
     def compare(self: Variable, other: Any) -> Any:
-        return np.asarray(getattr(self.array, name)(raw(other))) if array_module(self) is np else getattr(
-            self.array, name)(raw(other))  # fmt: skip
+        return array_module(self).asarray(getattr(self.array, name)(raw(other)))
 
     compare.__name__, compare.__doc__ = name, "Compare element by element; the result is an array of truth values."
     return compare
 
 
-# Chainer raises NotImplementedError when a variable is compared. Networks that are written once compare arrays, so here
+# Chainer raises TypeError when a variable is compared. Networks that are written once compare arrays, so here
 # the values are compared, and the result is a plain array. Nothing that worked before changes.
 for _name in ("__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__"):
     setattr(Variable, _name, _comparison(_name))

@@ -147,6 +147,16 @@ CORRECTIONS = {
         ("u0], w2 * gy);", "u0], (T)(w2 * gy));"),
         ("u1], w3 * gy);", "u1], (T)(w3 * gy));"),
     ),
+    # Slow, not wrong: the gradient of x[2:5] went through add.at, element by element, though slices take none twice.
+    "chainer.functions.array.get_item": (
+        (
+            "numpy.add.at(gx, slices, gy)",
+            (
+                "gx.__setitem__(slices, gy) if all(type(s) in (int, slice) or s is None or s is Ellipsis "
+                "for s in slices) else numpy.add.at(gx, slices, gy)"
+            ),
+        ),
+    ),
     # A bug of the release: passes variables where shapes are unpacked. Met when only the gradient of W is wanted, as in
     # a first layer, which then cannot be trained.
     "chainer.functions.connection.deconvolution_2d": (

@@ -1,8 +1,8 @@
 """Convolution in any number of dimensions, its transpose and its weight's gradient: one triple of matrix products.
 
-With ``C(x, w)`` the convolution, ``<C(x, w), y>`` is linear in each of the three, so each function's derivatives are the
-other two functions, to any order. Columns lie as ``(channels * kernel, batch * windows)`` and results as ``(channels,
-batch, ...)`` in memory, which makes every step one product without a copy; the shapes seen outside are the usual ones.
+With ``C(x, w)`` the convolution, ``<C(x, w), y>`` is linear in each of the three, so each function's derivatives are
+the other two functions, to any order. Columns lie as ``(channels * kernel, batch * windows)`` and results as
+``(channels, batch, ...)`` in memory, which makes every step one product without a copy; outside, shapes are as usual.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from deliralike.backends.chainer.convolution import Geometry
 from deliralike.backends.chainer.network import BufferValue, Parameter
 from deliralike.backends.chainer.windows import windows_over
 from deliralike.construction import Construction, require_construction
-from deliralike.errors import ShapeError
+from deliralike.errors import DtypeError, ShapeError
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import Pads, conv_size
 from deliralike.nn.start import Distribution
@@ -186,12 +186,14 @@ class ChainerFunctions(Functions):
         return y if x.ndim == 2 else F.reshape(y, (*x.shape[:-1], weight.shape[0]))
 
     def convolve(self, x, weight, stride, pads: Pads, dilation, groups):
+        _check_product("convolve", x, weight, weight.shape[1] * groups)
         kernel, size = weight.shape[2:], x.shape[2:]
         count = tuple(map(conv_size, size, kernel, stride, pads, dilation))
         geometry = Geometry(tuple(stride), tuple(pads), tuple(dilation), groups, kernel, size, count)
         return convolution.Convolve(geometry).apply((x, weight))[0]
 
     def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
+        _check_product("convolve_transposed", x, weight, weight.shape[0])
         kernel, count = weight.shape[2:], x.shape[2:]
         settings = zip(count, stride, padding, output_padding, dilation, kernel, strict=True)
         size = tuple((n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, s, p, extra, d, k in settings)
@@ -236,11 +238,11 @@ class ChainerFunctions(Functions):
     def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: Any) -> Any:
         stream, xp = random.current(), array_module(like)
         if stream is None:
-            return (xp.random.rand(*shape) >= p).astype(like.dtype)
+            return chainer.as_variable((xp.random.rand(*shape) >= p).astype(like.dtype))
         mask = random.keep_mask(
             stream.seed, layer.block_path, int(stream.step), int(stream.first_sample), tuple(shape), p
         )
-        return xp.asarray(mask).astype(like.dtype)
+        return chainer.as_variable(xp.asarray(mask).astype(like.dtype))
 
 
 class Redraw(chainer.Initializer):
@@ -260,6 +262,14 @@ def _place(value: Any, construction: Construction) -> Any:
     """A copy on the device of the network under construction; floating values in its type."""
     value = np.asarray(value)
     return arrays.array(value, construction.dtype if value.dtype.kind == "f" else None, construction.device)
+
+
+def _check_product(name: str, x: Any, weight: Any, channels: int) -> None:
+    """Kernels that fit the input, of its own type."""
+    if x.ndim != weight.ndim or x.shape[1] != channels:
+        raise ShapeError(f"{name}: an input of shape {x.shape} does not fit a weight of shape {weight.shape}")
+    if x.dtype != weight.dtype:
+        raise DtypeError(f"{name}: an input of {x.dtype} does not fit a weight of {weight.dtype}: convert one of them")
 
 
 def _axes(dim: int | Sequence[int] | None) -> tuple[int, ...] | None:

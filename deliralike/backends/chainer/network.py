@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ class ChainerSlot(Slot):
         array = arrays.raw(self.native)
         if array is None:
             raise StateError(
-                f"{type(self.link).__name__}: the shape of {self.name!r} is not known yet: call the network once first, "
+                f"{type(self.link).__name__}: the shape of {self.name!r} is not known yet: call the network once, "
                 f"or give the link its input size"
             )
         return array if arrays.is_array(array) else np.asarray(array)
@@ -125,7 +126,7 @@ class ChainerSlot(Slot):
 
 def link_slots(link: chainer.Link) -> dict[str, Slot]:
     """The slots of a link and all below it: own parameters, own buffers, children, each in creation order."""
-    names = next((names for kind, names in _NEUTRAL.items() if isinstance(link, kind)), {})
+    names = _neutral_names(type(link))
     own = [*names, *(name for name in vars(link) if name not in names)]
     slots = {names.get(name, name): ChainerSlot(link, name, True) for name in own if name in link._params}
     slots |= {
@@ -136,6 +137,11 @@ def link_slots(link: chainer.Link) -> dict[str, Slot]:
     for path, child in _children(link):
         slots |= {f"{path}.{name}": slot for name, slot in _slots(child).items()}
     return slots
+
+
+@cache
+def _neutral_names(kind: type) -> dict[str, str]:
+    return next((names for known, names in _NEUTRAL.items() if issubclass(kind, known)), {})
 
 
 def _slots(link: chainer.Link) -> dict[str, Slot]:
@@ -255,12 +261,15 @@ class AbstractChainerNetwork(AbstractNetwork, chainer.Chain, metaclass=ChainerNe
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run `forward` with Chainer's link hooks, ``config.train`` being this block's own mode."""
-        allowed = _running.allows_training()
+        running, now = _running, chainer.config.train
+        allowed = running.allowed if now is running.last else now
         wanted = self._training and allowed
-        before = _running.allowed, _running.last
+        before = running.allowed, running.last
+        if now is wanted and before == (allowed, wanted):  # within a network in the same mode: nothing to set
+            return super().__call__(*args, **kwargs)
         _running.allowed, _running.last = allowed, wanted
         try:
-            if chainer.config.train is wanted:
+            if now is wanted:
                 return super().__call__(*args, **kwargs)
             with chainer.using_config("train", wanted):
                 return super().__call__(*args, **kwargs)
@@ -311,7 +320,10 @@ class AbstractChainerNetwork(AbstractNetwork, chainer.Chain, metaclass=ChainerNe
 
     @property
     def dtype_name(self) -> str:
-        """The floating type of the first parameter or buffer."""
+        """The floating type of the parameters, or of the first buffer."""
+        first = next((p for p in self.params(include_uninit=False) if p.dtype.kind == "f"), None)
+        if first is not None:
+            return str(first.dtype)
         values = (arrays.raw(slot.native) for slot in self.neutral_slots().values())
         return next((str(v.dtype) for v in values if arrays.is_array(v) and v.dtype.kind == "f"), "float32")
 

@@ -133,7 +133,7 @@ def _collect_host(gy: np.ndarray, index: np.ndarray, axis: int, length: int) -> 
 
 def _collect_gpu(gy: Any, index: Any, axis: int, length: int) -> Any:
     gx = cuda.cupy.zeros((*gy.shape[:axis], length, *gy.shape[axis + 1 :]), gy.dtype)
-    cuda.cupyx.scatter_add(gx, (slice(None),) * axis + (index,), gy)
+    cuda.cupy.add.at(gx, (slice(None),) * axis + (index,), gy)
     return gx
 
 
@@ -171,7 +171,7 @@ class CollectAlong(chainer.FunctionNode):
             flat = np.ravel_multi_index(tuple(where), self.shape).ravel()
             gx.ravel()[:] = np.bincount(flat, weights=gy.ravel(), minlength=gx.size)
         else:
-            cuda.cupyx.scatter_add(gx, tuple(where), gy)
+            cuda.cupy.add.at(gx, tuple(where), gy)
         return (gx,)
 
     def backward(self, indexes, gradients):

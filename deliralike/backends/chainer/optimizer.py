@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ class NeutralUpdateRule(chainer.UpdateRule):
 
     def init_state(self, param: chainer.Parameter) -> None:
         """Zeros for each slot of the rule."""
-        for name in self.hyperparam.rule.slots:
+        for name in _slots(self.hyperparam.rule):
             self.state[name] = param.device.xp.zeros_like(param.array)
 
     def update(self, param: chainer.Parameter) -> None:
@@ -38,6 +40,11 @@ class NeutralUpdateRule(chainer.UpdateRule):
         value, state = rule.update(param.array, param.grad, self.state, rule.scalars(self.t), self.t == 1)
         param.array[...] = value
         self.state.update(state)
+
+
+def _slots(rule: rules.Rule) -> tuple[str, ...]:
+    """The slots that are used: plain descent needs none."""
+    return () if isinstance(rule, rules.SGD) and not rule.momentum else rule.slots
 
 
 class NeutralOptimizer(chainer.optimizer.GradientMethod):
@@ -87,7 +94,9 @@ class ChainerOptimizer(AbstractOptimizer):
         parameters = self._parameters()
         for name, gradient in gradients.items():
             parameters[name].grad = arrays.raw(gradient)
-        self.native.update()
+        unused = [parameters[name].update_rule for name, gradient in gradients.items() if gradient is None]
+        with _disabled([rule for rule in unused if rule is not None]):  # Chainer's own rules would go on with zeros
+            self.native.update()
 
     @property
     def lr(self) -> float:
@@ -132,6 +141,17 @@ class ChainerOptimizer(AbstractOptimizer):
         return {
             name: slot.native for name, slot in slots if slot.is_parameter and (slot.trainable or not trainable_only)
         }
+
+
+@contextmanager
+def _disabled(update_rules: list[chainer.UpdateRule]) -> Iterator[None]:
+    for rule in update_rules:
+        rule.enabled = False
+    try:
+        yield
+    finally:
+        for rule in update_rules:
+            rule.enabled = True
 
 
 def _load(parameter: chainer.Parameter, slot: str, value: Any, steps: int) -> None:
