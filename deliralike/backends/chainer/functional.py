@@ -226,6 +226,21 @@ class ChainerFunctions(Functions):
         (y,) = node.apply((x, *_scale_and_shift(x, weight, bias)))
         return y, *nodes.Statistics(node.mean, node.var).apply((x,))
 
+    # Losses ------------------------------------------------------------------------------------------------------
+
+    def cross_entropy(self, logits, target, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean"):
+        if weight is not None or label_smoothing or reduction not in ("mean", "sum"):
+            return super().cross_entropy(logits, target, weight, ignore_index, label_smoothing, reduction)
+        self._check_labels(logits, target, ignore_index)
+        xp, target = array_module(logits), raw(target)
+        counts = target != ignore_index
+        weights = -counts.astype(logits.dtype)
+        if reduction == "mean":
+            weights /= xp.maximum(counts.sum(), 1).astype(logits.dtype)
+        where = list(xp.ogrid[tuple(slice(n) for n in target.shape)])
+        where.insert(1, xp.where(counts, target, 0))
+        return nodes.PickSum(tuple(where), weights).apply((self.log_softmax(logits, 1),))[0]
+
     # Control and chance ------------------------------------------------------------------------------------------
 
     def scan(self, step, carry, xs):

@@ -178,6 +178,38 @@ class CollectAlong(chainer.FunctionNode):
         return SelectAlong(self.index, self.axis).apply(gradients)
 
 
+class PickSum(chainer.FunctionNode):
+    """The weighted sum of some elements, none of them taken twice."""
+
+    def __init__(self, where: tuple, weights: Any) -> None:
+        super().__init__()
+        self.where, self.weights = where, weights
+
+    def forward(self, inputs):
+        (x,) = inputs
+        return (array_module(x).asarray((x[self.where] * self.weights).sum(), dtype=x.dtype),)
+
+    def backward(self, indexes, gradients):
+        return PickSpread(self.where, self.weights, self.inputs[0].shape).apply(gradients)
+
+
+class PickSpread(chainer.FunctionNode):
+    """The transpose of `PickSum`."""
+
+    def __init__(self, where: tuple, weights: Any, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.where, self.weights, self.shape = where, weights, shape
+
+    def forward(self, inputs):
+        (gy,) = inputs
+        gx = array_module(gy).zeros(self.shape, gy.dtype)
+        gx[self.where] = self.weights * gy
+        return (gx,)
+
+    def backward(self, indexes, gradients):
+        return PickSum(self.where, self.weights).apply(gradients)
+
+
 # Batch statistics -------------------------------------------------------------------------------------------------
 
 
