@@ -8,9 +8,14 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from deliralike.errors import BackendUnavailable, suggestion
 
@@ -106,7 +111,8 @@ def get(name: str) -> Backend:
 def _load(name: str, entry: Entry) -> Backend:
     module, _, attribute = entry.target.partition(":")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        with _random_state_kept():
+            return getattr(importlib.import_module(module), attribute)
     except Exception as error:  # a broken install may fail in any way, and must disable only its own backend
         others = ", ".join(other for other in available() if other != name)
         repair = entry.install or "repair or remove the package that registers it"
@@ -114,3 +120,14 @@ def _load(name: str, entry: Entry) -> Backend:
             f"backend {name!r} is installed but failed to load ({type(error).__name__}: {error}); to mend it: {repair}. "
             f"Others: {others or 'none'}."
         ) from error
+
+
+@contextmanager
+def _random_state_kept() -> Iterator[None]:
+    """Importing jax and flax draws random numbers; loading a backend in the middle of a run must not shift others."""
+    before = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
