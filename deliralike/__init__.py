@@ -7,10 +7,11 @@ Example:
     11181642
 """
 
-from deliralike import backends, errors, random, zoo
+from deliralike import backends, errors, random, weights, zoo
+from deliralike.backends import wrap
 from deliralike.network import AbstractNetwork, Network, build
 from deliralike.nn import start
 
 __version__ = "0.1.0"
 
-__all__ = ["AbstractNetwork", "Network", "backends", "build", "errors", "random", "start", "zoo"]
+__all__ = ["AbstractNetwork", "Network", "backends", "build", "errors", "random", "start", "weights", "wrap", "zoo"]

@@ -158,6 +158,14 @@ class AbstractNetwork(metaclass=NetworkType):
             slots[name].write(array)
         return report
 
+    def state_dict(self) -> dict[str, Any]:
+        """`neutral_state` by the name that PyTorch's users know. On PyTorch it is PyTorch's own: the same names."""
+        return self.neutral_state()
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
+        """`load_neutral_state` by the name that PyTorch's users know. On PyTorch it is PyTorch's own."""
+        return self.load_neutral_state(state, strict)
+
     def set_trainable(self, pattern: str, trainable: bool) -> list[str]:
         """Freeze or thaw the parameters whose neutral names match a pattern like ``"layer1.*"``; returns their names.
 

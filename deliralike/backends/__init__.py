@@ -9,18 +9,20 @@ import importlib
 import importlib.metadata
 import importlib.util
 import random
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deliralike.errors import BackendUnavailable, suggestion
+from deliralike.errors import BackendUnavailable, UnknownName, suggestion
 
 if TYPE_CHECKING:
     from deliralike.backends.base import Backend
+    from deliralike.network import AbstractNetwork
 
 ENTRY_POINTS = "deliralike.backends"
 
@@ -105,6 +107,38 @@ def get(name: str) -> Backend:
             f"installed here: {entries[name].install}. Ready to use: {', '.join(available()) or 'none'}."
         )
     return _load(name, entries[name])
+
+
+def of(network: Any) -> Backend:
+    """The backend that a network belongs to, be it written once or native.
+
+    Raises:
+        UnknownName: It is a network of no backend that is available.
+
+    Example:
+        >>> import torch
+        >>> of(torch.nn.Linear(3, 2)).name
+        'torch'
+    """
+    if getattr(network, "backend", None) is not None:
+        return network.backend
+    # A native network exists only where its framework has been imported: no other one needs to be.
+    candidates = [name for name, entry in known().items() if not entry.packages or entry.packages[0] in sys.modules]
+    for name in candidates:
+        if (backend := get(name)).is_native(network):
+            return backend
+    raise UnknownName(f"{type(network).__name__} is a network of no available backend ({', '.join(available())})")
+
+
+def wrap(native: Any) -> AbstractNetwork:
+    """A native network as an abstract one: the same weights under neutral names, usable wherever a network is.
+
+    Example:
+        >>> import torch
+        >>> list(wrap(torch.nn.Linear(3, 2)).neutral_state())
+        ['weight', 'bias']
+    """
+    return of(native).wrap(native)
 
 
 @cache

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from deliralike import Network, backends, build, start
+from deliralike import Network, backends, build, start, wrap
 from deliralike.errors import (
     ArgumentError,
     ConstructionError,
@@ -279,3 +279,35 @@ def test_backends_live_in_one_process():
     names = {type(Classifier.on(name)()).backend.name for name in REQUIRED}
     assert names == set(REQUIRED)
     assert [backends.get(name).name for name in REQUIRED] == list(REQUIRED)
+
+
+def native_linear(backend):
+    """A plain linear layer of each framework with three inputs and two outputs."""
+    if backend.name == "torch":
+        import torch
+
+        return torch.nn.Linear(3, 2)
+    if backend.name == "chainer":
+        import chainer
+
+        return chainer.links.Linear(3, 2)
+    from flax import nnx
+
+    return nnx.Linear(3, 2, rngs=nnx.Rngs(0))
+
+
+def test_a_native_network_is_wrapped_by_the_backend_that_it_belongs_to(backend):
+    wrapped = wrap(native_linear(backend))
+    assert wrapped.backend is backend
+    state = wrapped.neutral_state()
+    x = np.ones((4, 3), np.float32)
+    np.testing.assert_allclose(run(wrapped, x), x @ state["weight"].T + state["bias"], rtol=1e-6)
+
+
+def test_what_is_no_network_is_refused():
+    with pytest.raises(UnknownName, match="str is a network of no available backend"):
+        wrap("resnet18")
+
+
+def test_state_dict_has_the_neutral_names_on_every_backend(classifier):
+    assert list(classifier.state_dict()) == list(classifier.neutral_state())

@@ -60,6 +60,8 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
 
     train = torch.nn.Module.train
     eval = torch.nn.Module.eval
+    state_dict = torch.nn.Module.state_dict
+    load_state_dict = torch.nn.Module.load_state_dict
 
     def neutral_slots(self) -> dict[str, Slot]:
         """Every entry of ``state_dict`` in its order; ties appear under each of their names."""
