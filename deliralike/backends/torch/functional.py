@@ -42,8 +42,10 @@ class TorchFunctions(Functions):
     # Arrays ------------------------------------------------------------------------------------------------------
 
     def constant(self, value, like):
-        floating = np.asarray(value).dtype.kind == "f" and like.is_floating_point()
-        return torch.as_tensor(value, dtype=like.dtype if floating else None, device=like.device)
+        if not isinstance(value, np.ndarray):
+            value = np.asarray(value)  # in double precision, where torch would take a number in single
+        value = torch.as_tensor(value, device=like.device)  # before its type is asked for: dynamo cannot ask NumPy
+        return value.to(like.dtype) if value.is_floating_point() and like.is_floating_point() else value
 
     def zeros(self, shape, like):
         return torch.zeros(tuple(shape), dtype=like.dtype, device=like.device)
@@ -103,10 +105,10 @@ class TorchFunctions(Functions):
     # Reductions --------------------------------------------------------------------------------------------------
 
     def sum(self, x, dim=None, keepdim=False):
-        return torch.sum(x) if dim is None else torch.sum(x, dim, keepdim)
+        return torch.sum(x, dim, keepdim)
 
     def mean(self, x, dim=None, keepdim=False):
-        return torch.mean(x) if dim is None else torch.mean(x, dim, keepdim)
+        return torch.mean(x, dim, keepdim)
 
     def max(self, x, dim, keepdim=False):
         return torch.max(x, dim, keepdim).values
@@ -168,6 +170,8 @@ class TorchFunctions(Functions):
         return _CONV[len(pads)](x, weight, None, stride, [before for before, _ in pads], dilation, groups)
 
     def conv(self, x, weight, bias=None, stride: Sizes = 1, padding: Sizes | str = 0, dilation: Sizes = 1, groups=1):
+        if padding == "same":
+            return super().conv(x, weight, bias, stride, padding, dilation, groups)
         return _CONV[x.dim() - 2](x, weight, bias, stride, padding, dilation, groups)
 
     def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
@@ -217,6 +221,8 @@ class TorchFunctions(Functions):
         return F.gelu(x, approximate=approximate)
 
     def hardsigmoid(self, x):
+        if x.dtype == torch.float64:  # PyTorch 2.13 rounds the slope of 1/6 to float32 there
+            return super().hardsigmoid(x)
         return F.hardsigmoid(x)
 
     def hardswish(self, x):
@@ -226,7 +232,14 @@ class TorchFunctions(Functions):
         return F.softmax(x, dim)
 
     def batch_norm(self, x, mean, var, weight=None, bias=None, eps=1e-5):
+        if mean.requires_grad or var.requires_grad:  # PyTorch's kernel has no gradients for them
+            return super().batch_norm(x, mean, var, weight, bias, eps)
         return F.batch_norm(x, mean, var, weight, bias, False, 0.0, eps)
+
+    def batch_norm_train(self, x, weight=None, bias=None, eps=1e-5):
+        dims = tuple(d for d in range(x.dim()) if d != 1)
+        y = F.batch_norm(x, None, None, weight, bias, True, 0.0, eps)
+        return y, self.mean(x, dims), self.var(x, dims)
 
     def group_norm(self, x, num_groups, weight=None, bias=None, eps=1e-5):
         return F.group_norm(x, num_groups, weight, bias, eps)
