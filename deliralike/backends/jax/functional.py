@@ -5,8 +5,10 @@ Products and convolutions of float32 are exact ("highest") unless ``jax_default_
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,8 +23,12 @@ from deliralike.backends.jax import arrays
 from deliralike.backends.jax.chance import Chance
 from deliralike.construction import require_construction
 from deliralike.errors import ConstructionError
+from deliralike.nn import geometry
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import Pads
+
+
+_FEW, _MANY = 16, 64  # elements of a kernel up to which pooling, and convolution to a tiny output, go tap by tap
 
 
 class Buffer(nnx.BatchStat):
@@ -155,7 +161,7 @@ class JaxFunctions(Functions):
 
     def pad_constant(self, x, pads: Pads, value=0.0):
         x = jnp.asarray(value_of(x))
-        return lax.pad(x, jnp.asarray(value, x.dtype), [(before, after, 0) for before, after in pads])
+        return lax.pad(x, np.asarray(value, x.dtype), [(before, after, 0) for before, after in pads])
 
     def flip(self, x, dim):
         return jnp.flip(value_of(x), dim)
@@ -193,18 +199,14 @@ class JaxFunctions(Functions):
 
     def max_windows(self, x, kernel, stride, pads: Pads, dilation):
         x = jnp.asarray(value_of(x))
-        lowest = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
-        if any(d > 1 for d in dilation):  # JAX has no gradient of reduce_window with dilation
-            return self.max(_windows(self.pad_constant(x, _spatial(pads), lowest), kernel, stride, dilation), -1)
-        return lax.reduce_window(
-            x, jnp.asarray(lowest, x.dtype)[()], lax.max, (1, 1, *kernel), (1, 1, *stride), _spatial(pads)
-        )
+        lowest = np.array(-np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min, x.dtype)
+        if any(d > 1 for d in dilation) or math.prod(kernel) <= _FEW:
+            return _largest(_taps(lax.pad(x, lowest, _lax_pads(pads)), kernel, stride, dilation))
+        return lax.reduce_window(x, lowest, lax.max, (1, 1, *kernel), (1, 1, *stride), _spatial(pads))
 
     def sum_windows(self, x, kernel, stride, pads: Pads):
         x = jnp.asarray(value_of(x))
-        return lax.reduce_window(
-            x, np.zeros((), x.dtype)[()], lax.add, (1, 1, *kernel), (1, 1, *stride), _spatial(pads)
-        )
+        return lax.reduce_window(x, np.zeros((), x.dtype), lax.add, (1, 1, *kernel), (1, 1, *stride), _spatial(pads))
 
     # Control and chance ------------------------------------------------------------------------------------------
 
@@ -237,6 +239,10 @@ def _spatial(pads: Pads) -> Pads:
     return ((0, 0), (0, 0), *pads)
 
 
+def _lax_pads(pads: Pads) -> list[tuple[int, int, int]]:
+    return [(before, after, 0) for before, after in _spatial(pads)]
+
+
 def _not_wrapping(index: Any, size: int) -> jax.Array:
     """Positions with negative ones moved out of range: JAX would count them from the end."""
     index = jnp.asarray(value_of(index))
@@ -248,20 +254,35 @@ def _precision() -> Any:
 
 
 def _convolve(x, weight, stride, pads: Pads, lhs_dilation, dilation, groups) -> jax.Array:
+    if groups == 1 and set(lhs_dilation) == {1} and _is_tiny(x, weight, stride, pads, dilation):
+        taps = jnp.stack(_taps(lax.pad(x, np.zeros((), x.dtype), _lax_pads(pads)), weight.shape[2:], stride, dilation))
+        flat = jnp.reshape(weight, (*weight.shape[:2], -1))
+        return jnp.einsum("kbi...,oik->bo...", taps, flat, precision=_precision())
     return lax.conv_general_dilated(
         x, weight, tuple(stride), pads, tuple(lhs_dilation), tuple(dilation),
         feature_group_count=groups, precision=_precision(),
     )  # fmt: skip
 
 
-def _windows(x: jax.Array, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> jax.Array:
-    """The elements of every window side by side: (batch, channels, *positions, elements)."""
+def _is_tiny(x, weight, stride, pads: Pads, dilation) -> bool:
+    """Whether the output is smaller than the kernel: XLA on CPU then takes a naive loop, 50 to 150 times slower."""
+    kernel = weight.shape[2:]
+    sizes = map(geometry.conv_size, x.shape[2:], kernel, stride, pads, dilation)
+    return math.prod(kernel) <= _MANY and any(size < k for size, k in zip(sizes, kernel, strict=True))
+
+
+def _taps(x: jax.Array, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[jax.Array]:
+    """For each element of a kernel, what lies under it at every position: as many arrays (batch, channels, *positions)."""
     counts = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True)]
     steps = list(zip(counts, stride, dilation, strict=True))
-    offsets = itertools.product(*map(range, kernel))
     cuts = [tuple(slice(o * d, o * d + (n - 1) * s + 1, s) for o, (n, s, d) in zip(offset, steps, strict=True))
-            for offset in offsets]  # fmt: skip
-    return jnp.stack([x[(slice(None), slice(None), *cut)] for cut in cuts], -1)
+            for offset in itertools.product(*map(range, kernel))]  # fmt: skip
+    return [x[(slice(None), slice(None), *cut)] for cut in cuts]
+
+
+def _largest(arrays: Sequence[jax.Array]) -> jax.Array:
+    """The largest element of several arrays; the first of equal ones takes the gradient, and NaN wins."""
+    return functools.reduce(lambda best, x: jnp.where((x > best) | (x != x), x, best), arrays)
 
 
 def _portable_mask(stream: random.Stream, path: str, shape: tuple[int, ...], p: float) -> jax.Array:

@@ -177,7 +177,7 @@ class AbstractJaxNetwork(AbstractNetwork, nnx.Module, metaclass=JaxNetworkType):
         Layers of flax's own have PyTorch's names and layouts here where PyTorch has such a layer (`Linear`, `Conv`,
         `ConvTranspose`, `Embed` and the norms); others (`MultiHeadAttention`, `LinearGeneral` …) keep flax's.
         """
-        return dict(_slots(self))
+        return dict(self._each_slot())
 
     def named_blocks(self) -> Iterator[tuple[str, Any]]:
         """Every module with its dotted path, each once."""
@@ -186,14 +186,17 @@ class AbstractJaxNetwork(AbstractNetwork, nnx.Module, metaclass=JaxNetworkType):
     @property
     def device_name(self) -> str:
         """The device of the first parameter or buffer."""
-        first = next((slot.native.get_value() for slot in self.neutral_slots().values()), None)
+        first = next((slot.native.get_value() for _, slot in self._each_slot()), None)
         return arrays.default_device() if first is None else arrays.name_of_device(first)
 
     @property
     def dtype_name(self) -> str:
         """The floating type of the first parameter or buffer."""
-        types = (slot.native.get_value().dtype for slot in self.neutral_slots().values())
+        types = (slot.native.get_value().dtype for _, slot in self._each_slot())
         return next((str(dtype) for dtype in types if jax.numpy.issubdtype(dtype, jax.numpy.floating)), "float32")
+
+    def _each_slot(self) -> Iterator[tuple[str, JaxSlot]]:
+        return _slots(self)
 
 
 class WrappedJaxNetwork(AbstractJaxNetwork):
@@ -208,9 +211,8 @@ class WrappedJaxNetwork(AbstractJaxNetwork):
         """What the module computes."""
         return self.native(*args, **kwargs)
 
-    def neutral_slots(self) -> dict[str, Slot]:
-        """The module's own names, without a prefix."""
-        return dict(_slots(self.native))
+    def _each_slot(self) -> Iterator[tuple[str, JaxSlot]]:
+        return _slots(self.native)  # without a prefix
 
     def named_blocks(self) -> Iterator[tuple[str, Any]]:
         """This network, then the module's blocks without a prefix; the module itself comes second."""
@@ -269,7 +271,7 @@ def _mode_attributes(block: Any, training: bool) -> dict[str, bool]:
     return {name: not training for name in flags if hasattr(block, name)}
 
 
-def _slots(module: nnx.Module, path: str = "", above: tuple[int, ...] = ()) -> Iterator[tuple[str, Slot]]:
+def _slots(module: nnx.Module, path: str = "", above: tuple[int, ...] = ()) -> Iterator[tuple[str, JaxSlot]]:
     """The slots below a module or container; a block that holds one of those above it is not entered again."""
     held = list(children(module))
     own = [(name, value) for name, value in held if isinstance(value, nnx.Variable) and _is_saved(value)]

@@ -111,7 +111,7 @@ class NeutralRule(UpdateRule):
         for name, slot in members.slots.items():
             for key in self._own_slots() if self.counts.get(name) else ():
                 state[f"{name}/{key}"] = slot.layout.to_neutral(arrays.numpy(self.slots[name][key]))
-            if self.counts.get(name) and type(self.rule).scalars is not Rule.scalars:
+            if self.counts.get(name) and self.rule.slots != ("momentum_buffer",):  # as PyTorch does
                 state[f"{name}/step"] = np.array(self.counts[name], np.float32)
         return state
 
