@@ -33,7 +33,7 @@ class LeNet(Network):
         side = (checks.positive(image_size, "image_size", "LeNet") // 2 - 4) // 2
         if side < 1:
             raise SettingError(f"LeNet: image_size={image_size!r} is too small, it must be at least 12")
-        self.conv1 = nn.Conv2d(in_channels, 6, 5, padding=2)
+        self.conv1 = nn.Conv2d(checks.positive(in_channels, "in_channels", "LeNet"), 6, 5, padding=2)
         self.conv2 = nn.Conv2d(6, 16, 5)
         self.pool = nn.MaxPool2d(2)
         self.activation = activation_layer(nn, activation)

@@ -49,9 +49,11 @@ class MLP(Network):
                  activation: str = "relu", dropout: float = 0.0, bias: bool = True) -> None:  # fmt: skip
         super().__init__()
         nn = self.nn
+        checks.positive(in_features, "in_features", "MLP")
+        checks.positive(out_features, "out_features", "MLP")
         widths = [checks.positive(width, "hidden", "MLP") for width in hidden]
-        sizes = [(in_features, *widths), (*widths, out_features)]
-        self.layers = nn.ModuleList([nn.Linear(m, n, bias) for m, n in zip(*sizes, strict=True)])
+        sizes = zip((in_features, *widths), (*widths, out_features), strict=True)
+        self.layers = nn.ModuleList([nn.Linear(before, after, bias) for before, after in sizes])
         self.activation = activation_layer(nn, activation)
         self.dropouts = nn.ModuleList([nn.Dropout(dropout) for _ in widths])  # one each: masks are keyed by path
 

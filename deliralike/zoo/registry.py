@@ -5,10 +5,10 @@ from __future__ import annotations
 import fnmatch
 import importlib
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +117,7 @@ class Architecture:
 
 
 def build(name: str, *, backend: str | Backend, seed: int = 0, dtype: str = "float32", device: Any = None,
-          weights: str | Path | None = None, **settings: Any) -> Any:  # fmt: skip
+          weights: str | os.PathLike[str] | None = None, **settings: Any) -> Any:  # fmt: skip
     """Create a network of the zoo by name: a native network of the backend.
 
     Args:
@@ -126,7 +126,7 @@ def build(name: str, *, backend: str | Backend, seed: int = 0, dtype: str = "flo
         seed: Keys the start values, which are the same on every backend.
         dtype: ``"float32"``, ``"float64"`` …
         device: One of ``backend.devices()``; the backend's first when not given.
-        weights: A file to take the weights from instead, with neutral (torchvision's) names.
+        weights: A file to take the weights from instead; see `deliralike.weights.load`.
         settings: What to change in the architecture; see ``find(name).settings``.
 
     Raises:
@@ -134,7 +134,7 @@ def build(name: str, *, backend: str | Backend, seed: int = 0, dtype: str = "flo
         ArgumentError: The architecture has no such setting.
         SettingError: A setting's value makes no sense.
         BackendUnavailable: The backend is unknown, not installed or broken.
-        StateError, WeightFileError: The weights do not fit, or the file cannot be read.
+        StateError, WeightFileError: The weights do not fit, or the file is missing or cannot be read.
 
     Example:
         >>> build("resnet18", backend="torch", num_classes=10).count_parameters()
@@ -142,7 +142,7 @@ def build(name: str, *, backend: str | Backend, seed: int = 0, dtype: str = "flo
     """
     built = find(name).on(backend, seed=seed, dtype=dtype, device=device)(**settings)
     if weights is not None:
-        built.load_neutral_state(importlib.import_module("deliralike.weights").load(weights))
+        importlib.import_module("deliralike.weights").load(built, weights)
     return built
 
 

@@ -109,6 +109,7 @@ class ResNet(Network):
                  replace_stride_with_dilation: Sequence[bool] = (False, False, False)) -> None:  # fmt: skip
         super().__init__()
         checks.positive(num_classes, "num_classes", "ResNet")
+        checks.positive(in_channels, "in_channels", "ResNet")
         checks.positive(groups, "groups", "ResNet")
         checks.positive(width_per_group, "width_per_group", "ResNet")
         layers = _counts(layers, 4, "ResNet")
@@ -188,6 +189,7 @@ class SmallResNet(Network):
                  shortcut: str = "A") -> None:  # fmt: skip
         super().__init__()
         checks.positive(num_classes, "num_classes", "SmallResNet")
+        checks.positive(in_channels, "in_channels", "SmallResNet")
         if checks.positive(depth, "depth", "SmallResNet") < 8 or depth % 6 != 2:
             raise SettingError(f"SmallResNet: depth={depth!r}; wanted 6n + 2, for example 8, 14, 20, 32, 44, 56 or 110")
         if shortcut not in ("A", "B"):

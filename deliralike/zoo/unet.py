@@ -48,6 +48,7 @@ class UNet(Network):
                  upsample: str = "deconv") -> None:  # fmt: skip
         super().__init__()
         *widths, last = _features(features)
+        checks.positive(in_channels, "in_channels", "UNet")
         checks.positive(out_channels, "out_channels", "UNet")
         options = {"norm": norm, "num_groups": num_groups, "negative_slope": negative_slope, "bias": bias,
                    "dropout": dropout, "dims": _dims(dims)}  # fmt: skip

@@ -1,0 +1,221 @@
+"""Outlines tell what the real networks do."""
+
+import numpy as np
+import pytest
+
+from deliralike import Network, backends, zoo
+from deliralike.backends.outline import BACKEND, ShapeArray
+from deliralike.errors import ArgumentError, CapabilityError, ShapeError
+
+# label: (architecture, one sample's shape, settings)
+SMALL = {
+    "mlp": ("mlp", (784,), {"hidden": (5, 4)}),
+    "lenet": ("lenet", (1, 21, 21), {"image_size": 21}),
+    "resnet8": ("resnet8", (1, 9, 7), {}),
+    "resnet20 B": ("resnet20", (3, 31, 33), {"shortcut": "B"}),
+    "resnet18 1d": ("resnet18", (3, 77), {"dims": 1, "num_classes": 3}),
+    "dilated": ("resnext50_32x4d", (3, 65, 49),
+                {"layers": (1, 1, 1, 1), "replace_stride_with_dilation": (False, True, True)}),
+    "unet": ("unet", (1, 19, 23), {"features": (8, 8, 16, 8), "norm": "batch"}),
+    "unet nontrainable": ("unet", (1, 5, 7, 9), {"features": (4, 8, 4), "upsample": "nontrainable", "dims": 3}),
+}  # fmt: skip
+
+
+def real(label):
+    name, _, settings = SMALL[label]
+    return zoo.build(name, backend="torch", **settings).eval()
+
+
+def outlined(label):
+    name, shape, settings = SMALL[label]
+    return zoo.outline(name, shape, **settings)
+
+
+@pytest.mark.parametrize("label", SMALL)
+def test_parameters_names_and_shapes_are_those_of_the_real_network(label):
+    net, (name, _, settings) = real(label), SMALL[label]
+    assert outlined(label).parameters == net.count_parameters()
+    slots = zoo.find(name).on(BACKEND)(**settings).neutral_slots()
+    wanted = [(key, slot.shape, slot.is_parameter) for key, slot in net.neutral_slots().items()]
+    assert [(key, slot.shape, slot.is_parameter) for key, slot in slots.items()] == wanted
+
+
+@pytest.mark.parametrize("label", SMALL)
+def test_every_layers_output_shape_is_that_of_the_real_network(label):
+    import torch
+
+    net, seen = real(label), {}
+    for path, block in net.named_blocks():
+        block.register_forward_hook(lambda _b, _i, output, path=path: seen.update({path: tuple(output.shape)}))
+    net(torch.zeros(1, *SMALL[label][1]))
+    outline = outlined(label)
+    assert {row.name: row.output for row in outline.rows} == {row.name: seen[row.name] for row in outline.rows}
+    assert outline.output == seen[""]
+
+
+@pytest.mark.parametrize("label", SMALL)
+def test_multiply_adds_are_half_of_what_pytorch_counts_as_operations(label):
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    net = real(label)
+    with FlopCounterMode(display=False) as counter:
+        net(torch.zeros(1, *SMALL[label][1]))
+    assert outlined(label).multiply_adds * 2 == counter.get_total_flops()
+
+
+def test_rows_add_up():
+    outline = zoo.outline("resnet50")
+    assert sum(row.parameters for row in outline.rows) == outline.parameters
+    assert sum(row.multiply_adds for row in outline.rows) == outline.multiply_adds
+
+
+def test_a_layer_that_is_called_twice_is_one_row_with_both_counts():
+    class Twice(Network):
+        def __init__(self):
+            super().__init__()
+            self.fc = self.nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.fc(self.fc(x))
+
+    (row,) = zoo.outline(Twice, (4,)).rows
+    assert (row.name, row.parameters, row.multiply_adds) == ("fc", 20, 32)
+
+
+def test_several_inputs_and_outputs_have_their_shapes():
+    class Two(Network):
+        def forward(self, x, y):
+            return {"sum": x + y, "both": (x, y)}
+
+    outline = zoo.outline(Two, [(3, 1), (1, 4)])
+    assert outline.output == {"sum": (1, 3, 4), "both": ((1, 3, 1), (1, 1, 4))}
+
+
+def test_a_class_needs_the_shape_of_its_input():
+    with pytest.raises(ArgumentError, match="LeNet does not state the shape of its input"):
+        zoo.outline(zoo.lenet.LeNet)
+
+
+def test_a_wrong_input_names_the_layer():
+    with pytest.raises(ShapeError, match="Conv2d at 'conv1'"):
+        zoo.outline("resnet18", (1, 64, 64))
+
+
+def test_the_table_names_layers_shapes_and_totals():
+    text = str(zoo.outline("lenet"))
+    assert text.splitlines()[0].startswith("lenet: input (1, 1, 28, 28), output (1, 10), 61,706 parameters")
+    assert [line.split()[0] for line in text.splitlines()[1:]] == [
+        "layer", "conv1", "activation", "pool", "conv2", "fc1", "fc2", "fc3"]  # fmt: skip
+
+
+def test_no_outline_has_values():
+    with pytest.raises(CapabilityError, match="build the network on another backend"):
+        zoo.find("mlp").on(BACKEND)().neutral_state()
+
+
+def test_it_is_not_listed_among_the_backends():
+    assert "outline" not in backends.known()
+
+
+X, Y = (2, 3, 5, 7), (2, 3, 7, 4)
+FUNCTIONS = {
+    "arithmetic": lambda nn, x, y: (x + 1.0) * -x / (2.0 - x) ** 2.0,
+    "comparison": lambda nn, x, y: nn.where(x > 0.5, x, 0.0),
+    "broadcast": lambda nn, x, y: x + nn.mean(x, (2, 3), keepdim=True),
+    "slices": lambda nn, x, y: x[:, 1, ::2, None, -3:],
+    "sum": lambda nn, x, y: nn.sum(x, (1, -1)),
+    "sum of all": lambda nn, x, y: nn.sum(x),
+    "variance": lambda nn, x, y: nn.var(x, 1, keepdim=True),
+    "maximum": lambda nn, x, y: nn.max(x, -1),
+    "argmax": lambda nn, x, y: nn.argmax(x, 2),
+    "softmax": lambda nn, x, y: nn.softmax(x, 1),
+    "gelu": lambda nn, x, y: nn.gelu(x),
+    "flatten": lambda nn, x, y: nn.flatten(x, 1, 2),
+    "reshape": lambda nn, x, y: nn.reshape(x, (3, -1, 7)),
+    "permute": lambda nn, x, y: nn.permute(x, (0, 2, 3, 1)),
+    "expand": lambda nn, x, y: nn.broadcast_to(nn.expand_dims(x, 0), (4, *X)),
+    "concatenate": lambda nn, x, y: nn.concatenate([x, x, x], dim=-2),
+    "stack": lambda nn, x, y: nn.stack([x, x], dim=1),
+    "split": lambda nn, x, y: tuple(nn.split(x, [1, 2, 4], dim=-1)),
+    "chunk": lambda nn, x, y: tuple(nn.chunk(x, 2, dim=3)),
+    "roll": lambda nn, x, y: nn.roll(x, (1, -2), (2, 3)),
+    "flip": lambda nn, x, y: nn.flip(x, 3),
+    "pad": lambda nn, x, y: nn.pad(x, [(1, 2), (0, -3)]),
+    "reflect": lambda nn, x, y: nn.pad(x, [(1, 2), (3, 0)], mode="reflect"),
+    "matmul": lambda nn, x, y: nn.matmul(x, y),
+    "einsum": lambda nn, x, y: nn.einsum("bchw,bcwk->bkc", x, y),
+    "attention": lambda nn, x, y: nn.attention(x, x, x)[1],
+    "conv": lambda nn, x, y: nn.conv(x, nn.broadcast_to(x[0, 0, :3, :3], (6, 1, 3, 3)), None, 2, 1, 1, groups=3),
+    "conv transpose": lambda nn, x, y: nn.conv_transpose(
+        x, nn.broadcast_to(x[0, 0, :3, :2], (3, 4, 3, 2)), None, 3, 1, 2
+    ),
+    "max pool": lambda nn, x, y: nn.max_pool(x, 3, 2, 1, ceil_mode=True),
+    "avg pool": lambda nn, x, y: nn.avg_pool(x, 2, 2, ceil_mode=True),
+    "adaptive": lambda nn, x, y: nn.adaptive_avg_pool(x, (3, 2)),
+    "adaptive max": lambda nn, x, y: nn.adaptive_max_pool(x, 2),
+    "nearest": lambda nn, x, y: nn.interpolate(x, scale_factor=1.5),
+    "linear": lambda nn, x, y: nn.interpolate(x, size=(4, 9), mode="linear"),
+    "group norm": lambda nn, x, y: nn.group_norm(x, 3),
+    "layer norm": lambda nn, x, y: nn.layer_norm(x, (5, 7)),
+    "embedding": lambda nn, x, y: nn.embedding(nn.argmax(x, 1), y[0, 0]),
+    "loss": lambda nn, x, y: nn.cross_entropy(x, nn.argmax(x, 1), label_smoothing=0.1),
+    "dice": lambda nn, x, y: nn.dice_loss(x, x, reduction="none"),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_gives_the_shape_and_type_that_pytorch_gives(name):
+    torch_nn, generator = backends.get("torch").nn, np.random.default_rng(0)
+    arrays = [backends.get("torch").array(generator.random(shape, np.float32)) for shape in (X, Y)]
+    expected = FUNCTIONS[name](torch_nn, *arrays)
+    came = FUNCTIONS[name](BACKEND.nn, ShapeArray(X), ShapeArray(Y))
+    for ours, theirs in zip(came, expected, strict=True) if isinstance(expected, tuple) else [(came, expected)]:
+        assert ours.shape == tuple(theirs.shape)
+        assert ours.dtype == str(theirs.dtype).removeprefix("torch.")
+
+
+LAYERS = {
+    "LSTM": (lambda nn: nn.LSTM(7, 4, 2, bidirectional=True), (5, 3, 7)),
+    "GRU": (lambda nn: nn.GRU(7, 4, batch_first=True), (5, 3, 7)),
+    "MultiheadAttention": (lambda nn: nn.MultiheadAttention(8, 2, batch_first=True), (2, 5, 8)),
+    "PReLU": (lambda nn: nn.PReLU(3), (2, 3, 5)),
+    "PixelShuffle": (lambda nn: nn.PixelShuffle(2), (2, 8, 3, 5)),
+    "InstanceNorm": (lambda nn: nn.InstanceNorm2d(3, track_running_stats=True), (2, 3, 4, 5)),
+}
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_give_the_shapes_that_pytorch_gives(name, training):
+    make, shape = LAYERS[name]
+
+    class Net(Network):
+        def __init__(self):
+            super().__init__()
+            self.layer = make(self.nn)
+
+        def forward(self, x):
+            return self.layer(x, x, x) if name == "MultiheadAttention" else self.layer(x)
+
+    theirs = Net.on("torch")().train(training)(backends.get("torch").array(np.ones(shape, np.float32)))
+    ours = Net.on(BACKEND)().train(training)(ShapeArray(shape))
+
+    def shapes(value):
+        return [shapes(part) for part in value] if isinstance(value, tuple) else tuple(value.shape)
+
+    assert shapes(ours) == shapes(theirs)
+
+
+WRONG = {
+    "sum": lambda nn, x, y: x + y,
+    "product": lambda nn, x, y: nn.matmul(x, x),
+    "concatenation": lambda nn, x, y: nn.concatenate([x, y], dim=1),
+    "reshape": lambda nn, x, y: nn.reshape(x, (4, -1)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_shapes_that_do_not_fit_are_refused(name):
+    with pytest.raises(ShapeError, match=r"\(2, 3, 5, 7\)"):
+        WRONG[name](BACKEND.nn, ShapeArray(X), ShapeArray(Y))

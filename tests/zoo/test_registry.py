@@ -1,0 +1,193 @@
+"""Architectures are found by name, described, listed, registered and built."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import deliralike
+from deliralike import Network, zoo
+from deliralike.errors import ArgumentError, BackendUnavailable, SettingError, UnknownName
+from deliralike.zoo import registry
+
+
+@pytest.fixture
+def restored_zoo():
+    """What a test registers is gone after it."""
+    before = dict(registry._architectures)
+    yield
+    registry._architectures.clear()
+    registry._architectures.update(before)
+
+
+class OwnNetwork(Network):
+    def __init__(self, width, classes=3):
+        super().__init__()
+        self.fc = self.nn.Linear(width, classes)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+def test_importing_the_zoo_loads_no_framework():
+    code = "import sys, deliralike.zoo; print([m for m in ('torch', 'chainer', 'jax', 'flax') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_an_outline_loads_no_framework():
+    code = (
+        "import sys; from deliralike import zoo; zoo.outline('resnet18'); "
+        "print([m for m in ('torch', 'chainer', 'jax', 'flax') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_misspelt_name_gets_the_nearest_ones():
+    with pytest.raises(UnknownName, match="no 'resnet81'. Did you mean 'resnet8' or 'resnet18'"):
+        zoo.build("resnet81", backend="torch")
+
+
+def test_a_misspelt_setting_gets_the_nearest_one():
+    with pytest.raises(ArgumentError, match="resnet18 has no setting 'num_clases'. Did you mean 'num_classes'"):
+        zoo.build("resnet18", backend="torch", num_clases=3)
+
+
+def test_a_misspelt_backend_is_refused_before_anything_is_built():
+    with pytest.raises(BackendUnavailable, match="torhc"):
+        zoo.find("resnet18").on("torhc")
+
+
+def test_settings_by_position_override_the_variant():
+    assert zoo.find("resnet18").arguments("bottleneck")["block"] == "bottleneck"
+
+
+def test_a_setting_that_comes_twice_is_refused():
+    with pytest.raises(ArgumentError, match="'block' came twice"):
+        zoo.find("resnet18").arguments("basic", block="basic")
+
+
+def test_too_many_settings_by_position_are_refused():
+    with pytest.raises(ArgumentError, match="at most"):
+        zoo.find("lenet").arguments(*range(9))
+
+
+def test_settings_hold_the_variant_and_the_defaults():
+    settings = zoo.find("resnext50_32x4d").settings
+    assert (settings["groups"], settings["width_per_group"], settings["num_classes"]) == (32, 4, 1000)
+
+
+def test_settings_cannot_be_changed_by_accident():
+    with pytest.raises(TypeError):
+        zoo.find("resnet18").settings["groups"] = 2
+
+
+def test_an_architecture_is_frozen():
+    with pytest.raises(AttributeError):
+        zoo.find("resnet18").name = "other"
+
+
+def test_list_takes_a_pattern():
+    assert zoo.list("wide_*") == ("wide_resnet50_2", "wide_resnet101_2")
+
+
+def test_list_takes_a_task_and_a_number_of_axes():
+    assert zoo.list(task="segmentation", dims=3) == ("unet",)
+    assert zoo.list("resnet*", task="segmentation", dims=3) == ()
+    assert "lenet" not in zoo.list(dims=3)
+
+
+def test_list_names_the_tasks_that_there_are():
+    with pytest.raises(UnknownName, match="Did you mean 'segmentation'"):
+        zoo.list(task="segmentations")
+
+
+@pytest.mark.parametrize("name", zoo.list())
+def test_every_architecture_states_its_source_and_input(name):
+    architecture = zoo.find(name)
+    assert architecture.source
+    assert all(size > 0 for size in architecture.input_shape)
+    assert len(architecture.input_shape) - 1 in architecture.dims
+
+
+@pytest.mark.parametrize("name", zoo.list())
+def test_every_variant_differs_from_the_defaults_where_it_says_so(name):
+    architecture = zoo.find(name)
+    assert set(architecture.variant) <= set(architecture.settings)
+
+
+def test_the_input_shape_follows_channels_and_axes():
+    assert zoo.find("resnet18").input_shape_for(in_channels=1, dims=1) == (1, 224)
+
+
+def test_an_own_class_is_found_by_its_name(restored_zoo):
+    zoo.register(OwnNetwork, shape=(4,), dims=(0,))
+    net = zoo.build("OwnNetwork", backend="torch", width=4)
+    assert net.count_parameters() == 15
+    assert net.init_kwargs == {"width": 4}
+
+
+def test_a_function_is_found_by_its_name(restored_zoo):
+    @zoo.register(shape=(1, 28, 28))
+    def tiny_lenet(num_classes=2):
+        return zoo.find("lenet").network(num_classes=num_classes)
+
+    net = zoo.build("tiny_lenet", backend="torch", seed=3, dtype="float64")
+    same = zoo.build("lenet", backend="torch", seed=3, dtype="float64", num_classes=2)
+    np.testing.assert_array_equal(net.neutral_state()["fc3.weight"], same.neutral_state()["fc3.weight"])
+    assert zoo.outline("tiny_lenet", num_classes=4).output == (1, 4)
+
+
+def test_a_missing_setting_is_named(restored_zoo):
+    zoo.register(OwnNetwork, name="own")
+    with pytest.raises(ArgumentError, match="missing a required argument: 'width'"):
+        zoo.build("own", backend="torch")
+
+
+def test_a_class_defined_anew_takes_its_own_place(restored_zoo):
+    for classes in (2, 5):
+
+        @zoo.register(name="again")
+        class Again(OwnNetwork):
+            def __init__(self, width=4, classes=classes):
+                super().__init__(width, classes)
+
+    assert zoo.outline("again", (4,)).output == (1, 5)
+
+
+def test_the_name_of_another_network_is_refused(restored_zoo):
+    with pytest.raises(SettingError, match="the zoo has 'resnet18' already, deliralike.zoo.resnet.ResNet"):
+        zoo.register(OwnNetwork, name="resnet18")
+    assert zoo.find("resnet18").network is not OwnNetwork
+
+
+def test_a_variant_with_an_unknown_setting_is_refused(restored_zoo):
+    with pytest.raises(ArgumentError, match="own has no setting 'widht'. Did you mean 'width'"):
+        zoo.register(OwnNetwork, name="own", variant={"widht": 3})
+    assert "own" not in zoo.list()
+
+
+def test_an_unknown_entry_of_the_description_is_refused(restored_zoo):
+    with pytest.raises(ArgumentError, match="no entry 'taks'. Did you mean 'task'"):
+        zoo.register(OwnNetwork, taks="x")
+
+
+def test_equal_seeds_give_equal_weights_and_others_do_not():
+    first, second, other = (zoo.build("lenet", backend="torch", seed=seed).neutral_state() for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first["conv1.weight"], second["conv1.weight"])
+    assert not np.array_equal(first["conv1.weight"], other["conv1.weight"])
+
+
+def test_the_type_is_the_one_asked_for():
+    state = zoo.build("mlp", backend="torch", dtype="float64").neutral_state()
+    assert {array.dtype.name for array in state.values()} == {"float64"}
+
+
+def test_weights_come_from_a_file(tmp_path):
+    trained = zoo.build("lenet", backend="torch", seed=5)
+    path = tmp_path / "lenet.safetensors"
+    deliralike.weights.write(path, trained)
+    loaded = zoo.build("lenet", backend="torch", weights=path)
+    np.testing.assert_array_equal(loaded.neutral_state()["fc1.weight"], trained.neutral_state()["fc1.weight"])
