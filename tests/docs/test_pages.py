@@ -1,0 +1,90 @@
+"""No snippet rots: every block of Python in the pages runs, and prints what the page says that it prints."""
+
+import contextlib
+import doctest
+import io
+import os
+import re
+import shlex
+import sys
+import types
+
+import pytest
+import typer
+
+from deliralike import cli
+from deliralike.errors import DeliralikeError
+from deliralike.nn.functional import Functions
+from deliralike.nn.layers import LAYERS
+from tests.docs.pages import PAGES, ROOT, blocks, commands, examples
+
+WITH_PYTHON = [page for page in PAGES if examples(page)]
+COMMANDS = sorted({command for page in PAGES for command in commands(page)})
+AS_DOCTEST = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def name_of(page):
+    return str(page.relative_to(ROOT))
+
+
+def run(block, page, module):
+    """What a block prints; an error raised on purpose is printed as its name and message."""
+    code = compile("\n" * block.line + block.text, str(page), "exec")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        try:
+            exec(code, vars(module))
+        except DeliralikeError as error:
+            print(f"{type(error).__name__}: {error}")
+    return printed.getvalue()
+
+
+@pytest.fixture
+def module(monkeypatch, tmp_path):
+    """An empty module, in a folder of its own, where classes that a page defines can be found by pickle."""
+    module = types.ModuleType("page_of_the_documentation")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.chdir(tmp_path)
+    return module
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
+def test_the_examples_of_a_page_run_in_order_and_print_what_it_says(page, module):
+    for block, expected in examples(page):
+        printed = run(block, page, module)
+        same = doctest.OutputChecker().check_output(expected or "", printed, AS_DOCTEST)
+        assert same, f"{name_of(page)}, line {block.line + 1}: expected\n{expected}\nbut got\n{printed}"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_in_the_pages_can_be_parsed(command):
+    _, subcommand, *words = shlex.split(command)
+    found = typer.main.get_command(cli.app).get_command(None, subcommand)
+    assert found is not None, f"there is no subcommand {subcommand!r}"
+    found.make_context(subcommand, words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_blocks_of_a_page_say_what_language_they_are_in(page):
+    known = {"python", "text", "console", "bash", "toml", "ini"}
+    assert {block.language for block in blocks(page) if not block.language.startswith("{")} <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_names_no_folder_of_a_machine(page):
+    text = page.read_text(encoding="utf-8")
+    assert not [word for word in ("/home/", "/root/", "/work/", "/tmp/", os.path.expanduser("~/")) if word in text]
+
+
+def described():
+    pages = [ROOT / "docs/reference/layers.md", ROOT / "docs/reference/functions.md"]
+    texts = [block.text for page in pages for block in blocks(page) if block.language == "{eval-rst}"]
+    return {word for text in texts for word in text.replace("/", " ").split()}
+
+
+def test_the_reference_describes_every_layer():
+    assert sorted(set(LAYERS) - described()) == []
+
+
+def test_the_reference_describes_every_function():
+    functions = {re.sub("[123]d$", "", name) for name in dir(Functions) if not name.startswith("_")}
+    assert sorted(functions - described()) == []
