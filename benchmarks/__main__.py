@@ -24,7 +24,8 @@ def main(names: list[str]) -> int:
     ratios = [ratio for name in names or NAMES for ratio in importlib.import_module(f"benchmarks.{name}").run()]
     Console(width=None if sys.stdout.isatty() else 120).print(_table(ratios))
     if not names:
-        RESULTS.write_text(json.dumps({"python": platform.python_version(), "ratios": [asdict(r) for r in ratios]}, indent=1) + "\n")
+        found = {"python": platform.python_version(), "ratios": [asdict(r) for r in ratios]}
+        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
     return 0 if all(ratio.good for ratio in ratios) else 1
 
 

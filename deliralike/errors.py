@@ -4,6 +4,7 @@ Each is also a standard error, so that code which catches `ValueError` or `Impor
 A message says where, what came, what was wanted and what to do.
 """
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 
@@ -79,15 +80,15 @@ class DataUnavailable(DeliralikeError, ImportError):
     """A dataset needs a package that is not installed."""
 
 
-def suggestion(name: str, choices) -> str:
+def suggestion(name: str, choices: Iterable[object]) -> str:
     """A sentence that names the nearest choices, or all of them when none is near.
 
     Example:
         >>> suggestion("resnet81", ["resnet18", "resnet34", "unet"])
         "Did you mean 'resnet18' or 'resnet34'?"
     """
-    choices = [str(choice) for choice in choices]
-    near = get_close_matches(str(name), choices, n=2, cutoff=0.6)
+    known = [str(choice) for choice in choices]
+    near = get_close_matches(str(name), known, n=2, cutoff=0.6)
     if near:
         return f"Did you mean {' or '.join(repr(choice) for choice in near)}?"
-    return f"Known: {', '.join(sorted(choices)) or 'none'}."
+    return f"Known: {', '.join(sorted(known)) or 'none'}."

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class InitKwargs(dict):
     """The arguments that one network was made with; hashable, since JAX keeps it among a module's static parts."""
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         """Hash the names only: values may be unhashable."""
         return hash(tuple(self))
 
@@ -44,6 +44,9 @@ class InitKwargs(dict):
 
 class NetworkType(type):
     """Builds networks: checks and records the arguments, and gives the outermost network its start values."""
+
+    backend: Backend
+    on: Callable[..., Any]
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Build one network; blocks made on the way share its construction."""
@@ -80,6 +83,7 @@ class AbstractNetwork(metaclass=NetworkType):
     backend: ClassVar[Backend]
     nn: ClassVar[Any]
     start_values: ClassVar[Mapping[str, Distribution]] = {}
+    written_once: ClassVar[Any]
     init_kwargs: InitKwargs
     training: bool
     block_path: str
@@ -175,14 +179,16 @@ class AbstractNetwork(metaclass=NetworkType):
         slots = {name: slot for name, slot in self.neutral_slots().items() if slot.is_parameter}
         names = fnmatch.filter(slots, pattern)
         if not names:
-            raise UnknownName(f"no parameter of {type(self).__name__} matches {pattern!r}. {suggestion(pattern, slots)}")
+            hint = suggestion(pattern, slots)
+            raise UnknownName(f"no parameter of {type(self).__name__} matches {pattern!r}. {hint}")
         for name in names:
             slots[name].trainable = trainable
         return names
 
     def count_parameters(self, trainable_only: bool = False) -> int:
         """The number of scalar parameters, shared ones counted once; buffers do not count."""
-        return sum(s.size for s in self.neutral_slots().values() if s.is_parameter and (s.trainable or not trainable_only))
+        slots = {id(slot.native): slot for slot in self.neutral_slots().values() if slot.is_parameter}
+        return sum(slot.size for slot in slots.values() if slot.trainable or not trainable_only)
 
 
 class Network(AbstractNetwork):
@@ -230,7 +236,7 @@ class Network(AbstractNetwork):
         if isinstance(backend, str):
             backend = importlib.import_module("deliralike.backends").get(backend)
         bound = _bound_class(cls, backend)
-        if seed is dtype is device is None:
+        if seed is None and dtype is None and device is None:
             return bound
         return partial(build, bound, seed=seed or 0, dtype=dtype or "float32", device=device)
 
@@ -240,8 +246,8 @@ class Network(AbstractNetwork):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle by the class as written and the backend's name: a bound class has no importable name."""
-        _, _, *rest = super().__reduce_ex__(protocol)
-        return (_new_instance, (type(self).written_once, self.backend.name), *rest)
+        reduced: Any = super().__reduce_ex__(protocol)
+        return (_new_instance, (type(self).written_once, self.backend.name), *reduced[2:])
 
 
 def build(
@@ -291,7 +297,7 @@ def _refuse_hidden(path: str) -> None:
     """An error when a block has the name of something that every network has, which would hide it."""
     name = path.rpartition(".")[2]
     if name and hasattr(AbstractNetwork, name):
-        raise ConstructionError(f"a block cannot be called {name!r} (at {path!r}): every network has something so called")
+        raise ConstructionError(f"a block at {path!r} cannot be called {name!r}: every network has something so called")
 
 
 def _override(overrides: dict[str, Distribution], name: str) -> Distribution | None:
@@ -311,7 +317,7 @@ def _bound_class(written_once: type, backend: Backend) -> type:
         "written_once": written_once,
     }
     base = backend.network_base
-    metaclass = type(base)
+    metaclass: Any = type(base)
     return metaclass(written_once.__name__, (written_once, base), attributes)
 
 
@@ -332,7 +338,8 @@ def _backend_in_construction(cls: type) -> Backend:
 
 def _bind_arguments(cls: type, args: tuple, kwargs: dict) -> InitKwargs:
     """The arguments by name; defaults are left out, since they may change."""
-    signature = inspect.signature(getattr(cls, "written_once", cls).__init__)
+    written: Any = getattr(cls, "written_once", cls)
+    signature = inspect.signature(written.__init__)
     try:
         bound = signature.bind(None, *args, **kwargs)
     except TypeError as error:
@@ -356,8 +363,9 @@ def _plainly_equal(first: Any, second: Any) -> bool:
 
 def refuse_plain_container(owner: Any, name: str, value: Any) -> None:
     """An error when an attribute is a plain list, tuple or dict of networks, which a framework would overlook."""
-    items = value.values() if isinstance(value, dict) else value
-    if type(value) in (list, tuple, dict) and not name.startswith("_") and any(owner.backend.is_native(item) for item in items):
+    if type(value) not in (list, tuple, dict) or name.startswith("_"):
+        return
+    if any(owner.backend.is_native(item) for item in (value.values() if isinstance(value, dict) else value)):
         instead = "nn.ModuleDict" if isinstance(value, dict) else "nn.ModuleList"
         raise ConstructionError(
             f"{type(owner).__name__}: attribute {name!r} is a plain {type(value).__name__} of layers, whose parameters "

@@ -36,9 +36,10 @@ class ResNet18(chainer.Chain):
         widths = [64, 64, 128, 256, 512]
         with self.init_scope():
             self.stem = ConvNorm(3, 64, 7, 2, 3)
-            self.blocks = chainer.Sequential(
-                *(block for i in range(1, 5)
-                  for block in (Block(widths[i - 1], widths[i], 1 if i == 1 else 2), Block(widths[i], widths[i]))))  # fmt: skip
+            self.blocks = chainer.Sequential()
+            for i in range(1, 5):
+                self.blocks.append(Block(widths[i - 1], widths[i], 1 if i == 1 else 2))
+                self.blocks.append(Block(widths[i], widths[i]))
             self.fc = L.Linear(512, classes)
 
     def forward(self, x):

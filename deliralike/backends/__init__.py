@@ -151,8 +151,8 @@ def _load(name: str, entry: Entry) -> Backend:
         others = ", ".join(other for other in available() if other != name)
         repair = entry.install or "repair or remove the package that registers it"
         raise BackendUnavailable(
-            f"backend {name!r} is installed but failed to load ({type(error).__name__}: {error}); to mend it: {repair}. "
-            f"Others: {others or 'none'}."
+            f"backend {name!r} is installed but failed to load ({type(error).__name__}: {error}); "
+            f"to mend it: {repair}. Others: {others or 'none'}."
         ) from error
 
 

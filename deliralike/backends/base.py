@@ -136,14 +136,13 @@ class Backend(ABC):
             setattr(functions, name, (layers or {}).get(name) or layer.on(self))
 
     def prepare(self, batch: Any, network: AbstractNetwork) -> Any:
-        """A batch for a network: arrays on its device, floating ones in its type; whole numbers and all else stay."""
+        """A batch for a network: arrays on its device; floating NumPy arrays in its type, all others in their own."""
         device, dtype = network.device_name, network.dtype_name
 
         def leaf(value: Any) -> Any:
-            if not (isinstance(value, np.ndarray) or self.is_array(value)):
-                return value
-            floating = np.dtype(getattr(value, "dtype", None)).kind == "f" if isinstance(value, np.ndarray) else False
-            return self.array(value, dtype=dtype if floating else None, device=device)
+            if isinstance(value, np.ndarray):
+                return self.array(value, dtype=dtype if value.dtype.kind == "f" else None, device=device)
+            return self.array(value, device=device) if self.is_array(value) else value
 
         return nest.map(leaf, batch)
 

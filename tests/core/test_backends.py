@@ -122,7 +122,8 @@ def test_importing_changes_no_global_state_and_writes_nothing(tmp_path):
         sys.dont_write_bytecode = True
         def snapshot():
             return (dict(os.environ), list(warnings.filters), random.getstate(), str(numpy.random.get_state()),
-                    numpy.geterr(), sorted(dir(numpy)), list(sys.meta_path), sys.getrecursionlimit(), threading.active_count())
+                    numpy.geterr(), sorted(dir(numpy)), list(sys.meta_path), sys.getrecursionlimit(),
+                    threading.active_count())
         writes = []
         sys.addaudithook(lambda event, args: writes.append(args) if event == "open" and isinstance(args[1], str)
                          and set(args[1]) & set("wax+") else None)

@@ -90,8 +90,8 @@ class TorchOptimizer(AbstractOptimizer):
                 self.native.state[parameter][slot] = torch.tensor(value, **options).clone()
 
     def _parameters(self, trainable_only: bool = True) -> dict[str, torch.nn.Parameter]:
-        slots = self.network.neutral_slots().items()
-        return {name: slot.native for name, slot in slots if slot.is_parameter and (slot.trainable or not trainable_only)}
+        slots = {name: slot for name, slot in self.network.neutral_slots().items() if slot.is_parameter}
+        return {name: slot.native for name, slot in slots.items() if slot.trainable or not trainable_only}
 
 
 def _detached(result: Any) -> Any:
