@@ -43,7 +43,10 @@ def command(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 8,
     batch_size: Annotated[int, typer.Option(min=1, help="Samples in each batch.")] = 64,
     seed: Annotated[int, typer.Option(min=0, help="Start values and order of samples.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="A new folder. [default: runs/demo-0001, -0002 …]")] = None,
+    out: Annotated[Path | None, typer.Option(help="A new folder. (default: runs/demo-0001, -0002 …)")] = None,
+    threads: Annotated[
+        int, typer.Option(min=1, help="For BLAS and OpenMP; layers this small gain little from more than one.")
+    ] = 1,
 ) -> None:
     """Train a small residual network on handwritten digits on every backend, and show that all do the same.
 
@@ -51,6 +54,7 @@ def command(
     """
     from deliralike import data
     from deliralike.cli.console import console, say
+    from deliralike.cli.options import limit_threads
     from deliralike.cli.progress import bars
     from deliralike.training import experiment
     from deliralike.training.experiment import Settings
@@ -58,13 +62,15 @@ def command(
     if out is not None:
         experiment.refuse_existing(out)
     names = _names(backends)
-    shared = Settings(network="resnet8", epochs=epochs, batch_size=batch_size, seed=seed, dtype="float64")
+    shared = Settings(
+        network="resnet8", epochs=epochs, batch_size=batch_size, drop_last=True, seed=seed, dtype="float64"
+    )
     dataset, loaded = data.load(shared.data), [_load(name) for name in names]
     shared = experiment.complete(shared, dataset)
     folder = experiment.new_folder(out) if out else experiment.next_folder("runs", "demo")
     say(f"{shared.network} on {shared.data}, float64, seed {seed}: {epochs} epochs on {', '.join(names)}")
     begin = time.perf_counter()
-    with bars(console()) as progress:
+    with limit_threads(threads), bars(console()) as progress:
         results = [result if result.problem else _train(result, shared, dataset, folder, progress) for result in loaded]
     _compare(results)
     _write(results, shared, folder)

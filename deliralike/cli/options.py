@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from deliralike.errors import SettingError
@@ -21,6 +22,16 @@ def key_values(pairs: Iterable[str], option: str) -> dict[str, Any]:
             raise SettingError(f"{option} {pair!r}: wanted key=value")
         settings[key.strip()] = _literal(text)
     return settings
+
+
+def limit_threads(count: int | None) -> AbstractContextManager[Any]:
+    """Hold the number of BLAS and OpenMP threads of all libraries loaded so far; None leaves it to them.
+
+    Two pools of as many threads as there are cores, on cores that others use too, make small layers ten times slower.
+    """
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    return threadpool_limits(count)
 
 
 def _literal(text: str) -> Any:

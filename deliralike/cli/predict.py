@@ -8,10 +8,10 @@ import typer
 
 def command(
     run: Annotated[Path, typer.Argument(metavar="RUN_FOLDER", help="A folder that 'deliralike train' wrote.")],
-    backend: Annotated[str | None, typer.Option(help="The backend to compute on. [default: the run's own]")] = None,
-    data: Annotated[str | None, typer.Option(help="The dataset. [default: the run's own]")] = None,
+    backend: Annotated[str | None, typer.Option(help="The backend to compute on. (default: the run's own)")] = None,
+    data: Annotated[str | None, typer.Option(help="The dataset. (default: the run's own)")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The CSV file, replaced if it is there. [default: in the run's folder]")
+        Path | None, typer.Option(help="The CSV file, replaced if it is there. (default: in the run's folder)")
     ] = None,
 ) -> None:
     """Load a run's weights, judge them on held-out data, and write the predictions as CSV."""

@@ -16,14 +16,17 @@ def command(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 5,
     batch_size: Annotated[int, typer.Option(min=1, help="Samples in each batch.")] = 32,
     seed: Annotated[int, typer.Option(min=0, help="Start values, order of samples, dropout.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="A new folder. [default: runs/NETWORK-0001, -0002 …]")] = None,
+    out: Annotated[Path | None, typer.Option(help="A new folder. (default: runs/NETWORK-0001, -0002 …)")] = None,
     optimizer: Annotated[str, typer.Option(help="sgd, adam, adamw or rmsprop.")] = "sgd",
-    lr: Annotated[float | None, typer.Option(help="The learning rate. [default: depends on the optimizer]")] = None,
+    lr: Annotated[float | None, typer.Option(help="The learning rate. (default: depends on the optimizer)")] = None,
     optimizer_set: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A number of the optimizer: momentum=0.8.")
     ] = None,
     dtype: Annotated[str, typer.Option(help="float32, float64 …")] = "float32",
-    device: Annotated[str | None, typer.Option(help="One of the backend's devices. [default: its first]")] = None,
+    device: Annotated[str | None, typer.Option(help="One of the backend's devices. (default: its first)")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="For BLAS and OpenMP. (default: as many as the libraries choose)")
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the network: depth=14.")
     ] = None,
@@ -41,13 +44,14 @@ def command(
         optimizer=optimizer, optimizer_settings=numbers, epochs=epochs, batch_size=batch_size, seed=seed,
         dtype=dtype, device=device,
     )  # fmt: skip
-    run(settings, out)
+    run(settings, out, threads)
 
 
-def run(settings: "Settings", out: Path | None) -> None:
+def run(settings: "Settings", out: Path | None, threads: int | None = None) -> None:
     """Train as the settings say; the folder is made when all else has proved possible."""
     from deliralike import data, weights
     from deliralike.cli.console import console, say
+    from deliralike.cli.options import limit_threads
     from deliralike.cli.progress import Bar, bars
     from deliralike.training import JsonLines, experiment
     from deliralike.training.curves import draw_curves
@@ -61,7 +65,7 @@ def run(settings: "Settings", out: Path | None) -> None:
     experiment.write_settings(folder, settings)
     version = network.backend.version()
     say(f"{settings.network} with {network.count_parameters():,} parameters on {version}, writing to {folder}")
-    with bars(console()) as progress:
+    with limit_threads(threads), bars(console()) as progress:
         callbacks = [Bar(progress, settings.backend), JsonLines(folder / experiment.METRICS)]
         history = experiment.train_network(network, settings, dataset, callbacks)
     weights.write(folder / experiment.WEIGHTS, network)

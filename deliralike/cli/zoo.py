@@ -8,7 +8,7 @@ import typer
 def command(
     name: Annotated[str | None, typer.Argument(help="One architecture; a pattern like 'resnet*' lists those.")] = None,
     size: Annotated[
-        str | None, typer.Option("--input", metavar="CxHxW", help="One sample's shape, 3x224x224. [default: its own]")
+        str | None, typer.Option("--input", metavar="CxHxW", help="One sample's shape, 3x224x224. (default: its own)")
     ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of NAME: num_classes=10.")

@@ -19,7 +19,7 @@ def evaluate(
     samples: data.Samples,
     *,
     metrics: Mapping[str, Metric] | None = None,
-    batch_size: int = 256,
+    batch_size: int = 512,
 ) -> dict[str, float]:
     """Judge a network on labelled samples.
 
@@ -42,7 +42,7 @@ def evaluate(
     return {name: float(metric(outputs, samples.labels)) for name, metric in chosen.items()}
 
 
-def predict(network: AbstractNetwork, inputs: Any, *, batch_size: int = 256) -> Iterator[Any]:
+def predict(network: AbstractNetwork, inputs: Any, *, batch_size: int = 512) -> Iterator[Any]:
     """The outputs in evaluation mode, as NumPy arrays, one nest for each batch in order: memory stays flat.
 
     The mode is set for each batch and restored after it, so the network may be used between two batches.

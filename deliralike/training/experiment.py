@@ -43,6 +43,7 @@ class Settings:
         optimizer_settings: Its numbers.
         epochs: Passes over the data.
         batch_size: Samples in each batch.
+        drop_last: Leave out a last batch that is smaller than the others.
         seed: Keys the start values, the order of the samples and the masks of random layers.
         dtype: The type to compute in.
         device: One of the backend's devices; its first when None.
@@ -56,6 +57,7 @@ class Settings:
     optimizer_settings: Mapping[str, Any] = field(default_factory=dict)
     epochs: int = 5
     batch_size: int = 32
+    drop_last: bool = False
     seed: int = 0
     dtype: str = "float32"
     device: str | None = None
@@ -82,7 +84,7 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
 
 
 def build_network(settings: Settings, dataset: data.Dataset) -> AbstractNetwork:
-    """The network that complete settings name; two samples of the data have been through it.
+    """The network that complete settings name; a first batch of held-out data has been through it.
 
     Raises:
         ArgumentError: There is no such setting of the network.
@@ -90,8 +92,7 @@ def build_network(settings: Settings, dataset: data.Dataset) -> AbstractNetwork:
     """
     options: dict[str, Any] = {"seed": settings.seed, "dtype": settings.dtype, "device": settings.device}
     network = zoo.build(settings.network, backend=settings.backend, **options, **settings.network_settings)
-    for _ in predict(network, dataset.held_out.inputs[:2]):
-        pass  # a shape that does not fit shows here, before anything is written
+    next(predict(network, dataset.held_out.inputs))  # a shape that does not fit shows here, before anything is written
     return network
 
 
@@ -100,7 +101,8 @@ def train_network(
 ) -> History:
     """Train a network as complete settings say."""
     optimizer = network.backend.optimizer(rules.rule(settings.optimizer, **settings.optimizer_settings), network)
-    options: dict[str, Any] = {"epochs": settings.epochs, "batch_size": settings.batch_size, "seed": settings.seed}
+    names = ("epochs", "batch_size", "drop_last", "seed")
+    options: dict[str, Any] = {name: getattr(settings, name) for name in names}
     return fit(optimizer, dataset.train, dataset.held_out, callbacks=callbacks, **options)
 
 
@@ -174,15 +176,12 @@ def read_settings(folder: str | Path) -> Settings:
         UnknownName: One of them is unknown here.
     """
     path = Path(folder) / SETTINGS
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        content.pop("versions", None)
-    except OSError as error:
+    content = _read_json(path)
+    content.pop("versions", None)
+    if several := content.get("backends"):
         raise SettingError(
-            f"{str(folder)!r} is not the folder of a run: {SETTINGS} {error.strerror or error}"
-        ) from error
-    except (ValueError, AttributeError) as error:
-        raise SettingError(f"{str(path)!r} does not hold the settings of a run: {error}") from error
+            f"{str(folder)!r} holds several runs: name one, for example {str(Path(folder) / several[0])!r}"
+        )
     names = [entry.name for entry in fields(Settings)]
     for name in content:
         if name not in names:
@@ -192,10 +191,23 @@ def read_settings(folder: str | Path) -> Settings:
     return Settings(**content)
 
 
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingError(f"{str(path.parent)!r} is not the folder of a run: there is no {path.name} in it") from None
+    except (OSError, ValueError) as error:
+        raise SettingError(f"{str(path)!r} does not hold the settings of a run: {error}") from error
+    if not isinstance(content, dict):
+        raise SettingError(f"{str(path)!r} does not hold the settings of a run: it is a {type(content).__name__}")
+    return content
+
+
 def _from_data(known: Mapping[str, Any], dataset: data.Dataset) -> dict[str, Any]:
     """What the data say about a network's settings, for those that it has."""
     found = {
         "in_channels": dataset.channels,
+        "image_size": dataset.sample_shape[-1],
         "in_features": int(np.prod(dataset.sample_shape)),
         "num_classes": len(dataset.classes),
         "out_features": len(dataset.classes),

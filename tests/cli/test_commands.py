@@ -1,0 +1,302 @@
+"""The command line as a user meets it: what is printed, written and refused."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.numpy import load_file
+from typer.testing import CliRunner
+
+import deliralike
+from deliralike import backends, data, weights, zoo
+from deliralike.cli import app
+from deliralike.cli.options import key_values
+from deliralike.training import evaluate
+
+
+def run(*arguments, code=0, **options):
+    """Run a command in this process."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], **options)
+    if result.exit_code != code:
+        raise AssertionError(f"exit code {result.exit_code}: {result.output}") from result.exception
+    return result
+
+
+def python(*arguments, **options):
+    """Run Python in a process of its own."""
+    command = [sys.executable, "-W", "error", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """One small demo on all backends: what it printed and its folder."""
+    folder = tmp_path_factory.mktemp("demo") / "tiny"
+    result = run("demo", "--epochs", 1, "--batch-size", 359, "--out", folder)
+    return result.stdout, folder
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A small trained run."""
+    folder = tmp_path_factory.mktemp("runs") / "mlp"
+    options = ["--epochs", 2, "--seed", 3, "--set", "hidden=(16,)", "--set", "dropout=0.1", "--lr", 0.1]
+    return run("train", "mlp", *options, "--out", folder).stdout, folder
+
+
+# The demo --------------------------------------------------------------------------------------------------------
+
+
+def test_the_demo_prints_a_row_for_each_backend(demo):
+    printed, _ = demo
+    for name in ("torch", "chainer", "jax"):
+        assert backends.get(name).version() in printed
+    assert "\x1b" not in printed
+
+
+def test_the_demo_finds_all_backends_to_agree(demo):
+    _, folder = demo
+    reference, *others = json.loads((folder / "summary.json").read_text())
+    assert reference["backend"] == "torch"
+    assert [other["backend"] for other in others] == ["chainer", "jax"]
+    for other in others:
+        assert other["accuracy"] == reference["accuracy"]
+        assert all(0 < part["difference"] < 1e-10 for part in other["agreement"].values())
+
+
+def test_the_demo_writes_every_step_and_epoch_as_json_lines(demo):
+    _, folder = demo
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for name in ("torch", "chainer", "jax"):
+        kinds = [line["kind"] for line in lines if line["backend"] == name]
+        assert kinds == ["step"] * 4 + ["epoch"]
+
+
+def test_the_picture_of_the_demo_is_not_blank(demo):
+    _, folder = demo
+    pixels = np.asarray(Image.open(folder / "curves.png").convert("L"))
+    assert min(pixels.shape) > 500
+    assert 0.01 < (pixels < 250).mean() < 0.5
+
+
+@pytest.mark.parametrize("name", ["torch", "chainer", "jax"])
+def test_the_weights_of_the_demo_give_the_accuracy_that_it_printed(demo, name):
+    _, folder = demo
+    network = zoo.build("resnet8", backend="torch", dtype="float64", in_channels=1, num_classes=10)
+    weights.load(network, folder / name / "weights.safetensors")
+    wanted = next(row for row in json.loads((folder / "summary.json").read_text()) if row["backend"] == name)
+    assert evaluate(network, data.load("digits").held_out)["accuracy"] == wanted["accuracy"]
+
+
+def test_a_part_of_the_demo_is_a_run_of_its_own(demo):
+    _, folder = demo
+    assert "of 359 held-out samples are right" in run("predict", folder / "chainer", "--backend", "torch").stdout
+
+
+def test_the_demo_as_a_whole_is_no_single_run(demo):
+    _, folder = demo
+    assert f"name one, for example '{folder / 'torch'}'" in run("predict", folder, code=2).stderr
+
+
+def test_a_missing_backend_is_named_and_the_others_run(tmp_path, monkeypatch):
+    absent = backends.Entry("absent:BACKEND", ("no_such_package",), "pip install something")
+    monkeypatch.setitem(backends._OWN, "absent", absent)
+    out = tmp_path / "x"
+    printed = run("demo", "--backends", "absent,torch", "--epochs", 1, "--batch-size", 719, "--out", out).stdout
+    assert (
+        "absent: backend 'absent' needs the package 'no_such_package', not installed here: pip install something"
+        in printed
+    )
+    assert "not available" in printed
+    assert (out / "torch" / "weights.safetensors").exists()
+    assert run("backends").stdout.count("ready") >= 3
+
+
+def test_a_broken_backend_shows_its_error_and_hides_no_other(monkeypatch):
+    monkeypatch.setitem(backends._OWN, "broken", backends.Entry("json:no_such_attribute"))
+    printed = run("backends").stdout
+    assert "broken" in printed
+    assert "no_such_attribute" in " ".join(printed.split())
+    assert printed.count("ready") == 3
+
+
+# Training and prediction -----------------------------------------------------------------------------------------
+
+
+def test_a_run_folder_holds_settings_metrics_curves_and_weights(trained):
+    _, folder = trained
+    assert {"curves.png", "metrics.jsonl", "settings.json", "weights.safetensors"} <= set(os.listdir(folder))
+    settings = json.loads((folder / "settings.json").read_text())
+    chosen = {"in_features": 64, "out_features": 10, "hidden": [16], "dropout": 0.1}
+    assert settings["network_settings"] == chosen
+    assert settings["optimizer_settings"]["lr"] == 0.1
+    assert load_file(folder / "weights.safetensors")["layers.0.weight"].shape == (16, 64)
+
+
+def test_predictions_are_the_same_on_every_backend(trained):
+    _, folder = trained
+    rows = {}
+    for name in ("torch", "chainer", "jax"):
+        printed = run("predict", folder, "--backend", name).stdout
+        with (folder / f"predictions-{name}.csv").open(newline="") as file:
+            rows[name] = list(csv.reader(file))
+        right = np.mean([row[1] == row[2] for row in rows[name][1:]])
+        assert f"{right:.2%} of 359" in printed
+    assert len(rows["torch"]) == 360
+    assert [r[:3] for r in rows["torch"]] == [r[:3] for r in rows["chainer"]] == [r[:3] for r in rows["jax"]]
+    scores = {name: np.array([r[3:] for r in table[1:]], float) for name, table in rows.items()}
+    assert np.allclose(scores["torch"], scores["jax"], atol=1e-4)
+
+
+def test_training_learns_something(trained):
+    printed, folder = trained
+    last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["held_out"]["accuracy"] > 0.8
+    assert f"held-out accuracy {last['held_out']['accuracy']:.2%}" in printed
+
+
+def test_folders_under_runs_are_numbered(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        run("train", "mlp", "--epochs", 1, "--batch-size", 719, "--set", "hidden=()")
+    assert sorted(os.listdir("runs")) == ["mlp-0001", "mlp-0002"]
+
+
+def test_weights_are_converted_and_a_dry_run_writes_nothing(trained, tmp_path):
+    _, folder = trained
+    source, target = folder / "weights.safetensors", tmp_path / "weights.npz"
+    assert "4 arrays" in run("convert", source, target, "--dry-run").stdout
+    assert not target.exists()
+    run("convert", source, target)
+    assert (np.load(target)["layers.1.bias"] == load_file(source)["layers.1.bias"]).all()
+
+
+# The zoo ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_zoo_lists_every_network_with_its_published_count():
+    printed = run("zoo").stdout
+    assert all(name in printed for name in zoo.list())
+    assert "11,689,512" in printed
+    assert "25,557,032" in printed
+
+
+def test_a_network_is_shown_with_settings_layers_and_source():
+    printed = run("zoo", "resnet18", "--set", "num_classes=7", "--input", "3x64x48").stdout
+    for part in ("num_classes", "layer4.1.conv2", "512 x 2 x 2", "arXiv 1512.03385", "11,180,103"):
+        assert part in printed
+
+
+# Mistakes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train resnet9", "UnknownName: the zoo has no 'resnet9'. Did you mean"),
+        ("train mlp --backend tourch", "BackendUnavailable: there is no backend 'tourch'. Did you mean 'torch'?"),
+        ("train mlp --data digit", "UnknownName: there is no dataset 'digit'. Did you mean 'digits'?"),
+        ("train unet", "SettingError: network 'unet' is for segmentation, dataset 'digits' is for classification"),
+        ("train mlp --set dept=3", "ArgumentError: mlp has no setting 'dept'"),
+        ("train mlp --set depth", "SettingError: --set 'depth': wanted key=value"),
+        ("train mlp --set in_features=65", "ShapeError:"),
+        ("train mlp --dtype float12", "DtypeError: backend 'torch' cannot compute in 'float12'"),
+        ("train mlp --device cuda:99", "DeviceError: backend 'torch' has no device 'cuda:99'"),
+        ("train mlp --optimizer sdg", "UnknownName: there is no optimizer 'sdg'. Did you mean 'sgd'?"),
+        ("train mlp --optimizer-set mu=1", "ArgumentError: optimizer 'sgd' has no setting 'mu'"),
+        ("train mlp --out .", "SettingError: '.' exists already and is left as it is"),
+        ("train mlp --out file/x", "SettingError: the folder 'file/x' cannot be made"),
+        ("train mlp --epochs 0", "--epochs"),
+        ("train mlp --lr quick", "--lr"),
+        ("trian", "No such command 'trian'"),
+        ("predict nowhere", "SettingError: 'nowhere' is not the folder of a run: there is no settings.json in it"),
+        ("predict torn", "does not hold the settings of a run"),
+        ("convert nothing.pth x.npz", "WeightFileMissing: there is no file 'nothing.pth'"),
+        ("zoo resnet81", "UnknownName: the zoo has no 'resnet81'. Did you mean"),
+        ("zoo resnet18 --input 3xA", "SettingError: --input '3xA': wanted whole numbers like 3x224x224"),
+        ("demo --backends torch,foo", "BackendUnavailable: there is no backend 'foo'"),
+        ("demo --out .", "SettingError: '.' exists already"),
+    ],
+)
+def test_a_mistake_is_one_message_and_exit_code_2(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "settings.json").write_text("{")
+    (tmp_path / "file").write_text("")
+    before = sorted(os.listdir())
+    result = run(*arguments.split(), code=2)
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+    assert sorted(os.listdir()) == before
+
+
+def test_debug_shows_the_traceback_wherever_it_stands():
+    for arguments in (["--debug", "zoo", "resnet81"], ["zoo", "resnet81", "--debug"]):
+        result = python("-m", "deliralike", *arguments)
+        assert "Traceback" in result.stderr
+        assert result.returncode == 1
+
+
+def test_ctrl_c_ends_cleanly(monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(zoo, "outline", interrupt)
+    result = run("zoo", code=130)
+    assert result.stderr == "deliralike: stopped\n"
+
+
+# Processes of their own ------------------------------------------------------------------------------------------
+
+
+def test_an_error_in_a_process_of_its_own_has_no_traceback(tmp_path):
+    result = python("-m", "deliralike", "train", "resnet81", cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT})
+    assert (result.returncode, result.stdout) == (2, "")
+    assert (
+        result.stderr == "deliralike: UnknownName: the zoo has no 'resnet81'. Did you mean 'resnet8' or 'resnet18'?\n"
+    )
+
+
+HEAVY = ("torch", "chainer", "jax", "sklearn", "matplotlib")
+ROOT = os.path.dirname(os.path.dirname(deliralike.__file__))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["zoo"], ["zoo", "resnet18"], ["train", "--help"]])
+def test_looking_around_loads_no_framework(arguments):
+    code = (
+        f"import sys; sys.argv = ['deliralike', *{arguments!r}]\n"
+        "from deliralike.cli import main\n"
+        "try: main()\n"
+        f"finally: print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
+    )
+    result = python("-c", code)
+    assert (result.returncode, result.stderr) == (0, "[]\n")
+    assert "\x1b" not in result.stdout
+
+
+def test_help_says_what_stands_in_for_an_option_that_is_left_out():
+    printed = " ".join(run("train", "--help", env={"COLUMNS": "200"}).stdout.split())
+    assert "(default: runs/NETWORK-0001, -0002 …)" in printed
+    assert "(default: depends on the optimizer)" in printed
+
+
+def test_the_version_is_printed():
+    assert run("--version").stdout == f"deliralike {deliralike.__version__}\n"
+
+
+def test_a_reader_that_stops_early_gets_no_traceback():
+    command = f"{sys.executable} -m deliralike zoo resnet152 | head -n 1"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert "Traceback" not in result.stderr
+    assert result.stdout.startswith("resnet152")
+
+
+def test_key_values_are_python_literals_or_text():
+    pairs = ["a=1", "b=(2, 3)", "c=relu", "d=None", "e=x=y", "f="]
+    assert key_values(pairs, "--set") == {"a": 1, "b": (2, 3), "c": "relu", "d": None, "e": "x=y", "f": ""}

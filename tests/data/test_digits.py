@@ -1,0 +1,65 @@
+"""Datasets by name, and their seeded stratified split."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from deliralike import data
+from deliralike.errors import DataUnavailable, SettingError, UnknownName
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return data.load("digits")
+
+
+def test_every_digit_of_scikit_learn_is_there_once(digits):
+    raw = load_digits()
+    wanted = np.concatenate([raw.data / 16, raw.target[:, None]], axis=1)
+    parts = [
+        np.concatenate([part.inputs.reshape(len(part.labels), 64), part.labels[:, None]], axis=1)
+        for part in (digits.train, digits.held_out)
+    ]
+    assert sorted(map(tuple, wanted)) == sorted(map(tuple, np.concatenate(parts)))
+
+
+def test_arrays_are_channels_first_floats_and_int64_labels(digits):
+    inputs, labels = digits.train
+    assert (inputs.shape[1:], inputs.dtype, labels.dtype) == ((1, 8, 8), np.float32, np.int64)
+    assert (inputs.min(), inputs.max()) == (0.0, 1.0)
+    assert digits.classes == tuple("0123456789")
+
+
+def test_every_class_gives_the_same_fraction(digits):
+    held, everything = np.bincount(digits.held_out.labels), np.bincount(load_digits().target)
+    assert held.tolist() == [round(0.2 * count) for count in everything]
+
+
+def test_the_seed_decides_which_samples_are_held_out(digits):
+    again, other = data.load("digits", seed=0), data.load("digits", seed=1)
+    assert (again.held_out.inputs == digits.held_out.inputs).all()
+    assert (other.held_out.inputs != digits.held_out.inputs).any()
+
+
+def test_an_unknown_name_is_answered_with_the_nearest():
+    with pytest.raises(UnknownName, match="no dataset 'digit'. Did you mean 'digits'?"):
+        data.load("digit")
+
+
+def test_a_fraction_that_makes_no_sense_is_refused():
+    with pytest.raises(SettingError, match="between 0 and 1, not 1.5"):
+        data.load("digits", held_out=1.5)
+
+
+def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(DataUnavailable, match=r"'scikit-learn'.*pip install 'deliralike\[data\]'"):
+        data.load("digits")
+
+
+def test_scikit_learn_is_imported_only_when_data_are_loaded():
+    code = "import sys, deliralike.data, deliralike.training, deliralike.cli; sys.exit('sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
