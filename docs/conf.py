@@ -24,6 +24,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # types stand in the code; the text says what they do not
 autodoc_class_signature = "mixed"
 add_module_names = False
+toc_object_entries_show_parents = "hide"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
