@@ -171,6 +171,19 @@ def test_a_failure_while_writing_leaves_the_old_file_and_no_other(tmp_path, suff
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
+def test_a_failure_while_taking_the_old_files_place_leaves_it(tmp_path, monkeypatch):
+    weights.write(tmp_path / "x.npz", {"w": np.arange(3.0)})
+    before = (tmp_path / "x.npz").read_bytes()
+
+    def fail(path, target):
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(WeightFileError, match="Operation not permitted"):
+        weights.write(tmp_path / "x.npz", {"w": np.arange(4.0)})
+    assert (tmp_path / "x.npz").read_bytes() == before
+
+
 def test_the_error_of_a_failed_write_says_why_and_that_nothing_changed(tmp_path):
     with pytest.raises(WeightFileError, match=r"x\.npz was not written, and .* left as it was: No such file"):
         weights.write(tmp_path / "gone" / "x.npz", {"w": np.ones(1)})
@@ -325,6 +338,13 @@ def test_a_malicious_pickle_runs_nothing(tmp_path, payload, protocol):
     (tmp_path / "x.pt").write_bytes(pickle.dumps(payload, protocol))
     with pytest.raises(WeightFileError, match="the safe loader refuses it"):
         weights.read(tmp_path / "x.pt")
+
+
+@needs_torch
+def test_a_pickle_with_a_brace_where_a_header_begins_is_still_a_pickle(tmp_path):
+    (tmp_path / "x").write_bytes(b"\x80\x02X\x04\x00\x00\x00a{bcq\x00.")  # the text 'a{bc'
+    with pytest.raises(WeightFileError, match="looks like a PyTorch checkpoint, but"):
+        weights.read(tmp_path / "x")
 
 
 def test_a_malicious_text_pickle_runs_nothing(tmp_path, payload):
