@@ -13,6 +13,7 @@ import pytest
 import typer
 
 from deliralike import cli
+from deliralike.cli import demo
 from deliralike.errors import DeliralikeError
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
@@ -88,3 +89,10 @@ def test_the_reference_describes_every_layer():
 def test_the_reference_describes_every_function():
     functions = {re.sub("[123]d$", "", name) for name in dir(Functions) if not name.startswith("_")}
     assert sorted(functions - described()) == []
+
+
+def test_the_readme_shows_the_columns_that_the_demo_prints():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    printed = next(block.text for block in blocks(ROOT / "README.md") if "held-out accuracy" in block.text)
+    assert [column for column in demo._COLUMNS if column not in printed.splitlines()[0]] == []
+    assert "docs/_static/demo.png" in readme
