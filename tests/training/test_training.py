@@ -84,6 +84,11 @@ def test_histories_are_equal_on_all_backends_with_dropout():
         assert history.held_out("accuracy").tolist() == reference.held_out("accuracy").tolist()
 
 
+def test_every_step_draws_new_dropout_masks():
+    history = fit(optimizer_of(built("torch", p=0.5), lr=0.0), samples(), epochs=3, batch_size=20)
+    assert len({round(loss, 9) for loss in history.losses}) == 3
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_evaluation_leaves_no_trace(backend, training):
     network = built(backend.name, p=0.5).train(training)
