@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import Network, data, rules
+from deliralike import Network, data, random, rules
 from deliralike.errors import BatchError, SettingError
 from deliralike.training import (
     Callback,
@@ -14,6 +14,7 @@ from deliralike.training import (
     JsonLines,
     Step,
     accuracy,
+    classification_loss,
     cross_entropy,
     evaluate,
     fit,
@@ -84,9 +85,16 @@ def test_histories_are_equal_on_all_backends_with_dropout():
         assert history.held_out("accuracy").tolist() == reference.held_out("accuracy").tolist()
 
 
-def test_every_step_draws_new_dropout_masks():
-    history = fit(optimizer_of(built("torch", p=0.5), lr=0.0), samples(), epochs=3, batch_size=20)
-    assert len({round(loss, 9) for loss in history.losses}) == 3
+def test_every_step_has_its_own_place_in_the_portable_stream():
+    seen = []
+
+    def watched(network, inputs, labels):
+        seen.append(random.current())
+        return classification_loss(network, inputs, labels)
+
+    fit(optimizer_of(built("torch")), samples(), epochs=2, batch_size=10, seed=4, loss_function=watched)
+    assert seen == [random.Stream(4, step) for step in range(4)]
+    assert random.current() is None
 
 
 @pytest.mark.parametrize("training", [True, False])
