@@ -27,7 +27,6 @@ from deliralike.nn import geometry
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import Pads
 
-
 _FEW, _MANY = 16, 64  # elements of a kernel up to which pooling, and convolution to a tiny output, go tap by tap
 
 
@@ -272,7 +271,7 @@ def _is_tiny(x, weight, stride, pads: Pads, dilation) -> bool:
 
 
 def _taps(x: jax.Array, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[jax.Array]:
-    """For each element of a kernel, what lies under it at every position: as many arrays (batch, channels, *positions)."""
+    """What lies under each element of a kernel at every position: so many arrays (batch, channels, *positions)."""
     counts = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True)]
     steps = list(zip(counts, stride, dilation, strict=True))
     cuts = [tuple(slice(o * d, o * d + (n - 1) * s + 1, s) for o, (n, s, d) in zip(offset, steps, strict=True))

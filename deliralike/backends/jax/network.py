@@ -275,7 +275,9 @@ def _slots(module: nnx.Module, path: str = "", above: tuple[int, ...] = ()) -> I
     """The slots below a module or container; a block that holds one of those above it is not entered again."""
     held = list(children(module))
     own = [(name, value) for name, value in held if isinstance(value, nnx.Variable) and _is_saved(value)]
-    for name, value in sorted(own, key=lambda item: not isinstance(item[1], nnx.Param)):  # stable: parameters first
+    is_flax = isinstance(module, tuple(_FLAX_LAYERS))  # its copies have forgotten the order of creation
+    own.sort(key=lambda item: (not isinstance(item[1], nnx.Param), is_flax and item[0] == "bias"))
+    for name, value in own:
         yield _slot(module, name, value, path)
     for name, child in held:
         if not isinstance(child, nnx.Variable) and id(child) not in above:

@@ -1,0 +1,465 @@
+"""What is particular to JAX: nnx's own tools on our networks, flax's own layers in ours, compiled steps."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+from flax import nnx
+
+from deliralike import Network, backends, build, random, rules
+from deliralike.backends.jax import AbstractJaxNetwork
+from deliralike.errors import CapabilityError, ConstructionError, DtypeError, ShapeError
+
+JAX = backends.get("jax")
+
+
+class Net(Network):
+    def __init__(self, p=0.5):
+        super().__init__()
+        self.widths = [4, 5]
+        self.head = None
+        self.conv = self.nn.Conv2d(3, 4, 3, stride=2, padding=1, bias=False)
+        self.bn = self.nn.BatchNorm2d(4)
+        self.rest = self.nn.Sequential(
+            self.nn.ReLU(), self.nn.AdaptiveAvgPool2d(1), self.nn.Flatten(), self.nn.Dropout(p)
+        )
+        self.head = self.nn.Linear(4, 5)
+
+    def forward(self, x):
+        return self.head(self.rest(self.bn(self.conv(x))))
+
+
+class Partly(Network):
+    """One of its parameters takes no part, another is cut off."""
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused, self.cut = (self.nn.Linear(3, 2) for _ in range(3))
+
+    def forward(self, x):
+        return self.used(x) + self.nn.stop_gradient(self.cut(x))
+
+
+def images(n=4):
+    return np.random.default_rng(0).normal(size=(n, 3, 9, 7)).astype(np.float32)
+
+
+def labels(n=4):
+    return np.arange(n) % 5
+
+
+def loss_of(net, x, y):
+    return net.nn.cross_entropy(net(x), y)
+
+
+def squares(net, x):
+    return net.nn.sum(net(x) ** 2)
+
+
+@pytest.fixture
+def net():
+    return Net.on("jax")().eval()
+
+
+COPIES = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda net: pickle.loads(pickle.dumps(net)),
+    "merge": lambda net: nnx.merge(*nnx.split(net)),
+    "clone": nnx.clone,
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_a_copy_computes_the_same_and_keeps_names_and_their_order(net, how):
+    other = COPIES[how](net)
+    assert list(other.neutral_state()) == list(net.neutral_state())
+    assert [path for path, _ in other.named_blocks()] == [path for path, _ in net.named_blocks()]
+    assert np.array_equal(other(images()), net(images()))
+    assert (other.init_kwargs, other.head.block_path, other.widths) == ({}, "head", [4, 5])
+
+
+@pytest.mark.parametrize("how", ["deepcopy", "pickle", "clone"])
+def test_a_deep_copy_shares_no_weights(net, how):
+    other = COPIES[how](net)
+    other.load_neutral_state({name: value * 0 for name, value in net.neutral_state().items()})
+    assert net.neutral_state()["head.weight"].any()
+
+
+def test_a_deep_copy_keeps_ties_between_our_blocks_and_flax_ones():
+    class Tied(AbstractJaxNetwork):
+        def __init__(self):
+            super().__init__()
+            self.a = nnx.Linear(3, 3, rngs=nnx.Rngs(0))
+            self.b = nnx.Linear(3, 3, rngs=nnx.Rngs(1))
+            self.b.kernel = self.a.kernel
+
+    other = copy.deepcopy(Tied())
+    assert other.a.kernel is other.b.kernel
+
+
+def test_repr_names_the_layers_and_their_settings(net):
+    assert "Conv2d" in repr(net)
+    assert "in_channels=3" in repr(net)
+
+
+def test_nnx_jit_runs_training_and_moves_the_running_statistics(net):
+    eager = copy.deepcopy(net).train()
+    step = nnx.jit(lambda net, x: net(x))
+    net.train()
+    with random.portable(0):
+        assert np.allclose(step(net, images()), eager(images()), atol=1e-6)
+    assert np.allclose(net.bn.running_var[...], eager.bn.running_var[...])
+    assert net.neutral_state()["bn.num_batches_tracked"] == 1
+
+
+def test_nnx_grad_equals_our_gradients(net):
+    _, gradient = nnx.value_and_grad(squares)(net, jnp.asarray(images()))
+    ours = JAX.gradients(squares, net, images())
+    assert np.allclose(gradient["head"]["weight"][...], ours.parameters["head.weight"], rtol=1e-5)
+
+
+def test_vmap_over_samples_equals_the_batch(net):
+    one_by_one = jax.vmap(lambda x: net(x[None])[0])(jnp.asarray(images()))
+    assert np.allclose(one_by_one, net(images()), atol=1e-6)
+
+
+def test_a_plain_list_of_layers_is_refused_with_our_own_message():
+    class Listed(Network):
+        def __init__(self):
+            super().__init__()
+            self.layers = [self.nn.Linear(2, 2)]
+
+    with pytest.raises(ConstructionError, match="'layers' is a plain list of layers.*nn.ModuleList"):
+        Listed.on("jax")()
+
+
+def test_a_counter_is_int64_in_the_neutral_state_whatever_jax_counts_in(net):
+    assert net.neutral_state()["bn.num_batches_tracked"].dtype == np.int64
+
+
+# flax's own layers -----------------------------------------------------------------------------------------------
+
+
+def native(layer, *args, **kwargs):
+    return JAX.wrap(layer(*args, rngs=nnx.Rngs(0), **kwargs))
+
+
+def channels_last(x):
+    return jnp.asarray(np.moveaxis(x, 1, -1))
+
+
+def test_flax_linear_has_pytorchs_name_and_layout():
+    net, x = native(nnx.Linear, 3, 2), np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    state = net.neutral_state()
+    expected = x @ state["weight"].T + state["bias"]
+    assert list(state) == ["weight", "bias"]
+    assert np.allclose(net(jnp.asarray(x)), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("transpose_kernel", [None, False, True])
+def test_flax_convolutions_have_pytorchs_layouts(n, transpose_kernel):
+    shape, kernel = (2, 3, *(6, 5, 7)[:n]), (3, 2, 4)[:n]
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    if transpose_kernel is None:
+        net, name = native(nnx.Conv, 3, 4, kernel, padding="VALID"), f"conv{n}d"
+    else:
+        net = native(nnx.ConvTranspose, 3, 4, kernel, padding="VALID", transpose_kernel=transpose_kernel)
+        name = f"conv_transpose{n}d"
+    state = {key: torch.from_numpy(value) for key, value in net.neutral_state().items()}
+    expected = getattr(torch.nn.functional, name)(torch.from_numpy(x), state["weight"], state["bias"])
+    assert np.allclose(np.moveaxis(np.asarray(net(channels_last(x))), -1, 1), expected, atol=1e-5)
+
+
+LAYERS = {
+    "linear": (nnx.Linear, (3, 2), {}),
+    "conv": (nnx.Conv, (3, 4, (3, 2)), {}),
+    "transposed": (nnx.ConvTranspose, (3, 4, (3, 2)), {}),
+    "embed": (nnx.Embed, (5, 3), {}),
+    "batch norm": (nnx.BatchNorm, (4,), {}),
+    "layer norm": (nnx.LayerNorm, (4,), {}),
+    "group norm": (nnx.GroupNorm, (4,), {"num_groups": 2}),
+    "attention": (nnx.MultiHeadAttention, (2, 4), {}),
+}
+
+
+@pytest.mark.parametrize("which", LAYERS)
+def test_weights_of_flax_layers_make_the_way_there_and_back_bit_by_bit(which):
+    layer, args, kwargs = LAYERS[which]
+    net = native(layer, *args, **kwargs)
+    state = {k: np.random.default_rng(1).normal(size=v.shape).astype(v.dtype) for k, v in net.neutral_state().items()}
+    net.load_neutral_state(state)
+    assert all(np.array_equal(value, state[name]) for name, value in net.neutral_state().items())
+
+
+@pytest.mark.parametrize("how", ["as it is", "deepcopy", "clone"])
+def test_flax_batch_norm_has_pytorchs_names_in_its_order(how):
+    net = {"as it is": lambda net: net, **COPIES}[how](native(nnx.BatchNorm, 4))
+    assert list(net.neutral_state()) == ["weight", "bias", "running_mean", "running_var"]
+
+
+def test_wrapping_shares_the_weights():
+    layer = nnx.Linear(3, 2, rngs=nnx.Rngs(0))
+    net = JAX.wrap(layer)
+    net.load_neutral_state({"weight": np.ones((2, 3)), "bias": np.zeros(2)})
+    assert np.array_equal(layer.kernel[...], np.ones((3, 2)))
+
+
+def test_training_mode_reaches_flax_layers_and_is_restored():
+    layer = nnx.Sequential(nnx.BatchNorm(3, rngs=nnx.Rngs(0)), nnx.Dropout(0.5, rngs=nnx.Rngs(1)))
+    net = JAX.wrap(layer)
+    with net.training_mode(False):
+        assert layer.layers[0].use_running_average
+        assert layer.layers[1].deterministic
+    assert not layer.layers[0].use_running_average
+    assert not layer.layers[1].deterministic
+
+
+# Functions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_an_index_out_of_range_in_a_compiled_program_gives_nan(index):
+    table = jnp.ones((3, 2))
+    assert np.isnan(jax.jit(lambda i: JAX.nn.embedding(i, table))(jnp.array([index]))).all()
+
+
+@pytest.mark.parametrize("stride, padding, size", [(1, 1, 2), (2, 1, 3), (1, 0, 3), (2, 1, 4)])
+def test_a_convolution_to_a_tiny_output_equals_pytorchs_with_its_gradients(stride, padding, size):
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(2, 3, size, size)), rng.normal(size=(4, 3, 3, 3))
+    tx, tw = (torch.tensor(a, requires_grad=True) for a in (x, w))
+    y = torch.nn.functional.conv2d(tx, tw, None, stride, padding)
+    (y**2).sum().backward()
+    with jax.enable_x64(True):
+        conv = lambda x, w: JAX.nn.conv2d(x, w, None, stride, padding)  # noqa: E731
+        found = jax.grad(lambda x, w: (conv(x, w) ** 2).sum(), (0, 1))(jnp.asarray(x), jnp.asarray(w))
+        assert np.allclose(conv(x, w), y.detach())
+        assert all(np.allclose(a, b.grad) for a, b in zip(found, (tx, tw), strict=True))
+
+
+@pytest.mark.parametrize("kernel", [2, 5])
+def test_nan_wins_in_a_max_pool_and_the_first_of_equal_maxima_takes_the_gradient(kernel):
+    pool = lambda x: JAX.nn.max_pool2d(x, kernel)  # noqa: E731
+    gradient = np.asarray(jax.grad(lambda x: pool(x).sum())(jnp.zeros((1, 1, kernel, kernel))))
+    assert (gradient.ravel()[0], gradient.sum()) == (1, 1)
+    assert np.isnan(pool(jnp.zeros((1, 1, kernel, kernel)).at[0, 0, 1, 0].set(jnp.nan))).all()
+
+
+def test_casting_to_float64_while_it_is_off_says_what_to_do():
+    with jax.enable_x64(False), pytest.raises(DtypeError, match="jax_enable_x64"):
+        JAX.nn.cast(jnp.ones(2), "float64")
+
+
+IN_A_FRESH_PROCESS = {
+    "import starts no device": "import deliralike.backends.jax; from jax._src import xla_bridge; "
+    "print(not xla_bridge._backends)",
+    "import leaves float64 off": "import deliralike.backends.jax, jax; print(not jax.config.jax_enable_x64)",
+    "asking for float64 turns it on": "from deliralike import backends; import jax; "
+    "backends.get('jax').check_dtype('float64'); print(jax.config.jax_enable_x64)",
+}
+
+
+@pytest.mark.parametrize("what", IN_A_FRESH_PROCESS)
+def test_what_a_fresh_process_does(what):
+    done = subprocess.run([sys.executable, "-c", IN_A_FRESH_PROCESS[what]], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
+
+
+# Chance ----------------------------------------------------------------------------------------------------------
+
+
+def test_seeding_makes_masks_of_existing_networks_repeat():
+    net = Net.on("jax")()
+    JAX.seed(1)
+    first = net(images())
+    second = net(images())
+    JAX.seed(1)
+    assert np.array_equal(net(images()), first)
+    assert not np.array_equal(second, first)
+
+
+def test_seeding_makes_masks_of_new_networks_repeat():
+    JAX.seed(1)
+    first = Net.on("jax")()(images())
+    JAX.seed(1)
+    assert np.array_equal(Net.on("jax")()(images()), first)
+
+
+def test_portable_masks_in_a_compiled_program_follow_a_traced_step():
+    net = build(JAX.nn.Dropout, 0.5)
+
+    @jax.jit
+    def masks(step):
+        with random.portable(3, step):
+            return net(jnp.ones((2, 5)))
+
+    for step in (0, 7):
+        assert np.array_equal(np.asarray(masks(step)) > 0, random.keep_mask(3, "", step, 0, (2, 5), 0.5))
+
+
+# Optimizers ------------------------------------------------------------------------------------------------------
+
+
+def test_an_optimizer_draws_the_portable_masks_of_each_step():
+    found = []
+    for name in ("jax", "torch"):
+        net = build(Net.on(name), dtype="float64")
+        optimizer = net.backend.optimizer(rules.rule("sgd", lr=0.1), net)
+        for step in range(3):
+            with random.portable(5, step):
+                found.append(float(optimizer.update(loss_of, images(), labels())))
+    assert np.allclose(found[:3], found[3:], rtol=1e-12)
+
+
+def test_a_new_learning_rate_compiles_nothing():
+    net = Net.on("jax")()
+    traces = []
+
+    def counted(net, x, y):
+        traces.append(1)
+        return loss_of(net, x, y)
+
+    optimizer = JAX.optimizer(rules.rule("adam", lr=0.1), net)
+    for lr in (0.1, 0.01, 0.001):
+        optimizer.lr = lr
+        optimizer.update(counted, images(), labels())
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize("kind", ["neutral", "optax"])
+def test_parameters_that_take_no_part_are_left_alone(kind):
+    net = Partly.on("jax")()
+    before = net.neutral_state()
+    rule = rules.rule("adamw", lr=0.1, weight_decay=0.5)
+    optimizer = JAX.optimizer(rule, net) if kind == "neutral" else JAX.wrap_optimizer(optax.adamw(0.1), net)
+    optimizer.update(squares, np.ones((2, 3), np.float32))
+    moved = {name for name, value in net.neutral_state().items() if not np.array_equal(value, before[name])}
+    assert moved == {"used.weight", "used.bias"}
+
+
+@pytest.mark.parametrize("kind", ["neutral", "optax"])
+def test_a_frozen_parameter_rests_and_goes_on_when_thawed(kind):
+    net = Partly.on("jax")()
+    optimizer = (JAX.optimizer(rules.rule("adam", lr=0.1), net) if kind == "neutral"
+                 else JAX.wrap_optimizer(optax.adam(0.1), net))  # fmt: skip
+    values = []
+    for trainable in (True, False, True):
+        net.set_trainable("used.weight", trainable)
+        optimizer.update(squares, np.ones((2, 3), np.float32))
+        values.append(net.neutral_state()["used.weight"])
+    assert np.array_equal(values[0], values[1])
+    assert not np.array_equal(values[1], values[2])
+
+
+def test_optax_sgd_equals_the_neutral_rule():
+    states = []
+    for native_optimizer in (False, True):
+        net = Partly.on("jax")()
+        optimizer = (JAX.wrap_optimizer(optax.sgd(0.1, momentum=0.9), net) if native_optimizer
+                     else JAX.optimizer(rules.rule("sgd", lr=0.1, momentum=0.9), net))  # fmt: skip
+        for _ in range(3):
+            optimizer.update(squares, np.ones((2, 3), np.float32))
+        states.append(net.neutral_state())
+    assert all(np.allclose(states[0][name], states[1][name], rtol=1e-6) for name in states[0])
+
+
+@pytest.mark.parametrize("kind", ["neutral", "optax"])
+def test_training_goes_on_from_a_saved_state_as_if_nothing_had_happened(kind):
+    def make():
+        net = Partly.on("jax")()
+        rule = rules.rule("adam", lr=0.1)
+        return net, JAX.optimizer(rule, net) if kind == "neutral" else JAX.wrap_optimizer(optax.adam(0.1), net)
+
+    x = np.ones((2, 3), np.float32)
+    (net, optimizer), (other, resumed) = make(), make()
+    optimizer.update(squares, x)
+    other.load_neutral_state(net.neutral_state())
+    resumed.load_neutral_state(optimizer.neutral_state())
+    optimizer.update(squares, x)
+    resumed.update(squares, x)
+    assert resumed.steps == 2
+    assert all(np.array_equal(value, other.neutral_state()[name]) for name, value in net.neutral_state().items())
+
+
+def test_the_learning_rate_of_optax_is_set_where_it_is_part_of_the_state():
+    net = Partly.on("jax")()
+    optimizer = JAX.wrap_optimizer(optax.inject_hyperparams(optax.sgd)(learning_rate=0.1), net)
+    optimizer.lr = 0.0
+    before = net.neutral_state()
+    optimizer.update(squares, np.ones((2, 3), np.float32))
+    assert all(np.array_equal(value, before[name]) for name, value in net.neutral_state().items())
+
+
+def test_an_optax_optimizer_that_hides_its_learning_rate_says_so():
+    with pytest.raises(CapabilityError, match="inject_hyperparams"):
+        JAX.wrap_optimizer(optax.sgd(0.1), Partly.on("jax")()).lr = 0.2
+
+
+def test_update_equals_gradients_hooks_and_apply_one_by_one():
+    def halve(optimizer, gradients):
+        return {name: None if g is None else g / 2 for name, g in gradients.items()}
+
+    (a, b), states = (Partly.on("jax")(), Partly.on("jax")()), []
+    x = np.ones((2, 3), np.float32)
+    whole, parts = (JAX.optimizer(rules.rule("adam", lr=0.1, weight_decay=0.1), net) for net in (a, b))
+    whole.pre_update_hooks.append(halve)
+    whole.update(squares, x)
+    _, gradients = parts.gradients(squares, jnp.asarray(x))
+    parts.apply(halve(parts, gradients))
+    states = a.neutral_state(), b.neutral_state()
+    assert list(gradients) == ["used.weight", "used.bias", "unused.weight", "unused.bias", "cut.weight", "cut.bias"]
+    assert all(np.allclose(states[0][name], states[1][name], rtol=1e-6) for name in states[0])
+
+
+def test_a_hook_sees_the_parameters_of_its_own_step():
+    seen = []
+
+    def decay(optimizer, gradients):
+        slots = optimizer.network.neutral_slots()
+        return {name: None if g is None else g * 0 + slots[name].native[...] for name, g in gradients.items()}
+
+    net = Partly.on("jax")()
+    optimizer = JAX.optimizer(rules.rule("sgd", lr=0.5), net)
+    optimizer.pre_update_hooks.append(decay)
+    for _ in range(3):
+        seen.append(net.neutral_state()["used.weight"])
+        optimizer.update(squares, np.ones((2, 3), np.float32))
+    assert np.allclose(seen[2], seen[0] / 4)
+
+
+def test_an_array_taken_from_a_network_stays_valid_after_a_step():
+    net = Partly.on("jax")()
+    taken = net.used.weight[...]
+    JAX.optimizer(rules.rule("sgd", lr=0.1), net).update(squares, np.ones((2, 3), np.float32))
+    assert np.isfinite(taken).all()
+
+
+def test_a_loss_that_is_no_scalar_is_refused():
+    net = Partly.on("jax")()
+    with pytest.raises(ShapeError, match=r"shape \(2, 2\), wanted a scalar"):
+        JAX.optimizer(rules.rule("sgd", lr=0.1), net).update(lambda net, x: net(x), np.ones((2, 3), np.float32))
+
+
+def test_a_new_lambda_at_each_step_is_warned_about():
+    net = Partly.on("jax")()
+    optimizer = JAX.optimizer(rules.rule("sgd", lr=0.1), net)
+    with pytest.warns(UserWarning, match="more than 16 programs"):
+        for _ in range(17):
+            optimizer.update(lambda net, x: squares(net, x), np.ones((2, 3), np.float32))
+
+
+def test_what_a_loss_function_gives_beside_the_loss_comes_back():
+    net = Partly.on("jax")()
+    optimizer = JAX.optimizer(rules.rule("sgd", lr=0.1), net)
+    x = np.ones((2, 3), np.float32)
+    loss, extra = optimizer.update(lambda net, x: (squares(net, x), {"outputs": net(x), "name": "train"}), x)
+    assert (extra["name"], extra["outputs"].shape, loss.shape) == ("train", (2, 2), ())
