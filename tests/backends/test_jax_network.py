@@ -463,3 +463,12 @@ def test_what_a_loss_function_gives_beside_the_loss_comes_back():
     x = np.ones((2, 3), np.float32)
     loss, extra = optimizer.update(lambda net, x: (squares(net, x), {"outputs": net(x), "name": "train"}), x)
     assert (extra["name"], extra["outputs"].shape, loss.shape) == ("train", (2, 2), ())
+
+
+def test_gradients_are_none_at_inputs_that_are_no_floating_arrays():
+    def scaled(net, x, factor, number):
+        return squares(net, x) * factor + number.sum()
+
+    found = JAX.gradients(scaled, Partly.on("jax")(), np.ones((2, 3), np.float32), 0.5, np.arange(2))
+    assert found.inputs[0].shape == (2, 3)
+    assert found.inputs[1:] == (None, None)

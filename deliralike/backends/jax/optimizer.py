@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -318,10 +317,12 @@ def run_gradients(
 ) -> tuple[Any, tuple[Named, list[Any]]]:
     """One compiled forward and backward; buffers change. Gives what came beside the loss, and the gradients."""
     here = where()
+    in_arrays = tuple(isinstance(x, jax.Array | np.ndarray) for x in arguments.arrays)  # and not in a plain float
 
     def make() -> Callable:
         def run(values: tuple, batch: list[Any], numbers: tuple) -> tuple:
-            floating = [of_inputs and jnp.issubdtype(jnp.result_type(x), jnp.floating) for x in batch]
+            floating = [of_inputs and is_array and jnp.issubdtype(x.dtype, jnp.floating)
+                        for is_array, x in zip(in_arrays, batch, strict=True)]  # fmt: skip
             chosen = [x if is_floating else None for x, is_floating in zip(batch, floating, strict=True)]
 
             def loss(at: tuple[Named, list[Any]]) -> tuple:
@@ -334,7 +335,7 @@ def run_gradients(
 
         return jax.jit(run)
 
-    key = ("gradients", loss_function, id(members), arguments.key, here.seed, of_inputs)
+    key = ("gradients", loss_function, id(members), arguments.key, here.seed, of_inputs, in_arrays)
     ((result, changed), value), gradients = programs.compiled(key, make)(
         members.values(), arguments.arrays, here.numbers
     )
@@ -342,11 +343,8 @@ def run_gradients(
     return (result, value), gradients
 
 
-_programs_of: WeakKeyDictionary[AbstractNetwork, Programs] = WeakKeyDictionary()
-
-
 def network_gradients(loss_function: Callable, network: AbstractNetwork, inputs: tuple) -> Gradients:
-    """Loss and gradients of parameters and floating inputs, in PyTorch's layouts."""
+    """Loss and gradients of parameters and floating inputs, in PyTorch's layouts; compiled anew at each call."""
     programs = Programs(network)
     members, arguments = programs.members(), taken_apart(inputs)
     (_, value), (parameters, of_inputs) = run_gradients(programs, members, loss_function, arguments, of_inputs=True)
