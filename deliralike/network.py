@@ -12,6 +12,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -40,6 +41,21 @@ class InitKwargs(dict):
         return all(self[name] is other[name] or _plainly_equal(self[name], other[name]) for name in self)
 
     __ne__ = object.__ne__
+
+
+@dataclass(frozen=True)
+class Block:
+    """What `init_kwargs` says of an argument that is a network: its class and its own arguments, not the network.
+
+    So the record holds no weights, and a copy of a network shares none with it.
+    """
+
+    kind: str
+    init_kwargs: InitKwargs | None
+
+    def __repr__(self) -> str:
+        """As the network was written: ``Linear(in_features=3, out_features=2)``."""
+        return f"{self.kind}({', '.join(f'{k}={v!r}' for k, v in (self.init_kwargs or {}).items())})"
 
 
 class NetworkType(type):
@@ -73,7 +89,7 @@ class AbstractNetwork(metaclass=NetworkType):
     Attributes:
         backend: The backend that the class belongs to.
         nn: The vocabulary of that backend: layers and functions.
-        init_kwargs: The arguments that this instance was made with.
+        init_kwargs: The arguments that this instance was made with; see `Block` for those that are networks.
         training: Whether the network is in training mode; see `training_mode`.
         block_path: The dotted path of this block within the outermost network; empty for the outermost itself.
         start_values: Patterns of dotted names and the distributions to draw them from instead of the layers' own;
@@ -351,7 +367,18 @@ def _bind_arguments(cls: type, args: tuple, kwargs: dict) -> InitKwargs:
     for name, parameter in signature.parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             recorded.update(recorded.pop(name, {}))
-    return InitKwargs(recorded)
+    return InitKwargs({name: _described(cls, value) for name, value in recorded.items()})
+
+
+def _described(cls: Any, value: Any) -> Any:
+    """The value, with a `Block` in the place of every network."""
+    if cls.backend.is_native(value):
+        return Block(type(value).__name__, getattr(value, "init_kwargs", None))
+    if type(value) in (list, tuple):
+        return type(value)(_described(cls, item) for item in value)
+    if type(value) is dict:
+        return {name: _described(cls, item) for name, item in value.items()}
+    return value
 
 
 def _plainly_equal(first: Any, second: Any) -> bool:

@@ -74,6 +74,18 @@ def test_init_kwargs_belong_to_the_instance(backend):
     assert first.stages[0].init_kwargs == {"in_channels": 3, "channels": 5, "stride": 2}
 
 
+def test_init_kwargs_describe_networks_and_hold_none(backend):
+    class Pair(Network):
+        def __init__(self, first, blocks):
+            super().__init__()
+            self.first, self.blocks = first, self.nn.ModuleList(blocks)
+
+    nn = backend.nn
+    pair = Pair.on(backend)(nn.Linear(3, 2), [nn.Linear(2, 2, bias=False)])
+    assert repr(pair.init_kwargs["first"]) == "Linear(in_features=3, out_features=2)"
+    assert repr(pair.init_kwargs["blocks"]) == "[Linear(in_features=2, out_features=2, bias=False)]"
+
+
 @pytest.mark.parametrize(
     "duplicate", [copy.deepcopy, lambda n: pickle.loads(pickle.dumps(n))], ids=["deepcopy", "pickle"]
 )

@@ -101,6 +101,16 @@ def test_a_frozen_parameter_does_not_move(vector):
     assert (vector.neutral_state()["unused"] < 3.0).all()
 
 
+def test_a_parameter_frozen_after_a_step_stays_where_it_is(vector):
+    optimizer = vector.backend.optimizer(rule("sgd", lr=0.1, momentum=0.9), vector)
+    both = lambda net, g: net(g) + net.nn.sum(net.unused * net.unused)  # noqa: E731
+    optimizer.update(both, GRADIENTS[0])
+    before = vector.neutral_state()["w"]
+    vector.set_trainable("w", False)
+    optimizer.update(both, GRADIENTS[1])
+    np.testing.assert_array_equal(vector.neutral_state()["w"], before)
+
+
 def test_a_parameter_that_joins_later_starts_its_own_count(vector):
     """As in PyTorch: the bias corrections of a parameter follow its own updates."""
     optimizer = vector.backend.optimizer(rule("adam", lr=0.1), vector)

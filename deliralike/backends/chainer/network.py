@@ -13,7 +13,7 @@ import numpy as np
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.errors import ArgumentError, ConstructionError, StateError
-from deliralike.network import AbstractNetwork, NetworkType
+from deliralike.network import AbstractNetwork, Block, NetworkType
 from deliralike.state import Slot
 
 L = chainer.links
@@ -354,12 +354,13 @@ class WrappedChainerNetwork(AbstractChainerNetwork):
 def _tree(link: chainer.Link) -> str:
     settings = getattr(link, "init_kwargs", None)
     shown = link.printable_specs if settings is None else settings.items()
-    settings_text = ", ".join(f"{name}={value!r}" for name, value in shown if not _holds_links(value))
+    settings_text = ", ".join(f"{name}={value!r}" for name, value in shown if not _holds_blocks(value))
     lines = [f"({name}): {_tree(child)}".replace("\n", "\n  ") for name, child in _children(link)]
     return f"{type(link).__name__}({settings_text})" if not lines else "\n  ".join(
         [f"{type(link).__name__}({settings_text}", *lines]) + "\n)"  # fmt: skip
 
 
-def _holds_links(value: Any) -> bool:
+def _holds_blocks(value: Any) -> bool:
+    """Whether a setting says what the tree shows anyway."""
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
-    return any(isinstance(item, chainer.Link | Variable) for item in items)
+    return any(isinstance(item, Block | chainer.Link | Variable) for item in items)

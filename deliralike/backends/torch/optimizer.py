@@ -42,9 +42,9 @@ class TorchOptimizer(AbstractOptimizer):
 
     def gradients(self, loss_function, *batch):
         """Forward and backward; gradients of a previous step are dropped first."""
+        for parameter in self._parameters(trainable_only=False).values():
+            parameter.grad = None  # of frozen ones too, which PyTorch would move by a gradient that is left over
         parameters = self._parameters()
-        for parameter in parameters.values():
-            parameter.grad = None
         result = loss_function(self.network, *batch)
         (result[0] if isinstance(result, tuple) else result).backward()
         return _detached(result), {name: parameter.grad for name, parameter in parameters.items()}
