@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from deliralike.errors import StateError
 
 if TYPE_CHECKING:
     from deliralike.network import AbstractNetwork
@@ -75,3 +77,14 @@ class AbstractOptimizer(ABC):
     @abstractmethod
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
         """Take over what `neutral_state` gave, also from another backend."""
+
+
+def refuse_unknown_owners(state: Mapping[str, Any], owners: Container[str]) -> None:
+    """An error when a state, named ``"parameter/slot"``, belongs to parameters that the network lacks.
+
+    Raises:
+        StateError: Names those parameters; nothing has been changed.
+    """
+    unknown = sorted({key.rpartition("/")[0] for key in state if key != "steps"} - {""})
+    if unknown := [name for name in unknown if name not in owners]:
+        raise StateError(f"the optimizer's state names parameters that the network lacks: {', '.join(unknown)}")

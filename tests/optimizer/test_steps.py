@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deliralike import Network, start
-from deliralike.errors import ArgumentError, SettingError, UnknownName
+from deliralike.errors import ArgumentError, SettingError, StateError, UnknownName
 from deliralike.rules import RULES, rule
 from tests.core.networks import Classifier, cross_entropy
 
@@ -245,3 +245,14 @@ def test_a_negative_number_is_refused():
 def test_nesterov_without_momentum_is_refused():
     with pytest.raises(SettingError, match="nesterov=True needs a momentum"):
         rule("sgd", lr=0.1, nesterov=True)
+
+
+def test_a_state_of_another_network_is_refused_and_changes_nothing(vector):
+    optimizer = vector.backend.optimizer(rule("adam", lr=0.1), vector)
+    optimizer.update(linear_loss, GRADIENTS[0])
+    before = optimizer.neutral_state()
+    with pytest.raises(StateError, match="names parameters that the network lacks: elsewhere"):
+        optimizer.load_neutral_state({**before, "elsewhere/exp_avg": np.ones(3)})
+    after = optimizer.neutral_state()
+    assert after.keys() == before.keys()
+    assert all(np.array_equal(after[name], value) for name, value in before.items())

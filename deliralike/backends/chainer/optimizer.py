@@ -11,9 +11,9 @@ import numpy as np
 from deliralike import rules
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.errors import ArgumentError, StateError
+from deliralike.errors import ArgumentError
 from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer
+from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
 
 
 class NeutralUpdateRule(chainer.UpdateRule):
@@ -127,9 +127,7 @@ class ChainerOptimizer(AbstractOptimizer):
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
         """Take over state arrays by name, in each parameter's own type."""
         parameters = self._parameters(trainable_only=False)
-        unknown = [key for key in state if key != "steps" and key.rpartition("/")[0] not in parameters]
-        if unknown:
-            raise StateError(f"the optimizer's state names parameters that the network lacks: {', '.join(unknown)}")
+        refuse_unknown_owners(state, parameters)
         self.steps = self.native.t = int(state["steps"])
         for key, value in state.items():
             name, _, slot = key.rpartition("/")

@@ -25,7 +25,7 @@ from deliralike.backends.jax.program import (
 )
 from deliralike.errors import CapabilityError, StateError
 from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer
+from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
 from deliralike.rules import Rule
 
 Named = dict[str, Any]
@@ -274,10 +274,7 @@ class JaxOptimizer(AbstractOptimizer):
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
         """Take over state arrays by name, in each parameter's own type."""
         members = self._programs.members()
-        names = (key.rpartition("/")[0] for key in state if key != "steps")
-        unknown = sorted({name for name in names if name not in members.slots and name != "optax"})
-        if unknown:
-            raise StateError(f"the optimizer's state names parameters that the network lacks: {', '.join(unknown)}")
+        refuse_unknown_owners(state, {*members.slots, "optax"})
         self.rule.load_neutral_state(state, members, int(state["steps"]))
         self.steps = int(state["steps"])
 

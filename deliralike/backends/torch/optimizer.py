@@ -9,9 +9,9 @@ import torch
 
 from deliralike import rules
 from deliralike.backends.torch import arrays
-from deliralike.errors import ArgumentError, StateError
+from deliralike.errors import ArgumentError
 from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer
+from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
 
 
 def native_optimizer(rule: rules.Rule, network: AbstractNetwork) -> torch.optim.Optimizer:
@@ -78,9 +78,7 @@ class TorchOptimizer(AbstractOptimizer):
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
         """Take over state arrays by name, in each parameter's own type."""
         parameters = self._parameters(trainable_only=False)
-        unknown = [key for key in state if key != "steps" and key.rpartition("/")[0] not in parameters]
-        if unknown:
-            raise StateError(f"the optimizer's state names parameters that the network lacks: {', '.join(unknown)}")
+        refuse_unknown_owners(state, parameters)
         self.steps = int(state["steps"])
         for key, value in state.items():
             name, _, slot = key.rpartition("/")
