@@ -24,9 +24,20 @@ def where(layer: Any) -> str:
 def channels(layer: Any, x: Any, wanted: int, n: int | None = None) -> None:
     """An input ``(batch, channels, *size)`` with the right number of channels and, if given, `n` spatial axes."""
     shape = tuple(x.shape)
-    spatial = ", ".join(("length",) if n == 1 else ("depth", "height", "width")[3 - n :]) if n else "..."
     if (n is not None and len(shape) != n + 2) or len(shape) < 2 or shape[1] != wanted:
-        raise ShapeError(f"{where(layer)}: got an input of shape {shape}, wanted (batch, {wanted}, {spatial})")
+        raise ShapeError(f"{where(layer)}: got an input of shape {shape}, wanted (batch, {wanted}, {_axes(n)})")
+
+
+def spatial_axes(layer: Any, x: Any, n: int) -> None:
+    """An input ``(batch, channels, *size)`` with `n` spatial axes and any number of channels."""
+    if len(x.shape) != n + 2:
+        raise ShapeError(
+            f"{where(layer)}: got an input of shape {tuple(x.shape)}, wanted (batch, channels, {_axes(n)})"
+        )
+
+
+def _axes(n: int | None) -> str:
+    return "..." if n is None else ", ".join(("length",) if n == 1 else ("depth", "height", "width")[3 - n :])
 
 
 def last_axes(layer: Any, x: Any, wanted: tuple[int, ...]) -> None:
@@ -84,4 +95,6 @@ def index_range(values: np.ndarray | None, size: int, what: str, ignore: int | N
 def whole_numbers(x: Any, what: str) -> None:
     """An array of an integer type."""
     if "int" not in str(x.dtype):
-        raise SettingError(f"{what}: got an array of {x.dtype}, wanted whole numbers (int64): convert it before the call")
+        raise SettingError(
+            f"{what}: got an array of {x.dtype}, wanted whole numbers (int64): convert it before the call"
+        )

@@ -8,5 +8,5 @@ from deliralike.nn.shaping import Shaping
 from deliralike.nn.windows import Windows
 
 
-class Functions(Activations, Shaping, Windows, Norms, Sequences, Losses):
+class Functions(Sequences, Losses, Windows, Norms, Shaping, Activations):
     """The functions of `nn`. A backend fills in `Primitives`, and replaces others where it has something faster."""

@@ -30,6 +30,11 @@ def at_least(values: tuple[int, ...], least: int, name: str) -> tuple[int, ...]:
     return values
 
 
+def steps(value: int | Sequence[int], n: int, name: str) -> tuple[int, ...]:
+    """One whole number of at least one for each of `n` axes."""
+    return at_least(per_axis(value, n, name), 1, name)
+
+
 def conv_padding(padding: int | str | Sequence[int], kernel: Sequence[int], stride: Sequence[int],
                  dilation: Sequence[int]) -> Pads:  # fmt: skip
     """Padding before and after each axis; ``"same"`` (stride 1 only) puts the odd element after, as PyTorch does.
@@ -60,6 +65,39 @@ def conv_size(size: int, kernel: int, stride: int, pads: tuple[int, int], dilati
     return (size + sum(pads) - dilation * (kernel - 1) - 1) // stride + 1
 
 
+def conv_transposed_size(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+    """The length of an axis after a transposed convolution, before padding of the output."""
+    return (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1
+
+
+def below_steps(extra: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[int, ...]:
+    """The padding of a transposed convolution's output as it came; more than a step would hold nothing but zeros."""
+    if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
+        raise SettingError(f"output_padding={extra!r} must be smaller than stride={stride!r} or dilation={dilation!r}")
+    return extra
+
+
+def pool_settings(n: int, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None,
+                  padding: int | Sequence[int],
+                  dilation: int | Sequence[int]) -> tuple[tuple[int, ...], ...]:  # fmt: skip
+    """Kernel, stride, padding and dilation of a pooling over `n` axes, one number for each axis."""
+    kernel = steps(kernel_size, n, "kernel_size")
+    strides = kernel if stride is None else steps(stride, n, "stride")
+    pads = at_least(per_axis(padding, n, "padding"), 0, "padding")
+    if any(p > k // 2 for p, k in zip(pads, kernel, strict=True)):
+        raise SettingError(f"padding={pads!r} is more than half of kernel_size={kernel!r}: windows would hold no data")
+    return kernel, strides, pads, steps(dilation, n, "dilation")
+
+
+def pool_size(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
+    """The length of an axis after pooling; below one when no window fits, or one would hold padding alone."""
+    if padding and size < dilation:  # PyTorch writes out of bounds then
+        return 0
+    span = size + 2 * padding - dilation * (kernel - 1) - 1
+    count = (-(-span // stride) if ceil_mode else span // stride) + 1
+    return count - 1 if ceil_mode and (count - 1) * stride >= size + padding else count
+
+
 def pool_pads(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> tuple[int, int]:
     """Padding before and after that makes a floor-mode pooling equal PyTorch's, `ceil_mode` included.
 
@@ -69,15 +107,11 @@ def pool_pads(size: int, kernel: int, stride: int, padding: int, dilation: int, 
         >>> pool_pads(4, 2, 3, 1, 1, ceil_mode=True)  # a third window would start in the padding
         (1, 1)
     """
-    if padding > kernel // 2:
-        raise SettingError(f"padding={padding} is more than half of kernel_size={kernel}: windows would hold no data")
+    count = pool_size(size, kernel, stride, padding, dilation, ceil_mode)
     reach = dilation * (kernel - 1) + 1
-    span = size + 2 * padding - reach
-    if span < 0:
-        raise ShapeError(f"pooling with a reach of {reach} needs at least {reach - 2 * padding} elements, not {size}")
-    count = (-(-span // stride) if ceil_mode else span // stride) + 1
-    if ceil_mode and (count - 1) * stride >= size + padding:
-        count -= 1
+    if count < 1:
+        least = max(reach - 2 * padding, dilation if padding else 1)
+        raise ShapeError(f"pooling with a reach of {reach} needs at least {least} elements along each axis, not {size}")
     return padding, max(padding, (count - 1) * stride + reach - size - padding)
 
 
@@ -108,9 +142,20 @@ def resized(size: int, scale: float) -> int:
 
 
 def nearest_index(size: int, out: int, scale: float | None) -> np.ndarray:
-    """The source of each output element: ``floor(i * in/out)``, or ``floor(i / scale)`` when a scale was given."""
-    step = np.float32(size / out if scale is None else 1.0 / scale)  # PyTorch multiplies in float32
-    return np.minimum((np.arange(out, dtype=np.float32) * step).astype(np.int64), size - 1)
+    """The source of each output element: ``floor(i * in/out)``, or ``floor(i / scale)`` when a scale was given.
+
+    Exact, where PyTorch rounds the step first: from 14 to 46 elements, it takes element 6 as number 23 in float32,
+    7 in float64, and sends the gradient of that 7 to 6.
+    """
+    index = np.arange(out)
+    return index * size // out if scale is None else np.minimum((index / scale).astype(np.int64), size - 1)
+
+
+def exact_step(size: int, out: int, scale: float | None) -> bool:
+    """Whether the step of nearest neighbours is a number without rounding: a whole one, or 1 by a power of two."""
+    times = out // size
+    whole = size % out == 0 or (out % size == 0 and times & (times - 1) == 0)
+    return whole and (scale is None or scale * size == out)
 
 
 def linear_matrix(size: int, out: int, align_corners: bool, scale: float | None) -> np.ndarray:
@@ -133,10 +178,30 @@ def _linear_position(size: int, out: int, align_corners: bool, scale: float | No
     return np.maximum((index + 0.5) * step - 0.5, 0.0)
 
 
+def pad_pairs(shape: tuple[int, ...], padding: Sequence[int | Sequence[int]]) -> Pads:
+    """Padding before and after every axis of a shape, from the pairs given for its last axes.
+
+    Example:
+        >>> pad_pairs((2, 3, 4), [(1, 0), (-1, 2)])
+        ((0, 0), (1, 0), (-1, 2))
+    """
+    pairs = [tuple(pair) if isinstance(pair, Sequence) else (pair,) for pair in padding]
+    if len(pairs) > len(shape) or any(len(pair) != 2 for pair in pairs):
+        raise SettingError(
+            f"pad: padding={padding!r}; wanted (before, after) for each of the last axes of shape {shape}"
+        )
+    pads = ((0, 0),) * (len(shape) - len(pairs)) + tuple((int(before), int(after)) for before, after in pairs)
+    if any(size + before + after < 0 for size, (before, after) in zip(shape, pads, strict=True)):
+        raise ShapeError(f"pad: padding={padding!r} takes more away than shape {shape} has")
+    return pads
+
+
 def reflect_index(size: int, before: int, after: int) -> np.ndarray:
     """Source positions of reflecting padding; negative numbers crop."""
     if max(before, after) >= size:
-        raise SettingError(f"reflecting by {(before, after)!r} needs more than {max(before, after)} elements, not {size}")
+        raise SettingError(
+            f"reflecting by {(before, after)!r} needs more than {max(before, after)} elements, not {size}"
+        )
     index = np.abs(np.arange(-before, size + after))
     return np.where(index >= size, 2 * (size - 1) - index, index)
 

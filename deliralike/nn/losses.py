@@ -7,10 +7,11 @@ import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks
-from deliralike.nn.primitives import Array, Primitives
+from deliralike.nn.primitives import Array
+from deliralike.nn.shaping import Shaping
 
 
-class Losses(Primitives):
+class Losses(Shaping):
     """Functions from predictions and targets to a loss."""
 
     def cross_entropy(self, logits: Array, target: Array, weight: Array | None = None, ignore_index: int = -100,
@@ -29,9 +30,11 @@ class Losses(Primitives):
             ``(batch, classes, ...)`` and ``(batch, ...)`` give a scalar, or ``(batch, ...)`` for ``"none"``.
             When every position is ignored the mean is 0, with a warning where the labels are at hand on the host.
         """
-        classes = logits.shape[1]
         self._check_labels(logits, target, ignore_index)
-        counts = target != ignore_index
+        self._check_weight(weight, logits.shape[1])
+        if not 0.0 <= label_smoothing <= 1.0:
+            raise SettingError(f"cross_entropy: label_smoothing={label_smoothing!r} must lie between 0 and 1")
+        classes, counts = logits.shape[1], target != ignore_index
         label = self.expand_dims(self.where(counts, target, target * 0), 1)  # (batch, 1, ...)
         kept = self.cast(counts, logits)
         log_p = self.log_softmax(logits, dim=1)
@@ -71,7 +74,7 @@ class Losses(Primitives):
 
     def dice_loss(self, probabilities: Array, target: Array, smooth: float = 1e-5, include_background: bool = True,
                   reduction: str = "mean") -> Array:  # fmt: skip
-        """One minus the soft Dice coefficient of each sample and class. Source: Milletari et al. 2016, arXiv 1606.04797.
+        """One minus the soft Dice coefficient of each sample and class. Source: Milletari 2016, arXiv 1606.04797.
 
         Args:
             probabilities: The network's outputs after softmax or sigmoid.
@@ -110,6 +113,8 @@ class Losses(Primitives):
         return self.mean(loss) if reduction == "mean" else self.sum(loss)
 
     def _check_labels(self, logits: Array, target: Array, ignore_index: int) -> None:
+        if len(logits.shape) < 2:
+            raise ShapeError(f"cross_entropy: logits have shape {tuple(logits.shape)}, wanted (batch, classes, ...)")
         wanted = (logits.shape[0], *logits.shape[2:])
         if tuple(target.shape) != wanted:
             raise ShapeError(f"cross_entropy: target has shape {tuple(target.shape)}; logits of shape "
@@ -119,6 +124,12 @@ class Losses(Primitives):
         checks.index_range(values, logits.shape[1], "cross_entropy: target", ignore=ignore_index)
         if values is not None and (values == ignore_index).all():
             warnings.warn("cross_entropy: every label is ignored, the loss is 0", stacklevel=3)
+
+    def _check_weight(self, weight: Array | None, classes: int) -> None:
+        if weight is not None and tuple(weight.shape) != (classes,):
+            raise ShapeError(
+                f"cross_entropy: weight has shape {tuple(weight.shape)}; wanted one for each of {classes} classes"
+            )
 
     def _same_shape(self, name: str, x: Any, y: Any) -> None:
         if tuple(x.shape) != tuple(y.shape):

@@ -2,10 +2,13 @@
 
 import math
 
-from deliralike.nn.primitives import Array, Primitives
+from deliralike.nn.activations import Activations
+from deliralike.nn.norms import Norms
+from deliralike.nn.primitives import Array
+from deliralike.nn.shaping import Shaping
 
 
-class Sequences(Primitives):
+class Sequences(Norms, Shaping, Activations):
     """Functions over tokens and time."""
 
     def attention(self, query: Array, key: Array, value: Array, bias: Array | None = None,

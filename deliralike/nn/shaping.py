@@ -4,8 +4,6 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 
-import numpy as np
-
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks, geometry
 from deliralike.nn.primitives import Array, Primitives
@@ -45,6 +43,7 @@ class Shaping(Primitives):
         """Pieces along an axis: of one size each (the last may be smaller), or of the sizes given."""
         length = x.shape[dim]
         if isinstance(sizes, int):
+            checks.positive(sizes, "sizes", "split")
             sizes = [min(sizes, length - start) for start in range(0, length, sizes)]
         if sum(sizes) != length:
             raise ShapeError(f"split: sizes {list(sizes)} add up to {sum(sizes)}, but axis {dim} has {length} elements")
@@ -54,7 +53,7 @@ class Shaping(Primitives):
 
     def chunk(self, x: Array, chunks: int, dim: int = 0) -> list[Array]:
         """At most `chunks` pieces of equal size along an axis; the last may be smaller."""
-        return self.split(x, -(-x.shape[dim] // chunks), dim)
+        return self.split(x, -(-x.shape[dim] // checks.positive(chunks, "chunks", "chunk")), dim)
 
     def roll(self, x: Array, shifts: int | Sequence[int], dims: int | Sequence[int]) -> Array:
         """Move elements along axes; what leaves at one end comes back at the other."""
@@ -66,7 +65,9 @@ class Shaping(Primitives):
                 x = self.concatenate([back, front], dim=dim)
         return x
 
-    def pad(self, x: Array, padding: Sequence[int | Sequence[int]], mode: str = "constant", value: float = 0.0) -> Array:
+    def pad(
+        self, x: Array, padding: Sequence[int | Sequence[int]], mode: str = "constant", value: float = 0.0
+    ) -> Array:
         """Pad (or, with negative numbers, crop) the last axes.
 
         Args:
@@ -79,11 +80,11 @@ class Shaping(Primitives):
         Example:
             >>> import numpy as np
             >>> from deliralike import backends
-            >>> nn = backends.get("torch").nn
-            >>> nn.pad(nn.asarray(np.ones((2, 3))), [(0, 1)]).shape
+            >>> torch = backends.get("torch")
+            >>> torch.nn.pad(torch.array(np.ones((2, 3))), [(0, 1)]).shape
             torch.Size([2, 4])
         """
-        pads = ((0, 0),) * (len(x.shape) - len(padding)) + tuple((int(b), int(a)) for b, a in padding)
+        pads = geometry.pad_pairs(tuple(x.shape), padding)
         if mode == "constant":
             return self.pad_constant(x, pads, value)
         if mode not in ("reflect", "replicate"):

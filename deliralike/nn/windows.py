@@ -51,8 +51,7 @@ class Windows(Primitives):
         stride = at_least(per_axis(stride, n, "stride"), 1, "stride")
         dilation = at_least(per_axis(dilation, n, "dilation"), 1, "dilation")
         extra = at_least(per_axis(output_padding, n, "output_padding"), 0, "output_padding")
-        if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
-            raise SettingError(f"output_padding={extra!r} must be smaller than stride={stride!r} or dilation={dilation!r}")
+        extra = geometry.below_steps(extra, stride, dilation)
         padding = at_least(per_axis(padding, n, "padding"), 0, "padding")
         return self._plus_bias(self.convolve_transposed(x, weight, stride, padding, extra, dilation, groups), bias)
 
@@ -63,7 +62,9 @@ class Windows(Primitives):
         Shapes:
             ``(batch, channels, *size)`` gives ``(batch, channels, *new_size)``.
         """
-        kernel, stride, padding, dilation = self._pool_settings(x, kernel_size, stride, padding, dilation)
+        kernel, stride, padding, dilation = geometry.pool_settings(
+            len(x.shape) - 2, kernel_size, stride, padding, dilation
+        )
         pads = tuple(map(geometry.pool_pads, x.shape[2:], kernel, stride, padding, dilation, [ceil_mode] * len(kernel)))
         return self.max_windows(x, kernel, stride, pads, dilation)
 
@@ -80,7 +81,7 @@ class Windows(Primitives):
         Shapes:
             ``(batch, channels, *size)`` gives ``(batch, channels, *new_size)``.
         """
-        kernel, stride, padding, ones = self._pool_settings(x, kernel_size, stride, padding, 1)
+        kernel, stride, padding, ones = geometry.pool_settings(len(x.shape) - 2, kernel_size, stride, padding, 1)
         size, n = x.shape[2:], len(kernel)
         pads = tuple(map(geometry.pool_pads, size, kernel, stride, padding, ones, [ceil_mode] * n))
         divisors = map(geometry.pool_divisor, size, kernel, stride, padding, pads, [count_include_pad] * n)
@@ -97,9 +98,9 @@ class Windows(Primitives):
         return x
 
     def adaptive_max_pool(self, x: Array, output_size: Sizes) -> Array:
-        """Maxima over windows that cover the input evenly."""
+        """Maxima over windows that cover the input evenly; of equal maxima the first takes the gradient."""
         sizes = at_least(per_axis(output_size, len(x.shape) - 2, "output_size"), 1, "output_size")
-        for dim, size in enumerate(sizes, start=2):
+        for dim, size in reversed(list(enumerate(sizes, start=2))):  # the last axis first: the first in row-major order
             before = (slice(None),) * dim
             windows = geometry.adaptive_windows(x.shape[dim], size)
             x = self.concatenate([self.max(x[(*before, slice(*w))], dim, keepdim=True) for w in windows], dim=dim)
@@ -121,7 +122,7 @@ class Windows(Primitives):
             ``(batch, channels, *size)`` gives ``(batch, channels, *new_size)``.
         """
         sizes, scales = self._new_size(x, size, scale_factor)
-        linear = _is_linear(mode, len(sizes))
+        linear = _is_linear(mode, len(sizes), align_corners)
         for dim, (new, scale) in enumerate(zip(sizes, scales, strict=True), start=2):
             old = x.shape[dim]
             if linear:
@@ -143,12 +144,6 @@ class Windows(Primitives):
     def _plus_bias(self, y: Array, bias: Array | None) -> Array:
         return y if bias is None else y + self.reshape(bias, (1, -1) + (1,) * (len(y.shape) - 2))
 
-    def _pool_settings(self, x: Array, kernel: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes) -> Any:
-        n = len(x.shape) - 2
-        kernel = at_least(per_axis(kernel, n, "kernel_size"), 1, "kernel_size")
-        stride = kernel if stride is None else at_least(per_axis(stride, n, "stride"), 1, "stride")
-        return kernel, stride, per_axis(padding, n, "padding"), per_axis(dilation, n, "dilation")
-
     def _new_size(self, x: Array, size: Sizes | None, scale_factor: Any) -> tuple[tuple[int, ...], tuple]:
         n = len(x.shape) - 2
         if (size is None) == (scale_factor is None):
@@ -157,15 +152,24 @@ class Windows(Primitives):
             return at_least(per_axis(size, n, "size"), 1, "size"), (None,) * n
         scales = (scale_factor,) * n if np.ndim(scale_factor) == 0 else tuple(scale_factor)
         if len(scales) != n:
-            raise SettingError(f"interpolate: scale_factor={scale_factor!r}; wanted one number, or one for each of {n} axes")
-        return tuple(map(geometry.resized, x.shape[2:], scales)), tuple(float(s) for s in scales)
+            raise SettingError(
+                f"interpolate: scale_factor={scale_factor!r}; wanted one number, or one for each of {n} axes"
+            )
+        sizes = tuple(map(geometry.resized, x.shape[2:], scales))
+        if min(sizes) < 1:
+            raise ShapeError(f"interpolate: scale_factor={scale_factor!r} leaves nothing of shape {tuple(x.shape)}")
+        return sizes, tuple(float(s) for s in scales)
 
 
-def _is_linear(mode: str, n: int) -> bool:
+def _is_linear(mode: str, n: int, align_corners: bool) -> bool:
     if mode in ("linear", {1: "linear", 2: "bilinear", 3: "trilinear"}.get(n)):
         return True
     if mode != "nearest":
-        raise SettingError(f"interpolate: mode={mode!r}; wanted 'nearest' or 'linear' for an input with {n} spatial axes")
+        raise SettingError(
+            f"interpolate: mode={mode!r}; wanted 'nearest' or 'linear' for an input with {n} spatial axes"
+        )
+    if align_corners:
+        raise SettingError("interpolate: align_corners=True is for mode='linear' only")
     return False
 
 

@@ -165,9 +165,9 @@ class ChainerFunctions(Functions):
 
     def split(self, x, sizes, dim=0):
         length = x.shape[dim]
-        if isinstance(sizes, int):
+        if isinstance(sizes, int) and sizes > 0:
             sizes = [min(sizes, length - start) for start in range(0, length, sizes)]
-        if sum(sizes) != length or x.dtype.kind != "f":
+        if isinstance(sizes, int) or sum(sizes) != length or x.dtype.kind != "f":
             return super().split(x, sizes, dim)
         return list(F.split_axis(x, np.cumsum(sizes)[:-1], dim % x.ndim))
 

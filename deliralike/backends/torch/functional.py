@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from deliralike import random
 from deliralike.backends.torch import arrays
 from deliralike.construction import require_construction
+from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import Pads
 from deliralike.nn.windows import Sizes, _is_linear
@@ -182,6 +183,8 @@ class TorchFunctions(Functions):
         return _MAX_POOL[len(pads)](x, tuple(kernel), tuple(stride), 0, tuple(dilation))
 
     def max_pool(self, x, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False):
+        if dilation != 1:  # the checks there keep PyTorch from windows of padding alone, for which it writes anywhere
+            return super().max_pool(x, kernel_size, stride, padding, dilation, ceil_mode)
         return _MAX_POOL[x.dim() - 2](x, kernel_size, stride, padding, dilation, ceil_mode)
 
     def sum_windows(self, x, kernel, stride, pads: Pads):
@@ -195,9 +198,11 @@ class TorchFunctions(Functions):
         return _ADAPTIVE_AVG[x.dim() - 2](x, output_size)
 
     def interpolate(self, x, size=None, scale_factor=None, mode="nearest", align_corners=False):
-        self._new_size(x, size, scale_factor)
-        if not _is_linear(mode, x.dim() - 2):
-            return F.interpolate(x, size, scale_factor, "nearest")
+        sizes, scales = self._new_size(x, size, scale_factor)
+        if not _is_linear(mode, x.dim() - 2, align_corners):
+            if not all(map(geometry.exact_step, x.shape[2:], sizes, scales)):
+                return super().interpolate(x, size, scale_factor, mode, align_corners)
+            return F.interpolate(x, sizes, mode="nearest")
         return F.interpolate(x, size, scale_factor, _LINEAR_MODE[x.dim() - 2], align_corners)
 
     # Activations and norms ---------------------------------------------------------------------------------------
@@ -218,6 +223,8 @@ class TorchFunctions(Functions):
         return F.silu(x)
 
     def gelu(self, x, approximate="none"):
+        if approximate not in ("none", "tanh"):
+            return super().gelu(x, approximate)  # which refuses it
         return F.gelu(x, approximate=approximate)
 
     def hardsigmoid(self, x):
@@ -242,6 +249,7 @@ class TorchFunctions(Functions):
         return y, self.mean(x, dims), self.var(x, dims)
 
     def group_norm(self, x, num_groups, weight=None, bias=None, eps=1e-5):
+        checks.divides(x.shape[1], num_groups, "group_norm: channels", "num_groups")
         return F.group_norm(x, num_groups, weight, bias, eps)
 
     def layer_norm(self, x, normalized_shape, weight=None, bias=None, eps=1e-5):

@@ -22,6 +22,10 @@ def _options() -> dict[str, Any]:
     return {"dtype": arrays.dtype(construction.dtype), "device": construction.device}
 
 
+def _accept(*args: Any, **kwargs: Any) -> None:
+    """The check of a layer that has none of its own."""
+
+
 def _start_values(layer: torch.nn.Module) -> dict[str, Any]:
     """PyTorch's default distributions, layer by layer."""
     if isinstance(layer, torch.nn.Embedding):
@@ -40,6 +44,7 @@ class _Native(AbstractTorchNetwork):
     takes_options = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        getattr(self.written_once, "check_settings", _accept)(*args, **kwargs)
         options = _options() if self.takes_options else {}
         try:
             super(AbstractTorchNetwork, self).__init__(*args, **kwargs, **options)
@@ -60,9 +65,22 @@ class _Native(AbstractTorchNetwork):
 
 
 class _Conv(_Native):
-    def forward(self, x, *output_size):
-        checks.channels(self, x, self.in_channels, len(self.kernel_size))
-        return super().forward(x, *output_size)
+    def forward(self, x):
+        self.written_once.check_input(self, x)
+        return super().forward(x)
+
+    def _conv_forward(self, x, weight, bias):
+        if self.padding == "same":  # PyTorch warns of the copy that an even kernel needs
+            return self.nn.conv(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+        return super()._conv_forward(x, weight, bias)
+
+
+class _ConvTranspose(_Native):
+    def forward(self, x, output_size=None):
+        self.written_once.check_input(self, x)
+        extra = self.written_once.extra_for(self, x, output_size)
+        return self.nn.conv_transpose(x, self.weight, self.bias, self.stride, self.padding, extra, self.groups,
+                                      self.dilation)  # fmt: skip
 
 
 class _Norm(_Native):
@@ -84,6 +102,12 @@ class _InstanceNorm(_Native):
 class _GroupNorm(_Native):
     def forward(self, x):
         checks.channels(self, x, self.num_channels)
+        return super().forward(x)
+
+
+class _PReLU(_Native):
+    def forward(self, x):
+        self.written_once.check_input(self, x)
         return super().forward(x)
 
 
@@ -117,8 +141,12 @@ class _Dropout(_Native):
 
     def forward(self, x):
         if random.current() is None:
+            self.written_once.check_input(self, x)
             return super().forward(x)
         return self.written_once.forward(self, x)
+
+    def check_input(self, x) -> None:
+        self.written_once.check_input(self, x)
 
     def mask_shape(self, x) -> tuple[int, ...]:
         return self.written_once.mask_shape(self, x)
@@ -131,19 +159,22 @@ def _native(base: type, name: str, **attributes: Any) -> type:
     return type(base)(name, (base, native), described | attributes)
 
 
-_PLAIN = ("ReLU", "ReLU6", "LeakyReLU", "ELU", "SiLU", "GELU", "Hardswish", "Hardsigmoid", "Sigmoid", "Tanh",
-          "Softmax", "LogSoftmax", "Identity", "Flatten", "Sequential", "ModuleList", "ModuleDict", "PixelShuffle")  # fmt: skip
+_PLAIN = ("ReLU", "ReLU6", "LeakyReLU", "ELU", "SiLU", "GELU", "Hardswish", "Sigmoid", "Tanh",
+          "Softmax", "LogSoftmax", "Identity", "Flatten", "Sequential", "ModuleList", "ModuleDict",
+          "PixelShuffle")  # fmt: skip
 
 NATIVE = {name: _native(_Plain, name) for name in _PLAIN}
-NATIVE |= {f"{name}{n}d": _native(_Conv, f"{name}{n}d", n=n) for name in ("Conv", "ConvTranspose") for n in (1, 2, 3)}
+NATIVE |= {f"Conv{n}d": _native(_Conv, f"Conv{n}d", n=n) for n in (1, 2, 3)}
+NATIVE |= {f"ConvTranspose{n}d": _native(_ConvTranspose, f"ConvTranspose{n}d", n=n) for n in (1, 2, 3)}
 NATIVE |= {f"BatchNorm{n}d": _native(_Norm, f"BatchNorm{n}d", n=n) for n in (1, 2, 3)}
 NATIVE |= {f"InstanceNorm{n}d": _native(_InstanceNorm, f"InstanceNorm{n}d", n=n) for n in (1, 2, 3)}
-NATIVE |= {f"Dropout{n}": _native(_Dropout, f"Dropout{n}") for n in ("", "1d", "2d", "3d")}
+NATIVE |= {"Dropout": _native(_Dropout, "Dropout")}
+NATIVE |= {f"Dropout{n}d": _native(_Dropout, f"Dropout{n}d", n=n) for n in (1, 2, 3)}
 NATIVE |= {
     "Linear": _native(_Linear, "Linear"),
     "Embedding": _native(_Embedding, "Embedding"),
     "GroupNorm": _native(_GroupNorm, "GroupNorm"),
     "LayerNorm": _native(_LayerNorm, "LayerNorm"),
-    "PReLU": _native(_Native, "PReLU"),
+    "PReLU": _native(_PReLU, "PReLU"),
 }
 globals().update(NATIVE)  # by name, so that pickle finds them

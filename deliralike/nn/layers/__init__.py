@@ -2,8 +2,17 @@
 
 from typing import Any
 
-from deliralike.nn.layers import activation, attention, containers, convolution, dropout, linear, normalization, pooling
-from deliralike.nn.layers import recurrent
+from deliralike.nn.layers import (
+    activation,
+    attention,
+    containers,
+    convolution,
+    dropout,
+    linear,
+    normalization,
+    pooling,
+    recurrent,
+)
 
 _MODULES = (activation, attention, containers, convolution, dropout, linear, normalization, pooling, recurrent)
 

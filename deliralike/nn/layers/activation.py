@@ -1,5 +1,7 @@
 """Activations as layers."""
 
+from typing import Any
+
 from deliralike.network import Network
 from deliralike.nn import checks
 from deliralike.nn.start import Constant
@@ -12,7 +14,8 @@ def _plain(name: str, function: str) -> type:
         return getattr(self.nn, function)(x)
 
     doc = f"The function `{function}` as a layer."
-    return type(Network)(name, (Network,), {"forward": forward, "__doc__": doc, "__module__": __name__})
+    metaclass: Any = type(Network)
+    return metaclass(name, (Network,), {"forward": forward, "__doc__": doc, "__module__": __name__})
 
 
 ReLU = _plain("ReLU", "relu")
@@ -48,12 +51,20 @@ class PReLU(Network):
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
         super().__init__()
-        self.num_parameters = checks.positive(num_parameters, "num_parameters", "PReLU")
+        self.check_settings(num_parameters)
+        self.num_parameters = num_parameters
         self.weight = self.nn.Parameter((num_parameters,), Constant(init))
 
-    def forward(self, x):
+    @classmethod
+    def check_settings(cls, num_parameters: int = 1, init: float = 0.25) -> None:
+        checks.positive(num_parameters, "num_parameters", "PReLU")
+
+    def check_input(self, x) -> None:
         if self.num_parameters > 1:
             checks.channels(self, x, self.num_parameters)
+
+    def forward(self, x):
+        self.check_input(x)
         return self.nn.prelu(x, self.weight)
 
 

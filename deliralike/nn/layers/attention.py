@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from deliralike.errors import ShapeError
 from deliralike.network import Network
 from deliralike.nn import checks
 from deliralike.nn.layers.dropout import Dropout
@@ -50,22 +51,38 @@ class MultiheadAttention(Network):
             The outputs, and the weights ``(batch, queries, keys)`` or None.
         """
         nn = self.nn
-        for tokens in (query, key, value):
-            checks.last_axes(self, tokens, (self.embed_dim,))
+        self._check(query, key, value)
         if not self.batch_first:
             query, key, value = (nn.permute(tokens, (1, 0, 2)) for tokens in (query, key, value))
         q, k, v = (self._heads(tokens, part) for part, tokens in enumerate((query, key, value)))
-        mask = None
-        if self.training and self.attention_dropout.p:
-            p, shape = self.attention_dropout.p, (*q.shape[:3], k.shape[2])
-            mask = nn.keep_mask(self.attention_dropout, shape, p, q) * (1.0 / (1.0 - p))
-        y, weights = nn.attention(q, k, v, self._bias(q, attn_mask, key_padding_mask), mask)
+        mask = self._dropped(q, k)
+        y, weights = nn.attention(q, k, v, self._bias(q, k.shape[2], attn_mask, key_padding_mask), mask)
         y = self.out_proj(nn.reshape(nn.permute(y, (0, 2, 1, 3)), tuple(query.shape)))
         y = y if self.batch_first else nn.permute(y, (1, 0, 2))
         if not need_weights:
             return y, None
         weights = weights if mask is None else weights * mask
         return y, nn.mean(weights, 1) if average_attn_weights else weights
+
+    def _check(self, query, key, value) -> None:
+        batch = 0 if self.batch_first else 1
+        for tokens in (query, key, value):
+            checks.last_axes(self, tokens, (self.embed_dim,))
+        shapes = [tuple(tokens.shape) for tokens in (query, key, value)]
+        if {len(shape) for shape in shapes} != {3} or len({s[batch] for s in shapes}) > 1 or shapes[1] != shapes[2]:
+            wanted = f"({'batch, tokens' if self.batch_first else 'tokens, batch'}, {self.embed_dim})"
+            raise ShapeError(
+                f"{checks.where(self)}: got query, key and value of shapes {shapes}, wanted {wanted} with one batch "
+                f"size, and as many values as keys"
+            )
+
+    def _dropped(self, q, k):
+        """What the weights are multiplied with in training, or None."""
+        p = self.attention_dropout.p if self.training else 0
+        if not p:
+            return None
+        shape = (*q.shape[:3], k.shape[2])
+        return self.nn.keep_mask(self.attention_dropout, shape, p, q) * (1.0 / (1.0 - p) if p < 1 else 0.0)
 
     def _heads(self, tokens, part: int):
         """Project tokens; (batch, heads, tokens, width)."""
@@ -76,19 +93,24 @@ class MultiheadAttention(Network):
         split = nn.reshape(projected, (*tokens.shape[:2], self.num_heads, width // self.num_heads))
         return nn.permute(split, (0, 2, 1, 3))
 
-    def _bias(self, q, attn_mask, key_padding_mask):
+    def _bias(self, q, keys: int, attn_mask, key_padding_mask):
         """Both masks as one term of the scores; (batch or 1, heads or 1, queries or 1, keys)."""
-        terms = []
+        terms, (batch, heads, queries, _) = [], q.shape
         if attn_mask is not None:
-            term = self._scores_term(attn_mask, q)
-            shape = (1, 1, *term.shape) if len(term.shape) == 2 else (q.shape[0], self.num_heads, *term.shape[1:])
-            terms.append(self.nn.reshape(term, shape))
+            together, each = (queries, keys), (batch * heads, queries, keys)
+            term = self._scores_term("attn_mask", attn_mask, q, together, each)
+            terms.append(
+                self.nn.reshape(term, (1, 1, *together) if len(term.shape) == 2 else (batch, heads, *together))
+            )
         if key_padding_mask is not None:
-            term = self._scores_term(key_padding_mask, q)
-            terms.append(self.nn.reshape(term, (term.shape[0], 1, 1, term.shape[1])))
+            term = self._scores_term("key_padding_mask", key_padding_mask, q, (batch, keys))
+            terms.append(self.nn.reshape(term, (batch, 1, 1, keys)))
         return None if not terms else terms[0] if len(terms) == 1 else terms[0] + terms[1]
 
-    def _scores_term(self, mask, q):
+    def _scores_term(self, name, mask, q, *shapes):
+        if tuple(mask.shape) not in shapes:
+            wanted = " or ".join(map(str, shapes))
+            raise ShapeError(f"{checks.where(self)}: got {name} of shape {tuple(mask.shape)}, wanted {wanted}")
         if "bool" not in str(mask.dtype):
             return mask
         forbidden = self.nn.constant(np.array(-np.inf), like=q)

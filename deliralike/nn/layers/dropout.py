@@ -1,20 +1,29 @@
 """Dropout of elements, channels and residual paths. Active in training mode only; what is kept is scaled up."""
 
 from deliralike.network import Network
+from deliralike.nn import checks
 from deliralike.random import drop_threshold
 
 
 class _Dropout(Network):
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
-        drop_threshold(p)  # refuses what is not a probability
+        self.check_settings(p)
         self.p = p
         self.nn.prepare_chance(self)
+
+    @classmethod
+    def check_settings(cls, p: float = 0.5) -> None:
+        drop_threshold(p)  # refuses what is not a probability
+
+    def check_input(self, x) -> None:
+        pass
 
     def mask_shape(self, x) -> tuple[int, ...]:
         return tuple(x.shape)
 
     def forward(self, x):
+        self.check_input(x)
         if not self.training or self.p == 0:
             return x
         if self.p == 1:
@@ -27,6 +36,11 @@ class Dropout(_Dropout):
 
 
 class _ChannelDropout(_Dropout):
+    n: int
+
+    def check_input(self, x) -> None:
+        checks.spatial_axes(self, x, self.n)
+
     def mask_shape(self, x) -> tuple[int, ...]:
         return (x.shape[0], x.shape[1], *(1,) * (len(x.shape) - 2))
 
@@ -34,13 +48,19 @@ class _ChannelDropout(_Dropout):
 class Dropout1d(_ChannelDropout):
     """Drops whole channels of ``(batch, channels, length)``."""
 
+    n = 1
+
 
 class Dropout2d(_ChannelDropout):
     """Drops whole channels of ``(batch, channels, height, width)``."""
 
+    n = 2
+
 
 class Dropout3d(_ChannelDropout):
     """Drops whole channels of ``(batch, channels, depth, height, width)``."""
+
+    n = 3
 
 
 class DropPath(_Dropout):

@@ -15,11 +15,16 @@ class Linear(Network):
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         super().__init__()
-        self.in_features = checks.positive(in_features, "in_features", "Linear")
-        self.out_features = checks.positive(out_features, "out_features", "Linear")
+        self.check_settings(in_features, out_features)
+        self.in_features, self.out_features = in_features, out_features
         start = fan_in_uniform(in_features)
         self.weight = self.nn.Parameter((out_features, in_features), start)
         self.bias = self.nn.Parameter((out_features,), start) if bias else None
+
+    @classmethod
+    def check_settings(cls, in_features: int, out_features: int, bias: bool = True) -> None:
+        checks.positive(in_features, "in_features", "Linear")
+        checks.positive(out_features, "out_features", "Linear")
 
     def forward(self, x):
         checks.last_axes(self, x, (self.in_features,))
@@ -38,12 +43,19 @@ class Embedding(Network):
 
     def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None) -> None:
         super().__init__()
-        self.num_embeddings = checks.positive(num_embeddings, "num_embeddings", "Embedding")
-        self.embedding_dim = checks.positive(embedding_dim, "embedding_dim", "Embedding")
-        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
-            raise SettingError(f"Embedding: padding_idx={padding_idx} is not a row of a table with {num_embeddings} rows")
+        self.check_settings(num_embeddings, embedding_dim, padding_idx)
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         self.weight = self.nn.Parameter((num_embeddings, embedding_dim), Normal(zero_row=self.padding_idx))
+
+    @classmethod
+    def check_settings(cls, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None) -> None:
+        checks.positive(num_embeddings, "num_embeddings", "Embedding")
+        checks.positive(embedding_dim, "embedding_dim", "Embedding")
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise SettingError(
+                f"Embedding: padding_idx={padding_idx} is not a row of a table with {num_embeddings} rows"
+            )
 
     def forward(self, index):
         nn = self.nn

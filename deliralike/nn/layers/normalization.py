@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +20,8 @@ class _RunningNorm(Network):
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
                  track_running_stats: bool = True) -> None:  # fmt: skip
         super().__init__()
-        self.num_features = checks.positive(num_features, "num_features", type(self).__name__)
-        self.eps, self.momentum = eps, momentum
+        self.check_settings(num_features)
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         self.weight = self.nn.Parameter((num_features,), ONES) if affine else None
         self.bias = self.nn.Parameter((num_features,), ZEROS) if affine else None
@@ -29,18 +30,28 @@ class _RunningNorm(Network):
             self.running_var = self.nn.Buffer(np.ones(num_features))
             self.num_batches_tracked = self.nn.Buffer(np.zeros((), np.int64))
 
+    @classmethod
+    def check_settings(cls, num_features: int, *args: Any, **kwargs: Any) -> None:
+        checks.positive(num_features, "num_features", cls.__name__)
+
+    def _share(self, mean):
+        """The weight of a batch's own statistics among the running ones."""
+        raise NotImplementedError
+
     def _update(self, mean, var, count: int) -> None:
         """Move the running statistics towards a batch's mean and biased variance over `count` values."""
         nn = self.nn
         mean, var = nn.stop_gradient(mean), nn.stop_gradient(var) * (count / (count - 1))
-        batches = self.num_batches_tracked + 1
-        share = 1.0 / nn.cast(batches, mean) if self.momentum is None else self.momentum
-        self.num_batches_tracked = batches
+        share = self._share(mean)
         self.running_mean = self.running_mean * (1.0 - share) + mean * share
         self.running_var = self.running_var * (1.0 - share) + var * share
 
 
 class _BatchNorm(_RunningNorm):
+    def _share(self, mean):
+        self.num_batches_tracked = self.num_batches_tracked + 1
+        return 1.0 / self.nn.cast(self.num_batches_tracked, mean) if self.momentum is None else self.momentum
+
     def forward(self, x):
         checks.channels(self, x, self.num_features, self._rank(x))
         if not (self.training or not self.track_running_stats):
@@ -83,6 +94,9 @@ class _InstanceNorm(_RunningNorm):
                  track_running_stats: bool = False) -> None:  # fmt: skip
         super().__init__(num_features, eps, momentum, affine, track_running_stats)
 
+    def _share(self, mean):
+        return self.momentum or 0.0  # as in PyTorch: batches are not counted here, so None has no plain average
+
     def forward(self, x):
         nn = self.nn
         checks.channels(self, x, self.num_features, self.n)
@@ -119,12 +133,17 @@ class GroupNorm(Network):
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
         super().__init__()
-        self.num_groups = checks.positive(num_groups, "num_groups", "GroupNorm")
-        self.num_channels = checks.positive(num_channels, "num_channels", "GroupNorm")
-        checks.divides(num_channels, num_groups, "GroupNorm: num_channels", "num_groups")
+        self.check_settings(num_groups, num_channels)
+        self.num_groups, self.num_channels = num_groups, num_channels
         self.eps, self.affine = eps, affine
         self.weight = self.nn.Parameter((num_channels,), ONES) if affine else None
         self.bias = self.nn.Parameter((num_channels,), ZEROS) if affine else None
+
+    @classmethod
+    def check_settings(cls, num_groups: int, num_channels: int, *args: Any, **kwargs: Any) -> None:
+        checks.positive(num_groups, "num_groups", "GroupNorm")
+        checks.positive(num_channels, "num_channels", "GroupNorm")
+        checks.divides(num_channels, num_groups, "GroupNorm: num_channels", "num_groups")
 
     def forward(self, x):
         checks.channels(self, x, self.num_channels)

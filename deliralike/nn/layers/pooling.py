@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from deliralike.network import Network
-from deliralike.nn import checks
+from deliralike.nn import checks, geometry
 from deliralike.nn.windows import Sizes
 
 
@@ -11,35 +11,52 @@ class _Pool(Network):
     n: int
 
     def forward(self, x):
-        checks.channels(self, x, x.shape[1] if len(x.shape) > 1 else 0, self.n)
+        checks.spatial_axes(self, x, self.n)
+        return self.pool(x)
+
+    def pool(self, x):
+        raise NotImplementedError
+
+
+class _WindowPool(_Pool):
+    def __init__(
+        self, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil_mode: bool
+    ) -> None:
+        super().__init__()
+        self.kernel_size, self.padding, self.dilation, self.ceil_mode = kernel_size, padding, dilation, ceil_mode
+        self.stride = kernel_size if stride is None else stride
+        self.settings = geometry.pool_settings(self.n, kernel_size, stride, padding, dilation)
+
+    def forward(self, x):
+        checks.spatial_axes(self, x, self.n)
+        ceil_mode = [self.ceil_mode] * self.n
+        checks.window_fits(self, x, tuple(map(geometry.pool_size, x.shape[2:], *self.settings, ceil_mode)))
         return self.pool(x)
 
 
-class _MaxPool(_Pool):
+class _MaxPool(_WindowPool):
     def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
                  ceil_mode: bool = False) -> None:  # fmt: skip
-        super().__init__()
-        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
-        self.dilation, self.ceil_mode = dilation, ceil_mode
+        super().__init__(kernel_size, stride, padding, dilation, ceil_mode)
 
     def pool(self, x):
-        return self.nn.max_pool(x, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+        return self.nn.max_pool(x, *self.settings[:3], self.dilation, self.ceil_mode)
 
 
-class _AvgPool(_Pool):
+class _AvgPool(_WindowPool):
     def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
                  count_include_pad: bool = True) -> None:  # fmt: skip
-        super().__init__()
-        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
-        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+        super().__init__(kernel_size, stride, padding, 1, ceil_mode)
+        self.count_include_pad = count_include_pad
 
     def pool(self, x):
-        return self.nn.avg_pool(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+        return self.nn.avg_pool(x, *self.settings[:3], self.ceil_mode, self.count_include_pad)
 
 
 class _AdaptiveAvgPool(_Pool):
     def __init__(self, output_size: Sizes) -> None:
         super().__init__()
+        geometry.at_least(geometry.per_axis(output_size, self.n, "output_size"), 1, "output_size")
         self.output_size = output_size
 
     def pool(self, x):
@@ -68,7 +85,12 @@ class PixelShuffle(Network):
 
     def __init__(self, upscale_factor: int) -> None:
         super().__init__()
-        self.upscale_factor = checks.positive(upscale_factor, "upscale_factor", "PixelShuffle")
+        self.check_settings(upscale_factor)
+        self.upscale_factor = upscale_factor
+
+    @classmethod
+    def check_settings(cls, upscale_factor: int) -> None:
+        checks.positive(upscale_factor, "upscale_factor", "PixelShuffle")
 
     def forward(self, x):
         return self.nn.pixel_shuffle(x, self.upscale_factor)

@@ -11,6 +11,7 @@ from deliralike.nn.start import fan_in_uniform
 
 class _Recurrent(Network):
     gates: int
+    layer: Any
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
                  batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False) -> None:  # fmt: skip
@@ -25,7 +26,7 @@ class _Recurrent(Network):
             width = input_size if layer == 0 else hidden_size * len(self.suffixes)
             for suffix in self.suffixes:
                 self._add_parameters(f"_l{layer}{suffix}", width)
-        self.between = Dropout(dropout)
+        self.between = self.nn.ModuleList([Dropout(dropout) for _ in range(num_layers - 1)])  # each has its own masks
 
     def _add_parameters(self, suffix: str, width: int) -> None:
         start, rows = fan_in_uniform(self.hidden_size), self.gates * self.hidden_size
@@ -35,11 +36,11 @@ class _Recurrent(Network):
             setattr(self, f"{name}{suffix}", self.nn.Parameter((rows,), start) if self.bias else None)
 
     def _run(self, x, states: tuple) -> tuple[Any, tuple]:
-        """All layers and directions over ``(time, batch, width)``; `states` are ``(layers*directions, batch, hidden)``."""
+        """All layers and directions; a state is ``(layers * directions, batch, hidden)``."""
         nn, last = self.nn, []
         for layer in range(self.num_layers):
             if layer:
-                x = self._between_layers(x)
+                x = self._dropped(x, self.between[layer - 1])
             outputs = []
             for direction, suffix in enumerate(self.suffixes):
                 state = tuple(s[layer * len(self.suffixes) + direction] for s in states)
@@ -49,9 +50,9 @@ class _Recurrent(Network):
             x = outputs[0] if len(outputs) == 1 else nn.concatenate(outputs, dim=-1)
         return x, tuple(nn.stack(parts, dim=0) for parts in zip(*last, strict=True))
 
-    def _between_layers(self, x):
+    def _dropped(self, x, dropout):
         """Dropout keyed by sample: the batch axis comes first while the mask is drawn."""
-        return self.nn.permute(self.between(self.nn.permute(x, (1, 0, 2))), (1, 0, 2))
+        return self.nn.permute(dropout(self.nn.permute(x, (1, 0, 2))), (1, 0, 2))
 
     def _direction(self, x, state: tuple, suffix: str) -> tuple[Any, tuple]:
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -61,8 +62,11 @@ class _Recurrent(Network):
     def _arrange(self, x, states: tuple) -> tuple[Any, tuple]:
         checks.last_axes(self, x, (self.input_size,))
         if len(x.shape) != 3:
-            raise ShapeError(f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted three axes: "
-                             f"{'(batch, time' if self.batch_first else '(time, batch'}, {self.input_size})")  # fmt: skip
+            axes = "(batch, time" if self.batch_first else "(time, batch"
+            raise ShapeError(
+                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted three axes: {axes}, "
+                f"{self.input_size})"
+            )
         x = self.nn.permute(x, (1, 0, 2)) if self.batch_first else x
         shape = (self.num_layers * len(self.suffixes), x.shape[1], self.hidden_size)
         for state in states:

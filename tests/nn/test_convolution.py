@@ -1,0 +1,111 @@
+"""Convolution and transposed convolution in 1 to 3 dimensions."""
+
+import pytest
+import torch
+from hypothesis import strategies as st
+
+from tests.nn.agreement import NAMES, agree, agree_function, normal, numbers, per_axis, property_test, spread
+
+F = torch.nn.functional
+
+
+def sizes(draw, n, kernel, dilation, pads):
+    """Sizes that hold one window at least."""
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+    return [max(1, r - 2 * p) + draw(st.integers(0, 5)) for r, p in zip(reach, pads, strict=True)]
+
+
+@st.composite
+def convolutions(draw):
+    n, groups = draw(st.integers(1, 3)), draw(st.sampled_from([1, 1, 2, 3]))
+    inside, outside = groups * draw(st.integers(1, 2)), groups * draw(st.integers(1, 2))
+    kernel = draw(per_axis(st.integers(1, 4), n))
+    dilation = draw(per_axis(st.integers(1, 2), n))
+    padding = draw(st.one_of(per_axis(st.integers(0, 2), n), st.sampled_from(["same", "valid"])))
+    stride = 1 if padding == "same" else draw(per_axis(st.integers(1, 3), n))
+    settings = {"in_channels": inside, "out_channels": outside, "kernel_size": kernel, "stride": stride,
+                "padding": padding, "dilation": dilation, "groups": groups, "bias": draw(st.booleans())}  # fmt: skip
+    pads = (0,) * n if isinstance(padding, str) else spread(padding, n)
+    size = sizes(draw, n, spread(kernel, n), spread(dilation, n), pads)
+    return f"Conv{n}d", settings, (draw(st.integers(1, 3)), inside, *size)
+
+
+@st.composite
+def transposed_convolutions(draw):
+    n, groups = draw(st.integers(1, 3)), draw(st.sampled_from([1, 1, 2, 3]))
+    inside, outside = groups * draw(st.integers(1, 2)), groups * draw(st.integers(1, 2))
+    kernel, dilation = draw(st.integers(1, 4)), draw(st.integers(1, 2))
+    stride = draw(per_axis(st.integers(1, 3), n))
+    extra = tuple(draw(st.integers(0, max(s, dilation) - 1)) for s in spread(stride, n))
+    padding = draw(st.integers(0, 2))
+    least = dilation * (kernel - 1) + 1 - 2 * padding
+    size = [draw(st.integers(max(1, -(-(1 - least) // s) + 1), 6)) for s in spread(stride, n)]
+    settings = {"in_channels": inside, "out_channels": outside, "kernel_size": kernel, "stride": stride,
+                "padding": padding, "output_padding": extra, "groups": groups, "bias": draw(st.booleans()),
+                "dilation": dilation}  # fmt: skip
+    return f"ConvTranspose{n}d", settings, (draw(st.integers(1, 3)), inside, *size)
+
+
+@property_test(14, case=convolutions(), seed=numbers)
+def test_convolutions_of_any_settings_agree(name, case, seed):
+    layer, settings, shape = case
+    agree(name, layer, settings, [normal(seed, *shape)], seed=seed)
+
+
+# Settings that the zoo's models have (ZOO.md, section 3), at odd sizes.
+IN_THE_ZOO = {
+    "resnet stem": ("Conv2d", dict(args=(3, 4, 7), stride=2, padding=3, bias=False), (2, 3, 11, 9)),
+    "depthwise": ("Conv2d", dict(args=(4, 8, 5), stride=2, padding=2, groups=4), (2, 4, 9, 7)),
+    "atrous": ("Conv2d", dict(args=(2, 3, 3), padding=4, dilation=4), (1, 2, 7, 5)),
+    "asymmetric kernel": ("Conv2d", dict(args=(2, 3, (1, 7)), padding=(0, 3)), (1, 2, 5, 8)),
+    "even same": ("Conv2d", dict(args=(2, 3, (4, 2)), padding="same"), (1, 2, 5, 6)),
+    "video": ("Conv3d", dict(args=(2, 3, (3, 7, 7)), stride=(1, 2, 2), padding=(1, 3, 3)), (1, 2, 3, 7, 9)),
+    "unet": ("ConvTranspose2d", dict(args=(4, 2, 2), stride=2), (2, 4, 3, 5)),
+    "dcgan": ("ConvTranspose2d", dict(args=(4, 3, 4, 2, 1), bias=False), (2, 4, 3, 5)),
+    "monai": ("ConvTranspose3d", dict(args=(2, 3, 3), stride=2, padding=1, output_padding=1), (1, 2, 3, 2, 4)),
+    "depthwise up": ("ConvTranspose2d", dict(args=(3, 6, 3), stride=2, groups=3), (2, 3, 4, 3)),
+}
+
+
+@pytest.mark.parametrize("case", IN_THE_ZOO)
+@pytest.mark.parametrize("name", NAMES)
+def test_convolutions_of_the_zoo_agree(name, case):
+    layer, settings, shape = IN_THE_ZOO[case]
+    agree(name, layer, settings, [normal(1, *shape)])
+
+
+@property_test(14, case=transposed_convolutions(), seed=numbers)
+def test_transposed_convolutions_of_any_settings_agree(name, case, seed):
+    layer, settings, shape = case
+    agree(name, layer, settings, [normal(seed, *shape)], seed=seed)
+
+
+@pytest.mark.parametrize("size", [(9, 7), (10, 8), (10, 7)])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_transposed_convolution_reaches_the_size_asked_for(name, size):
+    settings = {"args": (2, 3, 3), "stride": 2, "padding": 1}
+    agree(name, "ConvTranspose2d", settings, [normal(2, 2, 2, 5, 4)], call=lambda layer, x: layer(x, output_size=size))
+
+
+@pytest.mark.parametrize("function", ["conv", "conv2d", "conv_transpose", "conv_transpose2d"])
+@pytest.mark.parametrize("name", NAMES)
+def test_convolution_functions_agree(name, function):
+    theirs = getattr(F, function if function.endswith("2d") else f"{function}2d")
+    inputs = [normal(0, 2, 4, 7, 6), normal(1, 4, 2, 3, 2), normal(2, 4 if function.startswith("conv_t") else 4)]
+    settings = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "groups": 2}
+    if "transpose" in function:
+        settings["output_padding"] = (1, 0)
+        inputs[2] = normal(2, 4)
+    agree_function(
+        name, lambda nn, *xs: getattr(nn, function)(*xs, **settings), lambda *xs: theirs(*xs, **settings), inputs
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_asymmetric_padding_is_a_pad_before_the_convolution(name):
+    agree_function(
+        name,
+        lambda nn, x, w: nn.conv2d(nn.pad(x, [(1, 0), (2, 1)]), w, stride=2),
+        lambda x, w: F.conv2d(F.pad(x, (2, 1, 1, 0)), w, stride=2),
+        [normal(0, 2, 3, 8, 7), normal(1, 4, 3, 3, 3)],
+    )

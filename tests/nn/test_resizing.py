@@ -1,0 +1,97 @@
+"""Interpolation, nearest and linear, in 1 to 3 dimensions."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import strategies as st
+
+from deliralike.nn import geometry
+from tests.nn.agreement import NAMES, agree, agree_function, normal, numbers, per_axis, property_test
+
+LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
+scales = st.sampled_from([2, 4, 0.5, 1.5, 2.7, 0.61, 1 / 3, 1.0])
+
+
+def resize(x, size=None, scale_factor=None, mode="nearest", align_corners=False):
+    """PyTorch's, which takes `align_corners` for linear modes only, and names them by the number of axes."""
+    if mode == "nearest":
+        return torch.nn.functional.interpolate(x, size, scale_factor, mode)
+    return torch.nn.functional.interpolate(x, size, scale_factor, LINEAR[x.dim() - 2], align_corners)
+
+
+@st.composite
+def resizings(draw):
+    n = draw(st.integers(1, 3))
+    old = [draw(st.integers(3, 7)) for _ in range(n)]
+    how = draw(st.sampled_from(["size", "scale_factor"]))
+    settings = {how: draw(per_axis(st.integers(1, 9), n)) if how == "size" else draw(scale_of(n))}
+    return settings, (2, draw(st.integers(1, 2)), *old)
+
+
+def scale_of(n):
+    return st.one_of(scales, st.tuples(*[scales] * n))
+
+
+@property_test(8, case=resizings(), seed=numbers)
+def test_nearest_neighbours_agree(name, case, seed):
+    settings, shape = case
+    agree_function(
+        name, lambda nn, x: nn.interpolate(x, **settings), lambda x: resize(x, **settings), [normal(seed, *shape)]
+    )
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@property_test(8, case=resizings(), seed=numbers)
+def test_linear_interpolations_agree(name, align_corners, case, seed):
+    settings = {"mode": "linear", "align_corners": align_corners} | case[0]
+    x = normal(seed, *case[1])
+    agree_function(name, lambda nn, x: nn.interpolate(x, **settings), lambda x: resize(x, **settings), [x])
+
+
+@pytest.mark.parametrize("new", [46, 41, 49, 7])
+@pytest.mark.parametrize("old", [1, 14, 5])
+@pytest.mark.parametrize("name", NAMES)
+def test_nearest_neighbours_are_exact_where_pytorch_rounds(name, old, new):
+    agree_function(name, lambda nn, x: nn.interpolate(x, size=new), lambda x: x[:, :, np.arange(new) * old // new],
+                   [normal(0, 1, 1, old)])  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_nearest_neighbour_is_pytorchs_but_for_its_rounding(dtype):
+    for old, new in itertools.product(range(1, 24), range(1, 40)):
+        expected = resize(torch.arange(float(old), dtype=dtype).reshape(1, 1, old), size=new).flatten()
+        rounded = [i for i in range(new) if i * old % new == 0]  # where a rounding error may change the neighbour
+        keep = np.setdiff1d(np.arange(new), rounded)
+        np.testing.assert_array_equal(geometry.nearest_index(old, new, None)[keep], expected[keep])
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.3, 0.7, 0.9, 1.1, 1.3, 1.7, 2.3, 3.3, 7.1])
+def test_the_nearest_neighbour_of_a_scale_is_pytorchs_but_for_its_rounding(scale):
+    for old in range(10, 40):
+        expected = resize(
+            torch.arange(float(old), dtype=torch.float64).reshape(1, 1, old), scale_factor=scale
+        ).flatten()
+        positions = np.arange(len(expected)) / scale
+        keep = np.flatnonzero(np.abs(positions - np.round(positions)) > 1e-5)
+        assert len(expected) == geometry.resized(old, scale)
+        np.testing.assert_array_equal(geometry.nearest_index(old, len(expected), scale)[keep], expected[keep])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_linear_goes_by_pytorchs_names_too(name, n):
+    agree_function(
+        name,
+        lambda nn, x: nn.interpolate(x, scale_factor=1.5, mode=LINEAR[n], align_corners=True),
+        lambda x: resize(x, scale_factor=1.5, mode="linear", align_corners=True),
+        [normal(1, 2, 2, *(5, 3, 4)[:n])],
+    )
+
+
+@pytest.mark.parametrize("settings", [dict(scale_factor=2), dict(size=(7, 3)),
+                                      dict(size=5, mode="bilinear", align_corners=True)])  # fmt: skip
+@pytest.mark.parametrize("name", NAMES)
+def test_upsample_layers_agree(name, settings):
+    agree(name, "Upsample", settings, [normal(2, 2, 3, 4, 5)])

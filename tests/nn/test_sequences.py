@@ -1,0 +1,118 @@
+"""Linear maps, embeddings, attention and recurrence."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import strategies as st
+
+from tests.nn.agreement import NAMES, agree, agree_function, normal, numbers, property_test
+
+F = torch.nn.functional
+
+
+@pytest.mark.parametrize("shape", [(3,), (4, 3), (2, 4, 3), (2, 1, 4, 3), (0, 3)])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_linear_maps_agree_on_any_number_of_axes(name, bias, shape):
+    agree(name, "Linear", {"in_features": 3, "out_features": 5, "bias": bias}, [normal(0, *shape)])
+
+
+@pytest.mark.parametrize("padding_idx", [None, 2, -1])
+@pytest.mark.parametrize("shape", [(4,), (3, 5), (2, 3, 2)])
+@pytest.mark.parametrize("name", NAMES)
+def test_embeddings_agree_and_the_padding_row_gets_no_gradient(name, padding_idx, shape):
+    index = np.random.default_rng(1).integers(0, 7, shape)
+    index.flat[0], index.flat[1] = 2, 6
+    settings = {"num_embeddings": 7, "embedding_dim": 3, "padding_idx": padding_idx}
+    agree(name, "Embedding", settings, [index])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_embedding_function_agrees(name):
+    index = np.array([[0, 3, 3], [1, 0, 4]])
+    agree_function(
+        name, lambda nn, w: nn.embedding(nn.constant(index, like=w), w), lambda w: w[index], [normal(0, 5, 2)]
+    )
+
+
+@st.composite
+def attentions(draw):
+    heads = draw(st.integers(1, 3))
+    settings = {"embed_dim": heads * draw(st.integers(1, 3)), "num_heads": heads, "bias": draw(st.booleans()),
+                "batch_first": draw(st.booleans())}  # fmt: skip
+    sizes = {"batch": draw(st.integers(1, 3)), "queries": draw(st.integers(1, 5)), "keys": draw(st.integers(2, 5))}
+    call = {"need_weights": draw(st.booleans()), "average_attn_weights": draw(st.booleans())}
+    mask = draw(st.sampled_from([None, "bool", "bool for each head", "numbers"]))
+    return settings, sizes, call, mask, draw(st.sampled_from([None, "bool", "numbers"]))
+
+
+def attention_mask(rng, kind, shape):
+    """True, or minus infinity, where attention is forbidden; the first key is always allowed."""
+    if kind is None:
+        return None
+    forbidden = rng.random(shape) < 0.3
+    forbidden[..., 0] = False
+    return np.where(forbidden, -np.inf, rng.normal(size=shape)) if kind == "numbers" else forbidden
+
+
+@property_test(10, case=attentions(), seed=numbers)
+def test_attention_of_any_settings_and_masks_agrees(name, case, seed):
+    settings, sizes, call, mask, padding = case
+    rng, width, heads = np.random.default_rng(seed), settings["embed_dim"], settings["num_heads"]
+    batch, queries, keys = sizes["batch"], sizes["queries"], sizes["keys"]
+    tokens = [rng.normal(size=(batch, n, width)) for n in (queries, keys, keys)]
+    tokens = tokens if settings["batch_first"] else [np.ascontiguousarray(x.swapaxes(0, 1)) for x in tokens]
+    shape = (batch * heads, queries, keys) if mask == "bool for each head" else (queries, keys)
+    masks = [attention_mask(rng, mask, shape), attention_mask(rng, padding, (batch, keys))]
+
+    def attend(layer, query, key, value, attn_mask, key_padding_mask):
+        return layer(query, key, value, key_padding_mask=key_padding_mask, attn_mask=attn_mask, **call)
+
+    agree(name, "MultiheadAttention", settings, [*tokens, *masks], call=attend, seed=seed)
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("name", NAMES)
+def test_self_attention_agrees(name, training):
+    agree(name, "MultiheadAttention", {"embed_dim": 6, "num_heads": 2}, [normal(0, 5, 2, 6)],
+          training=training, call=lambda layer, x: layer(x, x, x))  # fmt: skip
+
+
+@pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.parametrize("name", NAMES)
+def test_scaled_dot_product_attention_agrees(name, scale):
+    agree_function(
+        name,
+        lambda nn, q, k, v, bias: nn.attention(q, k, v, bias, scale=scale)[0],
+        lambda q, k, v, bias: F.scaled_dot_product_attention(q, k, v, bias, scale=scale),
+        [normal(0, 2, 3, 4, 5), normal(1, 2, 3, 6, 5), normal(2, 2, 3, 6, 2), normal(3, 4, 6)],
+    )
+
+
+@st.composite
+def recurrences(draw):
+    settings = {"input_size": draw(st.integers(1, 3)), "hidden_size": draw(st.integers(1, 4)),
+                "num_layers": draw(st.integers(1, 2)), "bias": draw(st.booleans()),
+                "batch_first": draw(st.booleans()), "bidirectional": draw(st.booleans())}  # fmt: skip
+    return settings, draw(st.integers(1, 5)), draw(st.integers(1, 3)), draw(st.booleans())
+
+
+@pytest.mark.parametrize("layer", ["LSTM", "GRU"])
+@property_test(8, case=recurrences(), seed=numbers)
+def test_recurrences_of_any_settings_agree(name, layer, case, seed):
+    settings, time, batch, with_state = case
+    rng = np.random.default_rng(seed)
+    shape = (batch, time) if settings["batch_first"] else (time, batch)
+    x = rng.normal(size=(*shape, settings["input_size"]))
+    states = (settings["num_layers"] * (1 + settings["bidirectional"]), batch, settings["hidden_size"])
+    state = [rng.normal(size=states) for _ in range(2 if layer == "LSTM" else 1)] if with_state else []
+    join = (lambda given: given) if layer == "LSTM" else (lambda given: given[0])
+    agree(name, layer, settings, [x, *state], seed=seed,
+          call=lambda layer, x, *state: layer(x, join(state)) if state else layer(x))  # fmt: skip
+
+
+@pytest.mark.parametrize("layer", ["LSTM", "GRU"])
+@pytest.mark.parametrize("name", NAMES)
+def test_recurrences_of_three_layers_over_a_longer_time_agree(name, layer):
+    settings = {"input_size": 3, "hidden_size": 4, "num_layers": 3, "bidirectional": True}
+    agree(name, layer, settings, [normal(0, 11, 2, 3, scale=2.0)])

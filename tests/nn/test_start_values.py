@@ -1,0 +1,141 @@
+"""Start values: PyTorch's default distributions, keyed by seed and path, the same on every backend."""
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike import Network, build, start
+from tests.nn.agreement import NAMES, get, hold
+
+LAYERS = {
+    "Conv1d": {"args": (12, 16, 5)},
+    "Conv2d": {"args": (8, 12, 3), "groups": 2},
+    "Conv3d": {"args": (4, 8, 3)},
+    "ConvTranspose1d": {"args": (16, 12, 4)},
+    "ConvTranspose2d": {"args": (8, 24, 3), "groups": 2},
+    "ConvTranspose3d": {"args": (6, 9, 3)},
+    "Linear": {"args": (40, 50)},
+    "Embedding": {"args": (60, 30), "padding_idx": 3},
+    "BatchNorm2d": {"num_features": 5},
+    "InstanceNorm2d": {"num_features": 5, "affine": True, "track_running_stats": True},
+    "GroupNorm": {"num_groups": 2, "num_channels": 6},
+    "LayerNorm": {"normalized_shape": (4, 5)},
+    "PReLU": {"num_parameters": 3, "init": 0.125},
+    "MultiheadAttention": {"embed_dim": 24, "num_heads": 2},
+    "LSTM": {"input_size": 9, "hidden_size": 16, "num_layers": 2, "bidirectional": True},
+    "GRU": {"input_size": 9, "hidden_size": 16},
+}
+CONSTANT = {"BatchNorm2d", "InstanceNorm2d", "GroupNorm", "LayerNorm", "PReLU"}
+
+
+def of(name, layer, seed=0, dtype="float64"):
+    state = hold(name, layer, LAYERS[layer], dtype=dtype, seed=seed).neutral_state()
+    return {key.removeprefix("layer."): value for key, value in state.items() if key != "anchor"}
+
+
+def native(layer):
+    settings = dict(LAYERS[layer])
+    return getattr(torch.nn, layer)(*settings.pop("args", ()), **settings)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_start_values_are_equal_bit_for_bit_on_every_backend(name, layer, dtype):
+    expected = of("written once", layer, seed=5, dtype=dtype)
+    found = of(name, layer, seed=5, dtype=dtype)
+    assert list(found) == list(expected)
+    for key, value in expected.items():
+        np.testing.assert_array_equal(found[key], value, err_msg=key, strict=True)
+
+
+@pytest.mark.parametrize("layer", sorted(set(LAYERS) - CONSTANT))
+def test_start_values_have_the_spread_of_pytorchs(layer):
+    """Pooled over many of PyTorch's own draws, and with its bounds where it has any."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        drawn = [native(layer).state_dict() for _ in range(40)]
+    for key, value in of("written once", layer).items():
+        expected = np.concatenate([state[key].numpy().ravel() for state in drawn])
+        deviation = expected.std()
+        error = 5 * deviation * np.sqrt(2.0 / value.size)
+        assert abs(value.std() - deviation) <= error, key
+        assert abs(value.mean() - expected.mean()) <= 5 * deviation / np.sqrt(value.size), key
+        if layer != "Embedding":
+            assert np.abs(value).max() <= np.abs(expected).max() * 1.01, key
+            assert np.abs(value).max() >= np.abs(expected).max() * (1 - 12 / value.size) or value.size < 24, key
+
+
+@pytest.mark.parametrize("layer", sorted(CONSTANT))
+def test_layers_that_start_constant_start_as_pytorchs_do(layer):
+    for key, value in of("written once", layer).items():
+        np.testing.assert_array_equal(value, native(layer).double().state_dict()[key].numpy(), strict=True)
+
+
+@pytest.mark.parametrize("bound", [("Conv2d", 4 * 9), ("ConvTranspose2d", 12 * 9), ("Linear", 40), ("LSTM", 16)])
+def test_uniform_start_values_reach_one_by_the_root_of_the_fan(bound):
+    layer, fan = bound
+    for key, value in of("written once", layer).items():
+        assert np.abs(value).max() <= 1 / np.sqrt(fan), key
+
+
+def test_the_padding_row_of_an_embedding_starts_at_zero():
+    value = of("written once", "Embedding")["weight"]
+    assert not value[3].any()
+    assert value[2].all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_another_seed_and_another_path_have_other_values(name):
+    class Two(Network):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = self.nn.Linear(3, 2), self.nn.Linear(3, 2)
+
+    a, b = (build(Two.on(get(name)), seed=seed).neutral_state() for seed in (1, 2))
+    assert (a["first.weight"] != a["second.weight"]).all()
+    assert (a["first.weight"] != b["first.weight"]).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_building_leaves_the_global_random_state_alone(name):
+    get(name)
+    before = np.random.get_state(legacy=False)["state"], torch.get_rng_state()
+    for layer in LAYERS:
+        hold(name, layer, LAYERS[layer])
+    after = np.random.get_state(legacy=False)["state"], torch.get_rng_state()
+    np.testing.assert_array_equal(before[0]["key"], after[0]["key"])
+    assert before[0]["pos"] == after[0]["pos"]
+    assert torch.equal(before[1], after[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_network_may_say_how_its_parameters_start(name):
+    class Tuned(Network):
+        start_values = {
+            "*.weight": start.HeNormal("out"),
+            "fc.bias": start.ONES,
+            "head.weight": start.TruncatedNormal(0.02),
+        }
+
+        def __init__(self):
+            super().__init__()
+            self.fc, self.head = self.nn.Linear(30, 40), self.nn.Linear(40, 30)
+
+    state = build(Tuned.on(get(name)), dtype="float64").neutral_state()
+    np.testing.assert_array_equal(state["fc.bias"], np.ones(40))
+    assert abs(state["fc.weight"].std() - np.sqrt(2 / 40)) < 0.02
+    assert np.abs(state["head.weight"]).max() <= 0.04
+    assert np.abs(state["head.bias"]).max() <= 1 / np.sqrt(40)
+
+
+@pytest.mark.parametrize("distribution", [start.XavierUniform(), start.HeNormal(), start.Normal(0.3, 1.0)])
+def test_distributions_have_the_spread_of_pytorchs_initialisers(distribution):
+    tensor = torch.empty(60, 20, 3)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        {start.XavierUniform: torch.nn.init.xavier_uniform_, start.HeNormal: torch.nn.init.kaiming_normal_,
+         start.Normal: lambda t: torch.nn.init.normal_(t, 1.0, 0.3)}[type(distribution)](tensor)  # fmt: skip
+    drawn = start.draw(distribution, (60, 20, 3), 0, "weight")
+    np.testing.assert_allclose(drawn.std(), tensor.std().item(), rtol=0.05)
+    np.testing.assert_allclose(drawn.mean(), tensor.mean().item(), atol=0.03)
