@@ -92,6 +92,7 @@ class AbstractNetwork(metaclass=NetworkType):
         init_kwargs: The arguments that this instance was made with; see `Block` for those that are networks.
         training: Whether the network is in training mode; see `training_mode`.
         block_path: The dotted path of this block within the outermost network; empty for the outermost itself.
+        dtype_built: The floating type that the network was built with.
         start_values: Patterns of dotted names and the distributions to draw them from instead of the layers' own;
             the last pattern that matches wins. They hold for the network that declares them and all below it.
     """
@@ -103,6 +104,7 @@ class AbstractNetwork(metaclass=NetworkType):
     init_kwargs: InitKwargs
     training: bool
     block_path: str
+    dtype_built: str = "float32"
 
     # What a backend provides -------------------------------------------------------------------------------------
 
@@ -126,7 +128,7 @@ class AbstractNetwork(metaclass=NetworkType):
     @property
     @abstractmethod
     def dtype_name(self) -> str:
-        """The floating type of the parameters, ``"float32"`` for a network without any."""
+        """The floating type of the parameters; the one that it was built with for a network without any."""
 
     # What follows from it ----------------------------------------------------------------------------------------
 
@@ -298,7 +300,7 @@ def finish(network: Any, construction: Construction) -> None:
     for path, block in blocks.items():
         _refuse_hidden(path)
         if isinstance(block, AbstractNetwork):
-            block.block_path = path
+            block.block_path, block.dtype_built = path, construction.dtype
             for name, value in vars(block).items():
                 refuse_plain_container(block, name, value)
     overrides = {f"{path}.{pattern}".lstrip("."): distribution for path, block in blocks.items()

@@ -323,3 +323,9 @@ def test_what_is_no_network_is_refused():
 
 def test_state_dict_has_the_neutral_names_on_every_backend(classifier):
     assert list(classifier.state_dict()) == list(classifier.neutral_state())
+
+
+def test_a_network_without_parameters_keeps_the_type_that_it_was_built_with(backend):
+    layer = build(backend.nn.MaxPool2d, 2, dtype="float64")
+    assert layer.dtype_name == "float64"
+    assert run(layer, X).dtype == np.float64

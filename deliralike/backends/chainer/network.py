@@ -325,7 +325,7 @@ class AbstractChainerNetwork(AbstractNetwork, chainer.Chain, metaclass=ChainerNe
         if first is not None:
             return str(first.dtype)
         values = (arrays.raw(slot.native) for slot in self.neutral_slots().values())
-        return next((str(v.dtype) for v in values if arrays.is_array(v) and v.dtype.kind == "f"), "float32")
+        return next((str(v.dtype) for v in values if arrays.is_array(v) and v.dtype.kind == "f"), self.dtype_built)
 
     def __repr__(self) -> str:
         """The tree of blocks in creation order, each with the arguments that it was made with."""

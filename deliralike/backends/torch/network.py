@@ -74,16 +74,18 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
     @property
     def device_name(self) -> str:
         """The device of the first parameter or buffer."""
-        return str(self._first().device)
+        first = next(self._tensors(), None)
+        return "cpu" if first is None else str(first.device)
 
     @property
     def dtype_name(self) -> str:
-        """The floating type of the first parameter or buffer."""
-        return arrays.dtype_name(self._first().dtype)
+        """The type of the first floating parameter or buffer."""
+        first = next((tensor for tensor in self._tensors() if tensor.is_floating_point()), None)
+        return self.dtype_built if first is None else arrays.dtype_name(first.dtype)
 
-    def _first(self) -> torch.Tensor:
-        tensors = (*self.parameters(), *self.buffers())
-        return next((t for t in tensors if t.is_floating_point()), torch.empty(0, dtype=torch.float32))
+    def _tensors(self) -> Iterator[torch.Tensor]:
+        yield from self.parameters()
+        yield from self.buffers()
 
 
 class WrappedTorchNetwork(AbstractTorchNetwork):
