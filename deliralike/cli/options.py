@@ -29,7 +29,7 @@ def limit_threads(count: int | None) -> AbstractContextManager[Any]:
 
     Two pools of as many threads as there are cores, on cores that others use too, make small layers ten times slower.
     """
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    from threadpoolctl import threadpool_limits
 
     return threadpool_limits(count)
 

@@ -193,7 +193,9 @@ class AbstractJaxNetwork(AbstractNetwork, nnx.Module, metaclass=JaxNetworkType):
     def dtype_name(self) -> str:
         """The floating type of the first parameter or buffer."""
         types = (slot.native.get_value().dtype for _, slot in self._each_slot())
-        return next((str(dtype) for dtype in types if jax.numpy.issubdtype(dtype, jax.numpy.floating)), self.dtype_built)
+        return next(
+            (str(dtype) for dtype in types if jax.numpy.issubdtype(dtype, jax.numpy.floating)), self.dtype_built
+        )
 
     def _each_slot(self) -> Iterator[tuple[str, JaxSlot]]:
         return _slots(self)
