@@ -76,7 +76,8 @@ def test_the_far_tail_of_the_sigmoid_is_kept_relative_to_its_size(name):
 
 LAYERS = {"ReLU": {}, "ReLU6": {}, "SiLU": {}, "Hardswish": {}, "Hardsigmoid": {}, "Sigmoid": {}, "Tanh": {},
           "Softplus": {}, "Identity": {}, "LeakyReLU": {"negative_slope": 0.2}, "ELU": {"alpha": 0.7},
-          "GELU": {"approximate": "tanh"}, "Softmax": {"dim": 1}, "LogSoftmax": {"dim": -1}, "PReLU": {"init": 0.1}}  # fmt: skip
+          "GELU": {"approximate": "tanh"}, "Softmax": {"dim": 1}, "LogSoftmax": {"dim": -1},
+          "PReLU": {"init": 0.1}}  # fmt: skip
 
 
 @pytest.mark.parametrize("layer", LAYERS)

@@ -1,5 +1,7 @@
 """What cannot work is refused, on every backend in the same words, and errors name the layer's path."""
 
+# ruff: noqa: E501 - tables of messages read best a line each
+
 import re
 
 import numpy as np

@@ -7,11 +7,20 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
+from deliralike.nn import geometry
 from tests.nn.agreement import NAMES, agree, agree_function, normal, numbers, per_axis, property_test, spread
 
 F = torch.nn.functional
 # size, kernel, stride, padding: 96 in all
 WINDOWS = [(n, k, s, p) for n, k, s, p in itertools.product(range(4, 12), (2, 3), (1, 2, 3), (0, 1))]
+
+
+def has_one_more_in_ceil_mode(size, *window):
+    x = torch.zeros(1, 1, size)
+    return F.max_pool1d(x, *window, ceil_mode=True).shape != F.max_pool1d(x, *window).shape
+
+
+LARGER = [window for window in WINDOWS if has_one_more_in_ceil_mode(*window)]  # the others are the same in both modes
 
 
 @st.composite
@@ -46,18 +55,32 @@ def test_average_pools_of_any_settings_agree(name, case, seed):
 @pytest.mark.parametrize("name", NAMES)
 def test_max_pools_agree_in_96_combinations_of_size_kernel_stride_and_padding(name, ceil_mode):
     def pools(pool, x):
-        return [pool(x[:, :, :n], k, s, p, ceil_mode=ceil_mode) for n, k, s, p in WINDOWS]
+        return [pool(x[:, :, :n], *w, ceil_mode=ceil_mode) for n, *w in (LARGER if ceil_mode else WINDOWS)]
 
     agree_function(name, lambda nn, x: pools(nn.max_pool1d, x), lambda x: pools(F.max_pool1d, x), [normal(0, 2, 1, 11)])
 
 
-@pytest.mark.parametrize("mode", [(False, False), (True, False), (True, True)])  # ceil_mode, count_include_pad
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize("count_include_pad", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_average_pools_agree_in_96_combinations_of_size_kernel_stride_and_padding(name, mode):
+def test_average_pools_agree_in_96_combinations_of_size_kernel_stride_and_padding(name, count_include_pad, ceil_mode):
+    windows = LARGER if ceil_mode else WINDOWS
+    windows = windows if count_include_pad else [window for window in windows if window[3]]
+
     def pools(pool, x):
-        return [pool(x[:, :, :n], k, s, p, *mode) for n, k, s, p in WINDOWS]
+        return [pool(x[:, :, :n], *w, ceil_mode, count_include_pad) for n, *w in windows]
 
     agree_function(name, lambda nn, x: pools(nn.avg_pool1d, x), lambda x: pools(F.avg_pool1d, x), [normal(0, 2, 1, 11)])
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_the_length_after_pooling_is_pytorchs(window, ceil_mode):
+    n, k, s, p = window
+    expected = F.max_pool1d(torch.zeros(1, 1, n), k, s, p, ceil_mode=ceil_mode).shape[2]
+    assert geometry.pool_size(n, k, s, p, 1, ceil_mode) == expected
+    before, after = geometry.pool_pads(n, k, s, p, 1, ceil_mode)
+    assert (n + before + after - k) // s + 1 == expected
 
 
 @pytest.mark.parametrize("settings", [dict(kernel_size=3, stride=2, padding=1), dict(kernel_size=2, stride=1)])

@@ -12,7 +12,7 @@ FUNCTIONS = [name for name, value in inspect.getmembers(Functions, inspect.isfun
 
 
 def arguments(function):
-    """Names, defaults and kinds, which must be those of the vocabulary; a backend may have more, if they are optional."""
+    """Names, defaults and kinds; a backend may have more of them than the vocabulary, if they are optional."""
     return [(p.name, p.default, p.kind) for p in inspect.signature(function).parameters.values()]
 
 
