@@ -36,6 +36,7 @@ test: $(STAMP)
 
 lint: $(STAMP)
 	@$(PY) -m ruff check
+	@$(PY) -m ruff format --check -q
 	@$(VENV)/bin/lint-imports --no-logo
 	@$(PY) -m mypy
 
