@@ -106,7 +106,7 @@ def precision() -> dict[str, str]:
     asked = jax.config.jax_default_matmul_precision
     exact = asked in (None, "highest", "float32")
     return {
-        "float64": "on" if jax.config.jax_enable_x64 else "off",
+        "float64": "on" if jax.config.jax_enable_x64 else "off until asked for",
         "float32 products": asked or "highest (our functions ask for it)",
         "TF32": "on" if not exact and any(name.startswith("cuda") for name in devices()) else "off",
     }

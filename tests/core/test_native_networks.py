@@ -1,0 +1,121 @@
+"""A network written for one framework alone goes wherever a network written once does."""
+
+import numpy as np
+import pytest
+
+from deliralike import wrap
+from deliralike.rules import rule
+
+RNG = np.random.default_rng(2)
+X = RNG.normal(size=(7, 4)).astype(np.float32)
+Y = RNG.normal(size=(7, 2)).astype(np.float32)
+WEIGHTS = {
+    "hidden.weight": RNG.normal(size=(5, 4)).astype(np.float32),
+    "hidden.bias": RNG.normal(size=5).astype(np.float32),
+    "out.weight": RNG.normal(size=(2, 5)).astype(np.float32),
+    "out.bias": RNG.normal(size=2).astype(np.float32),
+}
+
+
+def torch_network(base):
+    import torch
+
+    class Native(base or torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.hidden, self.out = torch.nn.Linear(4, 5), torch.nn.Linear(5, 2)
+
+        def forward(self, x):
+            return self.out(torch.tanh(self.hidden(x)))
+
+    return Native()
+
+
+def chainer_network(base):
+    import chainer
+    import chainer.links as L
+
+    class Native(base or chainer.Chain):
+        def __init__(self):
+            super().__init__()
+            with self.init_scope():
+                self.hidden, self.out = L.Linear(4, 5), L.Linear(5, 2)
+
+        def forward(self, x):
+            return self.out(chainer.functions.tanh(self.hidden(x)))
+
+    return Native()
+
+
+def jax_network(base):
+    import jax
+    from flax import nnx
+
+    class Native(base or nnx.Module):
+        def __init__(self):
+            if base:
+                super().__init__()
+            rngs = nnx.Rngs(0)
+            self.hidden, self.out = nnx.Linear(4, 5, rngs=rngs), nnx.Linear(5, 2, rngs=rngs)
+
+        def __call__(self, x):
+            return self.out(jax.numpy.tanh(self.hidden(x)))
+
+    return Native()
+
+
+@pytest.fixture(params=["wrapped", "subclass"])
+def network(request, backend):
+    """A native network: a plain one that is wrapped, or a subclass of the backend's abstract network."""
+    make = {"torch": torch_network, "chainer": chainer_network, "jax": jax_network}[backend.name]
+    made = wrap(make(None)) if request.param == "wrapped" else make(backend.network_base)
+    made.load_neutral_state(WEIGHTS)
+    return made
+
+
+def mse(network, x, y):
+    return network.nn.mse_loss(network(x), y)
+
+
+def test_it_has_neutral_names_and_layouts(network):
+    state = network.neutral_state()
+    assert list(state) == list(WEIGHTS)
+    for name, value in WEIGHTS.items():
+        np.testing.assert_array_equal(state[name], value)
+
+
+def test_it_computes_what_its_weights_say(network):
+    backend = network.backend
+    found = backend.to_numpy(network(*backend.prepare((X,), network)))
+    hidden = np.tanh(X @ WEIGHTS["hidden.weight"].T + WEIGHTS["hidden.bias"])
+    np.testing.assert_allclose(found, hidden @ WEIGHTS["out.weight"].T + WEIGHTS["out.bias"], rtol=1e-4, atol=1e-5)
+
+
+def test_its_gradients_have_neutral_names_and_layouts(network):
+    found = network.backend.gradients(mse, network, X, Y)
+    assert {name: g.shape for name, g in found.parameters.items()} == {n: w.shape for n, w in WEIGHTS.items()}
+    hidden = np.tanh(X @ WEIGHTS["hidden.weight"].T + WEIGHTS["hidden.bias"])
+    error = hidden @ WEIGHTS["out.weight"].T + WEIGHTS["out.bias"] - Y
+    np.testing.assert_allclose(found.parameters["out.weight"], 2 * error.T @ hidden / error.size, rtol=1e-3, atol=1e-5)
+
+
+def test_a_neutral_optimizer_trains_it(network):
+    optimizer = network.backend.optimizer(rule("adam", lr=0.05), network)
+    losses = [float(network.backend.numpy(optimizer.update(mse, X, Y))) for _ in range(30)]
+    assert losses[-1] < 0.5 * losses[0]
+    assert not np.array_equal(network.neutral_state()["hidden.weight"], WEIGHTS["hidden.weight"])
+
+
+def test_it_can_be_frozen_in_part(network):
+    network.set_trainable("hidden.*", False)
+    optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
+    optimizer.update(mse, X, Y)
+    np.testing.assert_array_equal(network.neutral_state()["hidden.weight"], WEIGHTS["hidden.weight"])
+    assert not np.array_equal(network.neutral_state()["out.weight"], WEIGHTS["out.weight"])
+
+
+def test_its_mode_is_switched_and_restored(network):
+    network.train()
+    with network.training_mode(False):
+        assert not network.training
+    assert network.training
