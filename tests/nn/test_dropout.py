@@ -170,6 +170,12 @@ def test_a_mask_is_what_philox_gives_for_its_counter():
     np.testing.assert_array_equal(random.keep_mask(7, "a.b", 11, 5, (1, 7), 0.3)[0], words[:7] >= round(0.3 * 65536))
 
 
+def test_a_number_equal_to_the_threshold_is_kept():
+    words = np.random.Philox(key=random.start.key(7, "a.b"), counter=[0, 0, 5, 11]).random_raw(1).view(np.uint16)
+    assert random.keep_mask(7, "a.b", 11, 5, (1, 1), int(words[0]) / 65536).all()
+    assert not random.keep_mask(7, "a.b", 11, 5, (1, 1), (int(words[0]) + 1) / 65536).any()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_dropout_of_probability_zero_agrees_in_training(name):
     agree(name, "Dropout", {"p": 0.0}, [normal(0, 3, 4)])
