@@ -70,6 +70,7 @@ def test_instance_norms_of_any_settings_agree(name, case, training, seed):
     seed=numbers,
 )
 def test_group_norms_of_any_settings_agree(name, groups, width, n, eps, affine, seed):
+    width += n == 0  # one value less its own mean is rounding alone, which a small eps makes large
     settings = {"num_groups": groups, "num_channels": groups * width, "eps": eps, "affine": affine}
     agree(name, "GroupNorm", settings, [normal(seed, 2, groups * width, *(2, 3, 2)[:n], shift=1.0)], seed=seed)
 
