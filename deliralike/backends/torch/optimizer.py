@@ -39,22 +39,24 @@ class TorchOptimizer(AbstractOptimizer):
         """Use a native optimizer over parameters of the network."""
         super().__init__(network)
         self.native = native
+        self._latest: dict[str, torch.nn.Parameter] = {}  # of the step in progress: looking them up takes its time
 
     def gradients(self, loss_function, *batch):
         """Forward and backward; gradients of a previous step are dropped first."""
-        for parameter in self._parameters(trainable_only=False).values():
+        parameters = self._latest = self._parameters(trainable_only=False)
+        for parameter in parameters.values():
             parameter.grad = None  # of frozen ones too, which PyTorch would move by a gradient that is left over
-        parameters = self._parameters()
         result = loss_function(self.network, *batch)
         (result[0] if isinstance(result, tuple) else result).backward()
-        return _detached(result), {name: parameter.grad for name, parameter in parameters.items()}
+        return _detached(result), {name: p.grad for name, p in parameters.items() if p.requires_grad}
 
     def apply(self, gradients):
         """One native step on these gradients."""
-        parameters = self._parameters()
+        parameters = self._latest or self._parameters(trainable_only=False)
         for name, gradient in gradients.items():
             parameters[name].grad = gradient
         self.native.step()
+        self._latest = {}
 
     @property
     def lr(self) -> float:
