@@ -69,13 +69,8 @@ class NetworkType(type):
         if not getattr(cls, "backend", None):
             cls = cls.on(_backend_in_construction(cls))
         init_kwargs = _bind_arguments(cls, args, kwargs)
-        construction = current_construction()
-        if construction is not None:
-            return cls._create(init_kwargs, args, kwargs)
-        with constructing(Construction(backend=cls.backend)) as construction:
-            network = cls._create(init_kwargs, args, kwargs)
-        finish(network, construction)
-        return network
+        create = partial(cls._create, init_kwargs, args, kwargs)
+        return create() if current_construction() else _outermost(create, Construction(backend=cls.backend))
 
     def _create(cls, init_kwargs: InitKwargs, args: tuple, kwargs: dict) -> Any:
         network = super().__call__(*args, **kwargs)
@@ -288,8 +283,13 @@ def build(
     construction = Construction(
         backend=backend, seed=seed, dtype=backend.check_dtype(dtype), device=backend.check_device(device)
     )
+    return _outermost(partial(network_class, *args, **kwargs), construction)
+
+
+def _outermost(create: Callable[[], Any], construction: Construction) -> Any:
+    """Create a network and all its blocks in one construction, then give them their paths and start values."""
     with constructing(construction):
-        network = network_class(*args, **kwargs)
+        network = create()
     finish(network, construction)
     return network
 

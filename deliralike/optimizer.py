@@ -48,10 +48,14 @@ class AbstractOptimizer(ABC):
         for pre_update in self.pre_update_hooks:
             gradients = pre_update(self, gradients)
         self.apply(gradients)
+        self.finish_update()
+        return result
+
+    def finish_update(self) -> None:
+        """Count the update that was made, and call the post-update hooks."""
         self.steps += 1
         for post_update in self.post_update_hooks:
             post_update(self)
-        return result
 
     @abstractmethod
     def gradients(self, loss_function: LossFunction, *batch: Any) -> tuple[Any, dict[str, Any]]:

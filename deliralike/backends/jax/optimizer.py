@@ -230,9 +230,7 @@ class JaxOptimizer(AbstractOptimizer):
             self.rule.state_for(members), members.values(), arguments.arrays, here.numbers, passed
         )
         self._take_over(members, parameters, changed, state)
-        self.steps += 1
-        for post_update in self.post_update_hooks:
-            post_update(self)
+        self.finish_update()
         return unpacked(result)
 
     def gradients(self, loss_function, *batch):

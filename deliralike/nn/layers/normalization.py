@@ -15,7 +15,6 @@ class _RunningNorm(Network):
     """Scale and shift for each channel, and running statistics with the unbiased variance."""
 
     n: int | None = None
-    statistics_over_batch = True
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
                  track_running_stats: bool = True) -> None:  # fmt: skip
