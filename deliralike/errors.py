@@ -76,6 +76,10 @@ class StructureError(DeliralikeError, ValueError):
     """Two nested containers that must have the same structure differ."""
 
 
+class ReplicaError(DeliralikeError, RuntimeError):
+    """The replicas of a network do not do the same."""
+
+
 class DataUnavailable(DeliralikeError, ImportError):
     """A dataset needs a package that is not installed."""
 

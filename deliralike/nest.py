@@ -1,18 +1,46 @@
-"""The only recursion over nested containers: map, and leaves with their paths.
+"""The only recursion over nested containers: take apart, put together, map, paths, and what differs between two.
 
-Containers are what optree knows: tuples, lists, dicts, named tuples, ordered and default dicts, deques,
-and every type registered with it under the namespace ``"deliralike"``. `None` is a leaf, so that it survives.
+Containers are what optree knows (tuples, lists, dicts, named tuples, ordered and default dicts, deques, and every type
+registered with it), dataclasses, and subclasses of dict, list, `UserDict` and `UserList` with all their attributes.
+`None` is a leaf, so that it survives. A network is never a container: what can be called, or has a metaclass of a
+framework's own, is a leaf.
 """
 
-from collections.abc import Callable
+import functools
+import threading
+from abc import ABCMeta
+from collections import OrderedDict, UserDict, UserList, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import optree
+from optree.utils import total_order_sorted
 
 from deliralike.errors import StructureError
 
 NAMESPACE = "deliralike"
 _OPTIONS: dict[str, Any] = {"none_is_leaf": True, "namespace": NAMESPACE}
+
+
+def flatten(nest: Any) -> tuple[list[Any], Any]:
+    """The leaves in order, and the structure that `unflatten` puts them together by.
+
+    Example:
+        >>> leaves, structure = flatten({"b": 1, "a": (2, None)})
+        >>> leaves, unflatten(structure, "xyz")
+        ([2, None, 1], {'b': 'z', 'a': ('x', 'y')})
+    """
+    leaves, structure = optree.tree_flatten(nest, **_OPTIONS)
+    while not _SEEN.issuperset(map_of_types(leaves)):
+        _look_at({*map_of_types(leaves)} - _SEEN)
+        leaves, structure = optree.tree_flatten(nest, **_OPTIONS)
+    return leaves, structure
+
+
+def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
+    """A nest of a structure from `flatten`, with these leaves; dataclasses are rebuilt without their ``__init__``."""
+    return structure.unflatten(leaves)
 
 
 def map(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
@@ -25,12 +53,9 @@ def map(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
         >>> map(lambda x, y: x + y, {"a": 1, "b": (2, 3)}, {"a": 10, "b": (20, 30)})
         {'a': 11, 'b': (22, 33)}
     """
-    try:
-        return optree.tree_map(function, nest, *others, **_OPTIONS)
-    except ValueError as error:
-        if all(same_structure(nest, other) for other in others):
-            raise
-        raise StructureError(f"nests differ in structure: {error}") from error
+    leaves, structure = flatten(nest)
+    columns = [_leaves_like(structure, nest, other) for other in others]
+    return structure.unflatten([function(*each) for each in zip(leaves, *columns, strict=True)])
 
 
 def leaves(nest: Any) -> list[Any]:
@@ -40,7 +65,7 @@ def leaves(nest: Any) -> list[Any]:
         >>> leaves({"a": 1, "b": [2, None]})
         [1, 2, None]
     """
-    return optree.tree_leaves(nest, **_OPTIONS)
+    return flatten(nest)[0]
 
 
 def leaves_with_paths(nest: Any, root: str = "") -> list[tuple[str, Any]]:
@@ -50,10 +75,156 @@ def leaves_with_paths(nest: Any, root: str = "") -> list[tuple[str, Any]]:
         >>> leaves_with_paths({"image": [1, 2]}, root="batch")
         [("batch['image'][0]", 1), ("batch['image'][1]", 2)]
     """
-    accessors, values, _ = optree.tree_flatten_with_accessor(nest, **_OPTIONS)
-    return [(accessor.codify(root), value) for accessor, value in zip(accessors, values, strict=True)]
+    values, structure = flatten(nest)
+    return [(accessor.codify(root), value) for accessor, value in zip(structure.accessors(), values, strict=True)]
 
 
 def same_structure(first: Any, second: Any) -> bool:
     """Whether both are built of the same containers, keys and lengths."""
-    return optree.tree_structure(first, **_OPTIONS) == optree.tree_structure(second, **_OPTIONS)
+    return flatten(first)[1] == flatten(second)[1]
+
+
+def first_difference(
+    first: Any, second: Any, root: str, where: tuple[str, str] = ("here", "there"), prefix: bool = False
+) -> str:
+    """The path where two nests are built differently, and how; empty where only leaves differ.
+
+    Args:
+        where: What to call the first and the second.
+        prefix: Let a leaf of the first stand for a whole subtree of the second.
+
+    Example:
+        >>> first_difference({"a": 1}, {"b": 1}, "output", ("on replica 0", "on replica 1"))
+        "output is a dict with keys ['a'] on replica 0 and with keys ['b'] on replica 1."
+    """
+    flatten((first, second))  # so that every class is known
+    return _difference(first, second, root, where, prefix)
+
+
+def graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
+    """`nest` with every subtree that a leaf of `prefix` stands for replaced by ``put(leaf, subtree)``.
+
+    The containers above those subtrees keep the types that they have in `nest`; `prefix` must fit
+    (see `first_difference`).
+    """
+    flatten((prefix, nest))
+    return _graft(prefix, nest, put)
+
+
+# Paths and differences -----------------------------------------------------------------------------------------------
+
+
+def _leaves_like(structure: Any, nest: Any, other: Any) -> list[Any]:
+    flatten(other)
+    try:
+        return structure.flatten_up_to(other)
+    except ValueError as error:
+        difference = first_difference(nest, other, "nest", ("in the first", "in another"), prefix=True)
+        raise StructureError(f"nests differ in structure: {difference or error}") from error
+
+
+def _level(value: Any) -> Any:
+    """The container's children, keys and type; None for a leaf."""
+    try:
+        return optree.tree_flatten_one_level(value, **_OPTIONS)
+    except ValueError:
+        return None
+
+
+def _step(level: Any, entry: Any, path: str) -> str:
+    return level.path_entry_type(entry, level.type, level.kind).codify(path)
+
+
+def _difference(first: Any, second: Any, path: str, where: tuple[str, str], prefix: bool) -> str:
+    mine, other = _level(first), _level(second)
+    if mine is None and (prefix or other is None):
+        return ""
+    if mine is None or other is None or _kind(mine, prefix) is not _kind(other, prefix):
+        return f"{path} is {_described(first)} {where[0]} and {_described(second)} {where[1]}."
+    if tuple(mine.entries) != tuple(other.entries):
+        what = _article(type(first).__name__)
+        return f"{path} is {what} {_extent(mine)} {where[0]} and {_extent(other)} {where[1]}."
+    pairs = zip(mine.entries, mine.children, other.children, strict=True)
+    found = (_difference(a, b, _step(mine, entry, path), where, prefix) for entry, a, b in pairs)
+    return next(filter(None, found), "") or _other_difference(mine, other, path, where)
+
+
+def _kind(level: Any, prefix: bool) -> Any:
+    """What must be the same: the type; for a prefix any dict may stand for another."""
+    return dict if prefix and level.type in (OrderedDict, defaultdict) else level.type
+
+
+def _other_difference(mine: Any, other: Any, path: str, where: tuple[str, str]) -> str:
+    """What a type registered by the user holds beside its children; None of it for a type of Python's own."""
+    if mine.kind != optree.PyTreeKind.CUSTOM or mine.metadata == other.metadata or isinstance(mine.metadata, _Build):
+        return ""
+    return f"{path} is built with {mine.metadata!r} {where[0]} and with {other.metadata!r} {where[1]}."
+
+
+def _described(value: Any) -> str:
+    level = _level(value)
+    if level is not None:
+        return f"{_article(type(value).__name__)} {_extent(level)}"
+    if value is None or isinstance(value, str | bool | int | float):
+        return repr(value)
+    shape = getattr(value, "shape", None)
+    return _article(type(value).__name__) + (f" of shape {tuple(shape)}" if isinstance(shape, tuple) else "")
+
+
+def _extent(level: Any) -> str:
+    entries = list(level.entries)
+    if all(isinstance(entry, _Place) for entry in entries) and entries:
+        return f"with {[entry.name for entry in entries]}"
+    return f"of length {len(entries)}" if entries == list(range(len(entries))) and level.type is not dict else (
+        f"with keys {entries}"
+    )  # fmt: skip
+
+
+def _article(name: str) -> str:
+    return f"an {name}" if name[:1].lower() in ("a", "e", "i", "o", "u") else f"a {name}"
+
+
+def _graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
+    words = _level(prefix)
+    if words is None:
+        return put(prefix, nest)
+    level = _level(nest)
+    children = [_graft(word, child, put) for word, child in zip(words.children, level.children, strict=True)]
+    return level.unflatten_func(level.metadata, children)
+
+
+# Classes that optree does not know -----------------------------------------------------------------------------------
+
+_SEEN: set[type] = {bool, int, float, complex, str, bytes, type(None)}
+_LOCK = threading.Lock()
+_PLAIN_METACLASSES = ("builtins", "abc", "typing")
+
+
+def map_of_types(values: Iterable[Any]) -> Iterable[type]:
+    """The types of values, lazily."""
+    return (type(value) for value in values)
+
+
+def _look_at(classes: set[type]) -> None:
+    """Register those classes whose instances are containers; remember all."""
+    with _LOCK:
+        for cls in classes - _SEEN:
+            build = _how_to_build(cls)
+            if build is not None:
+                optree.register_pytree_node(
+                    cls, build.take_apart, build.put_together, path_entry_type=_Step, namespace=NAMESPACE
+                )
+            _SEEN.add(cls)
+
+
+def _how_to_build(cls: type) -> "_Builder | None":
+    """How instances are taken apart and put together again; None for a class whose instances are leaves."""
+    base = next((base for base in (OrderedDict, defaultdict, dict, list) if issubclass(cls, base)), object)
+    known = base is not object or is_dataclass(cls) or issubclass(cls, UserDict | UserList)
+    if not known or type(cls).__module__ not in _PLAIN_METACLASSES or callable(getattr(cls, "__call__", None)):
+        return None
+    try:
+        base.__new__(cls)  # type: ignore[call-overload]
+    except TypeError:  # an exception, a string: more than attributes and items
+        return None
+    return _Builder(cls, base)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from deliralike.closure import closure, prepare_batch
 from deliralike.construction import Construction, constructing, current_construction
 from deliralike.errors import ArgumentError, ConstructionError, StateError, UnboundNetwork, UnknownName, suggestion
 from deliralike.nn.start import Distribution, draw
@@ -25,6 +26,7 @@ from deliralike.state import LoadReport, Slot, host_array, plan_load, refuse_tor
 
 if TYPE_CHECKING:
     from deliralike.backends.base import Backend
+    from deliralike.parallel.loss import InReplicas
 
 
 class InitKwargs(dict):
@@ -182,6 +184,27 @@ class AbstractNetwork(metaclass=NetworkType):
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
         """`load_neutral_state` by the name that PyTorch's users know. On PyTorch it is PyTorch's own."""
         return self.load_neutral_state(state, strict)
+
+    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
+        """The value of a loss that replicas compute; a plain network is its only replica."""
+        return loss.whole(self, *batch)
+
+    def update_hooks(self) -> tuple[list[Any], list[Any]]:
+        """What an optimizer does before and after each update of this network; a plain network needs nothing."""
+        return [], []
+
+    closure = staticmethod(closure)
+
+    @classmethod
+    def prepare_batch(
+        cls,
+        batch: Mapping[str, Any],
+        input_device: str | None = None,
+        output_device: str | None = None,
+        dtype: str = "float32",
+    ) -> dict[str, Any]:
+        """See `deliralike.closure.prepare_batch`."""
+        return prepare_batch(cls.backend, batch, input_device, output_device, dtype)
 
     def set_trainable(self, pattern: str, trainable: bool) -> list[str]:
         """Freeze or thaw the parameters whose neutral names match a pattern like ``"layer1.*"``; returns their names.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fnmatch
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deliralike.errors import StateError
+from deliralike.errors import StateError, UnknownName, suggestion
 
 if TYPE_CHECKING:
     from deliralike.network import AbstractNetwork
@@ -23,19 +24,43 @@ class AbstractOptimizer(ABC):
 
     Attributes:
         network: The network whose trainable parameters it updates.
+        pattern: Which of them: those whose neutral names match; all when None.
+        updated: The parameters that the last update changed.
         steps: The number of finished updates.
         pre_update_hooks: Called in order with the optimizer and the gradients (native arrays by neutral name, None
             for a parameter that took no part); each returns the gradients to go on with. On JAX they are compiled
             into the step.
         post_update_hooks: Called in order with the optimizer, after the parameters have changed.
+
+    Over a replicated network the first pre-update hook accumulates the replicas' gradients and the first post-update
+    hook copies the parameters to them, so that hooks added later see the accumulated gradients.
     """
 
-    def __init__(self, network: AbstractNetwork) -> None:
-        """Remember the network; nothing of it changes."""
+    def __init__(self, network: AbstractNetwork, pattern: str | None = None) -> None:
+        """Remember the network; nothing of it changes.
+
+        Raises:
+            UnknownName: No parameter matches the pattern.
+        """
         self.network = network
+        self.pattern = pattern
+        self.updated: tuple[str, ...] = ()
         self.steps = 0
-        self.pre_update_hooks: list[PreUpdateHook] = []
-        self.post_update_hooks: list[PostUpdateHook] = []
+        self.pre_update_hooks: list[PreUpdateHook]
+        self.post_update_hooks: list[PostUpdateHook]
+        self.pre_update_hooks, self.post_update_hooks = network.update_hooks()
+        self._refuse_empty_pattern()
+
+    def owns(self, name: str) -> bool:
+        """Whether a parameter is one of this optimizer's."""
+        return self.pattern is None or fnmatch.fnmatchcase(name, self.pattern)
+
+    def _refuse_empty_pattern(self) -> None:
+        if self.pattern is None:
+            return
+        names = [name for name, slot in self.network.neutral_slots().items() if slot.is_parameter]
+        if not any(map(self.owns, names)):
+            raise UnknownName(f"no parameter matches {self.pattern!r}. {suggestion(self.pattern, names)}")
 
     def update(self, loss_function: LossFunction, *batch: Any) -> Any:
         """One step on ``loss_function(network, *batch)``; returns the loss (or what the function returned).
@@ -48,12 +73,13 @@ class AbstractOptimizer(ABC):
         for pre_update in self.pre_update_hooks:
             gradients = pre_update(self, gradients)
         self.apply(gradients)
-        self.finish_update()
+        self.finish_update(name for name, gradient in gradients.items() if gradient is not None)
         return result
 
-    def finish_update(self) -> None:
-        """Count the update that was made, and call the post-update hooks."""
+    def finish_update(self, updated: Iterable[str]) -> None:
+        """Count the update that was made of these parameters, and call the post-update hooks."""
         self.steps += 1
+        self.updated = tuple(updated)
         for post_update in self.post_update_hooks:
             post_update(self)
 

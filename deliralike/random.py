@@ -8,7 +8,7 @@ framework's own generator, which is faster and never equal between frameworks.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -60,6 +60,20 @@ def portable(seed: int = 0, step: Any = 0, first_sample: Any = 0) -> Iterator[St
     finally:
         with _counting:
             _open -= 1
+        _stream.reset(token)
+
+
+@contextmanager
+def shifted(samples: Any) -> Iterator[None]:
+    """Let the batch begin `samples` further on in the portable stream, if one is open: for a replica's share."""
+    stream = current()
+    if stream is None:
+        yield
+        return
+    token = _stream.set(replace(stream, first_sample=stream.first_sample + samples))
+    try:
+        yield
+    finally:
         _stream.reset(token)
 
 

@@ -10,7 +10,7 @@ import importlib.metadata
 import importlib.util
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deliralike.errors import BackendUnavailable, UnknownName, suggestion
+from deliralike.errors import BackendUnavailable, DeviceError, UnknownName, suggestion
+from deliralike.parallel.replicated import Settings
 
 if TYPE_CHECKING:
     from deliralike.backends.base import Backend
@@ -139,6 +140,46 @@ def wrap(native: Any) -> AbstractNetwork:
         ['weight', 'bias']
     """
     return of(native).wrap(native)
+
+
+def DataParallel(
+    network: Any, devices: Sequence[str], output_device: str | None = None, dim: int = 0, **settings: Any
+) -> AbstractNetwork:
+    """A network that runs as several replicas, one for each device; on one device the network itself, wrapped.
+
+    Each replica computes on its share of a batch; outputs are gathered. An optimizer over it accumulates the replicas'
+    gradients before each update and copies the parameters after it. Its weights are the given network's, under the
+    same names, whatever the number of replicas.
+
+    Args:
+        network: Written once or native, on the first device.
+        devices: Names of the backend's devices. One may stand several times; replicas own their storage all the same.
+        output_device: Where outputs are gathered; the first device when None.
+        dim: The axis that counts samples, in inputs and outputs.
+        settings: ``buffers``, ``scalars``, ``spec``, ``virtual_shards`` …: see `deliralike.parallel.replicated.Settings`.
+
+    Raises:
+        DeviceError: The backend has no such device, or the network is on another one than the first.
+        SettingError: A setting makes no sense.
+
+    Example:
+        >>> from deliralike import zoo
+        >>> net = DataParallel(zoo.build("mlp", backend="torch", in_features=3, out_features=2), ["cpu", "cpu"])
+        >>> import torch
+        >>> net(torch.ones(5, 3)).shape
+        torch.Size([5, 2])
+    """
+    wrapped = wrap(network)
+    backend = wrapped.backend
+    named = tuple(backend.check_device(device) for device in devices)
+    output = None if output_device is None else backend.check_device(output_device)
+    chosen = Settings.of(devices=named, output_device=output, dim=dim, **settings)
+    if wrapped.device_name != named[0]:
+        raise DeviceError(
+            f"the network is on {wrapped.device_name!r}, the first device is {named[0]!r}: build the network there, or "
+            f"name its device first"
+        )
+    return backend.replicate(wrapped, chosen) if len(chosen.places) > 1 else wrapped
 
 
 @cache

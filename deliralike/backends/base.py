@@ -17,6 +17,8 @@ from deliralike.network import AbstractNetwork
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
 from deliralike.optimizer import AbstractOptimizer
+from deliralike.parallel.replicated import ReplicatedNetwork
+from deliralike.parallel.replicated import Settings as ParallelSettings
 from deliralike.rules import Rule
 
 
@@ -44,6 +46,7 @@ class Backend(ABC):
         network_base: The native class that networks written once are bound to.
         dtypes: The floating types that networks can compute in.
         capabilities: What it declares to have beyond the minimum: ``"double_backward"``, ``"compile"``, ``"threads"`` …
+        optimizers_hold_state: Whether the framework's own optimizers hold their state and may be wrapped twice.
     """
 
     name: ClassVar[str]
@@ -51,6 +54,7 @@ class Backend(ABC):
     network_base: type[AbstractNetwork]
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64")
     capabilities: ClassVar[frozenset[str]] = frozenset()
+    optimizers_hold_state: ClassVar[bool] = True
 
     # About the framework -----------------------------------------------------------------------------------------
 
@@ -80,6 +84,11 @@ class Backend(ABC):
     def is_array(self, value: Any) -> bool:
         """Whether a value is one of the backend's own arrays."""
 
+    def add(self, total: Any, addition: Any, device: str) -> Any:
+        """The sum of two gradients on a device; `total` may be None, and its storage may be used for the result."""
+        moved = self.array(addition, device=device)
+        return moved if total is None else total + moved
+
     # Files -------------------------------------------------------------------------------------------------------
 
     def read_weights(self, path: Path) -> dict[str, np.ndarray]:
@@ -108,9 +117,17 @@ class Backend(ABC):
     def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
         """The loss ``loss_function(network, *inputs)`` and its gradients; running statistics move, weights do not."""
 
+    def replicate(self, network: AbstractNetwork, settings: ParallelSettings) -> ReplicatedNetwork:
+        """A network as several replicas; its weights and the random state stay as they are."""
+        raise CapabilityError(f"backend {self.name!r} has no replicated networks: use one device")
+
     @abstractmethod
-    def optimizer(self, rule: Rule, network: AbstractNetwork) -> AbstractOptimizer:
-        """An optimizer that follows one of the neutral update rules."""
+    def optimizer(self, rule: Rule, network: AbstractNetwork, parameters: str | None = None) -> AbstractOptimizer:
+        """An optimizer that follows one of the neutral update rules.
+
+        Args:
+            parameters: A pattern of neutral names, such as ``"generator.*"``; all trainable parameters when None.
+        """
 
     @abstractmethod
     def wrap_optimizer(self, native: Any, network: AbstractNetwork) -> AbstractOptimizer:

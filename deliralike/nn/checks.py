@@ -55,9 +55,10 @@ def window_fits(layer: Any, x: Any, size: tuple[int, ...]) -> None:
         )
 
 
-def several_values(layer: Any, x: Any) -> None:
-    """More than one value for each channel: the variance of one value is undefined."""
-    count = math.prod([size for axis, size in enumerate(x.shape) if axis != 1])  # a list: dynamo traces it
+def several_values(layer: Any, x: Any, count: int | None = None) -> None:
+    """More than one value for each channel: the variance of one value is undefined. `count` is known if shared."""
+    if count is None:
+        count = math.prod([size for axis, size in enumerate(x.shape) if axis != 1])  # a list: dynamo traces it
     if count <= 1:
         raise ShapeError(
             f"{where(layer)}: batch statistics need more than one value per channel, got shape {tuple(x.shape)}: "

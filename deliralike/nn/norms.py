@@ -1,7 +1,7 @@
 """Normalisation, written on the primitives: biased two-pass variance, every epsilon explicit."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from deliralike.nn import checks
 from deliralike.nn.primitives import Array, Primitives
@@ -63,6 +63,21 @@ class Norms(Primitives):
         dims = tuple(d for d in range(len(x.shape)) if d != 1)
         mean, var = self.mean(x, dims), self.var(x, dims)
         return self.batch_norm(x, mean, var, weight, bias, eps), mean, var
+
+    def batch_statistics(self, x: Array, count: int, total: Callable[[Array], Array]) -> tuple[Array, Array]:
+        """The mean and biased variance of each channel over several arrays that together are one batch.
+
+        First the mean, then the centred squares; never the mean of squares less the square of the mean.
+
+        Args:
+            x: This replica's share.
+            count: The values for each channel in the whole batch.
+            total: Sums an array over all replicas.
+        """
+        dims = tuple(d for d in range(len(x.shape)) if d != 1)
+        mean = total(self.sum(x, dims)) * (1.0 / count)
+        centred = x - self.reshape(mean, (1, -1) + (1,) * (len(x.shape) - 2))
+        return mean, total(self.sum(centred * centred, dims)) * (1.0 / count)
 
     def group_norm(self, x: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None,
                    eps: float = 1e-5) -> Array:  # fmt: skip

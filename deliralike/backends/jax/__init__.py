@@ -28,6 +28,7 @@ class JaxBackend(Backend):
     name = "jax"
     dtypes = ("float32", "float64", "bfloat16", "float16")
     capabilities = frozenset({"double_backward", "compile"})
+    optimizers_hold_state = False
 
     def version(self) -> str:
         return f"jax {jax.__version__}, flax {flax.__version__}"

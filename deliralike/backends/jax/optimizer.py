@@ -230,7 +230,7 @@ class JaxOptimizer(AbstractOptimizer):
             self.rule.state_for(members), members.values(), arguments.arrays, here.numbers, passed
         )
         self._take_over(members, parameters, changed, state)
-        self.finish_update()
+        self.finish_update(name for name, value in parameters.items() if value is not None)
         return unpacked(result)
 
     def gradients(self, loss_function, *batch):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from deliralike.network import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ONES, ZEROS
+from deliralike.parallel.replica import current as current_replica
 
 
 class _RunningNorm(Network):
@@ -47,6 +49,8 @@ class _RunningNorm(Network):
 
 
 class _BatchNorm(_RunningNorm):
+    synchronised = False  # whether it takes its statistics from all replicas, whatever they do about other layers
+
     def _share(self, mean):
         self.num_batches_tracked = self.num_batches_tracked + 1
         return 1.0 / self.nn.cast(self.num_batches_tracked, mean) if self.momentum is None else self.momentum
@@ -55,11 +59,28 @@ class _BatchNorm(_RunningNorm):
         checks.channels(self, x, self.num_features, self._rank(x))
         if not (self.training or not self.track_running_stats):
             return self.nn.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.eps)
-        checks.several_values(self, x)
-        y, mean, var = self.nn.batch_norm_train(x, self.weight, self.bias, self.eps)
+        count = math.prod(x.shape) // x.shape[1]
+        if (here := self.replica()) is None:
+            checks.several_values(self, x)
+            y, mean, var = self.nn.batch_norm_train(x, self.weight, self.bias, self.eps)
+        else:
+            y, mean, var, count = self._over_replicas(x, count, here)
         if self.track_running_stats and self.training:
-            self._update(mean, var, math.prod(x.shape) // x.shape[1])
+            self._update(mean, var, count)
         return y
+
+    def replica(self):
+        """The replica that runs this layer, if its statistics are to be those of all replicas together."""
+        here = current_replica()
+        together = here is not None and here.count > 1 and (here.synchronised or self.synchronised)
+        return here if together else None
+
+    def _over_replicas(self, x, count, here):
+        what = checks.where(self)
+        count = sum(here.exchange(f"{what}: the number of values", count))
+        checks.several_values(self, x, count)
+        mean, var = self.nn.batch_statistics(x, count, partial(here.all_sum, topic=f"{what}: a sum"))
+        return self.nn.batch_norm(x, mean, var, self.weight, self.bias, self.eps), mean, var, count
 
     def _rank(self, x) -> int | None:
         return self.n

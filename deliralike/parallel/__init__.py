@@ -1,0 +1,25 @@
+"""Data parallelism, the framework-free half: scatter and gather, replicas side by side, hooks, callbacks."""
+
+from deliralike.parallel.callbacks import CallbackContext, call_replication_callbacks
+from deliralike.parallel.gather import gather
+from deliralike.parallel.hooks import AccumulateGradients, CopyParameters
+from deliralike.parallel.loss import in_replicas
+from deliralike.parallel.partition import partition
+from deliralike.parallel.replica import Replica
+from deliralike.parallel.replica import current as current_replica
+from deliralike.parallel.replicated import ReplicatedNetwork
+from deliralike.parallel.scatter import scatter
+
+__all__ = [
+    "AccumulateGradients",
+    "CallbackContext",
+    "CopyParameters",
+    "Replica",
+    "ReplicatedNetwork",
+    "call_replication_callbacks",
+    "current_replica",
+    "gather",
+    "in_replicas",
+    "partition",
+    "scatter",
+]

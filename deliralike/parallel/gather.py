@@ -1,0 +1,2 @@
+def gather(*a, **k):
+    raise NotImplementedError

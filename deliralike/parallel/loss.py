@@ -1,0 +1,90 @@
+"""A loss that is computed inside the replicas, each on its own share, and how the shares' losses become one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deliralike.errors import ArgumentError, SettingError, suggestion
+
+REDUCTIONS = ("mean", "sum", "denominator")
+
+
+@dataclass(frozen=True)
+class InReplicas:
+    """A loss function that runs inside each replica, with a declared reduction; see `in_replicas`."""
+
+    function: Callable[..., Any]
+    reduction: str = "mean"
+
+    def __call__(self, network: Any, *batch: Any) -> Any:
+        """The loss of the whole batch."""
+        return network.loss_in_replicas(self, *batch)
+
+    def whole(self, network: Any, *batch: Any) -> Any:
+        """The loss on one network that sees the whole batch."""
+        value, denominator, extras = self.taken_apart(self.function(network, *batch))
+        if self.reduction == "denominator":
+            value = value / or_one(constant(network, denominator))
+        return (value, *extras) if extras is not None else value
+
+    def taken_apart(self, result: Any) -> tuple[Any, Any, tuple | None]:
+        """The loss of a share, its denominator (None unless declared), and what else came (None for nothing).
+
+        Raises:
+            ArgumentError: A denominator is declared, and the function gave none.
+        """
+        if self.reduction != "denominator":
+            return (result[0], None, result[1:]) if isinstance(result, tuple) else (result, None, None)
+        if not isinstance(result, tuple) or len(result) < 2:
+            raise ArgumentError(
+                f"a loss with reduction='denominator' gives a tuple (sum, denominator, ...), not a "
+                f"{type(result).__name__}: return the sum over the share and what it is to be divided by"
+            )
+        return result[0], result[1], result[2:] or None
+
+    def weights(self, sizes: Sequence[int]) -> list[float]:
+        """What each share's loss counts for when no denominator is declared."""
+        samples = sum(sizes)
+        return (
+            [size / samples if samples else 1.0 for size in sizes] if self.reduction == "mean" else [1.0] * len(sizes)
+        )
+
+
+def in_replicas(loss_function: Callable[..., Any], reduction: str = "mean") -> InReplicas:
+    """A loss function that each replica computes on its own share of the batch, backward included.
+
+    Nothing is gathered but the losses, and backward runs side by side. On a plain network it is the same loss.
+
+    Args:
+        loss_function: ``loss_function(network, *batch)`` as for `AbstractOptimizer.update`; `network` is the replica.
+        reduction: How the shares' losses become that of the batch.
+            ``"mean"``: each is a mean over its samples; they are weighted by their shares.
+            ``"sum"``: each is a sum; they are added.
+            ``"denominator"``: the function returns ``(sum, denominator)``; the loss is the sum of sums over the sum of
+            denominators. For class weights and ignored labels, whose means have no denominator of samples.
+
+    Example:
+        >>> from deliralike import zoo
+        >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
+        >>> def summed(network, x, y):
+        ...     return network.nn.cross_entropy(network(x), y, reduction="sum"), len(y)
+        >>> loss = in_replicas(summed, "denominator")
+        >>> import torch
+        >>> tuple(loss(net, torch.ones(4, 3), torch.zeros(4, dtype=torch.int64)).shape)
+        ()
+    """
+    if reduction not in REDUCTIONS:
+        raise SettingError(f"there is no reduction {reduction!r}. {suggestion(reduction, REDUCTIONS)}")
+    return InReplicas(loss_function, reduction)
+
+
+def constant(network: Any, denominator: Any) -> Any:
+    """A denominator without its graph."""
+    return network.nn.stop_gradient(denominator) if network.backend.is_array(denominator) else denominator
+
+
+def or_one(denominator: Any) -> Any:
+    """The denominator, or one in the place of zero: where nothing counts the sum is zero already."""
+    return denominator + (denominator == 0)

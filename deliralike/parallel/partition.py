@@ -1,0 +1,2 @@
+def partition(size, parts):
+    raise NotImplementedError

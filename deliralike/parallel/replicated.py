@@ -1,0 +1,293 @@
+"""The framework-free half of a replicated network: scatter, replicas, gather, and what the hooks and losses need."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import ArgumentError, SettingError, suggestion
+from deliralike.network import AbstractNetwork
+from deliralike.parallel.gather import gather
+from deliralike.parallel.hooks import AccumulateGradients, CopyParameters
+from deliralike.parallel.loss import InReplicas, or_one
+from deliralike.parallel.meeting import Meeting
+from deliralike.parallel.partition import partition
+from deliralike.parallel.replica import Replica, current, entered
+from deliralike.parallel.scatter import Shares, split_batch
+from deliralike.parallel.side_by_side import one_after_the_other, side_by_side
+from deliralike.state import Slot
+
+BUFFERS = ("root", "mean", "sync")
+SCALARS = ("stack", "mean", "sum")
+OTHERS = ("equal", "list")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a network is replicated.
+
+    Attributes:
+        devices: One for each replica; the first is the root's. A device may stand there several times.
+        output_device: Where outputs are gathered; the first device when None.
+        dim: The axis that counts samples.
+        buffers: What becomes of buffers that the replicas changed: ``"root"`` keeps the root's, ``"mean"`` averages
+            them by share (whole numbers are the root's), ``"sync"`` takes batch normalisation's statistics from the
+            whole batch (other buffers are the root's).
+        scalars: How 0-d outputs are gathered: ``"stack"``, ``"mean"`` weighted by share, ``"sum"``.
+        others: How outputs that are no arrays are gathered: ``"equal"`` demands the same of all, ``"list"`` lists them.
+        spec: What to split, copy and keep of the arguments ``(args, kwargs)``; see `scatter`.
+        virtual_shards: Cut every batch into this many shares whatever the number of devices, so that results are
+            bit-identical for any number of them. Each share has a replica of its own.
+        side_by_side: Run the replicas in threads; else one after the other.
+    """
+
+    devices: tuple[str, ...]
+    output_device: str | None = None
+    dim: int = 0
+    buffers: str = "root"
+    scalars: str = "stack"
+    others: str = "equal"
+    spec: Any = None
+    virtual_shards: int | None = None
+    side_by_side: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        if not self.devices:
+            raise SettingError("a replicated network needs at least one device, not an empty list")
+        for name, choices in (("buffers", BUFFERS), ("scalars", SCALARS), ("others", OTHERS)):
+            if getattr(self, name) not in choices:
+                raise SettingError(
+                    f"{name}={getattr(self, name)!r} is unknown. {suggestion(getattr(self, name), choices)}"
+                )
+        if self.virtual_shards is not None and self.virtual_shards < len(self.devices):
+            raise SettingError(
+                f"virtual_shards={self.virtual_shards!r} is less than the {len(self.devices)} devices: give each at "
+                f"least one shard"
+            )
+        if self.buffers == "sync" and not self.side_by_side:
+            raise SettingError("buffers='sync' needs replicas that run side by side: they wait for each other")
+
+    @classmethod
+    def of(cls, **settings: Any) -> Settings:
+        """Settings by name; an unknown name is an error that suggests another."""
+        known = [field.name for field in fields(cls)]
+        for name in settings:
+            if name not in known:
+                raise ArgumentError(f"DataParallel has no setting {name!r}. {suggestion(name, known)}")
+        return cls(**settings)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The device of each replica."""
+        if self.virtual_shards is None:
+            return self.devices
+        shards = partition(self.virtual_shards, len(self.devices))
+        return tuple(device for device, count in zip(self.devices, shards, strict=True) for _ in range(count))
+
+
+class ReplicatedNetwork(AbstractNetwork):
+    """A network that runs as several replicas, each on its device and on its share of a batch.
+
+    It is an abstract network itself: its state, parameters and blocks are the root's, under the root's names, so a
+    checkpoint does not tell how many replicas there were. Replicas own their storage, on the same device too.
+
+    Attributes:
+        settings: How it is replicated.
+        root: The network that was given; it is the first replica.
+        replicas: All replicas, the root first.
+    """
+
+    settings: Settings
+    root: Any
+    replicas: Sequence[Any]
+
+    # What a backend provides -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def replica_gradients(self) -> Iterator[dict[str, Any]]:
+        """The gradients that backward left in each replica but the root, by neutral name, in the order of replicas."""
+
+    @abstractmethod
+    def copy_parameters(self, names: Sequence[str] | None = None) -> None:
+        """Copy parameters from the root to every other replica: those named, or all."""
+
+    @abstractmethod
+    def settle_buffers(self, sizes: Sequence[int]) -> None:
+        """Make the buffers of all replicas the same, by the policy in `settings`.
+
+        Args:
+            sizes: The samples that each replica has seen; replicas beyond them took no part.
+        """
+
+    @abstractmethod
+    def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
+        """What `Replica.all_sum` is for one replica.
+
+        Args:
+            in_threads: Whether each replica runs a backward pass of its own in its thread; else there is one backward
+                pass over the graph of all replicas together.
+        """
+
+    def carried(self) -> Callable[[], AbstractContextManager[Any]]:
+        """What makes, in a replica's thread, the framework's own settings those of the calling thread.
+
+        Called in the calling thread, before the replicas start.
+        """
+        return nullcontext
+
+    def threads_shared_out(self, replicas: int) -> AbstractContextManager[Any]:
+        """A context in which the threads of the libraries below are shared out among the replicas."""
+        return nullcontext()
+
+    def draw_seed(self) -> int:
+        """A number from the framework's own generator; it keys the native random draws of one replicated call."""
+        return 0
+
+    def before_run(self) -> None:
+        """What must happen before the replicas run: follow changes of the root's settings, hooks and blocks."""
+
+    # Written once ----------------------------------------------------------------------------------------------------
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Scatter the arguments, run the replicas, gather their outputs."""
+        shares = self.scatter((args, kwargs))
+        outputs = self.run(lambda network, arguments: network(*arguments[0], **arguments[1]), shares)
+        return self.gather(outputs, shares.sizes)
+
+    def scatter(self, arguments: Any) -> Shares:
+        """The shares of ``(args, kwargs)``, one for each replica that takes part."""
+        return split_batch(arguments, self.settings.places, self.settings.dim, self.settings.spec, self.backend)
+
+    def gather(self, outputs: Sequence[Any], sizes: Sequence[int]) -> Any:
+        """The replicas' outputs as one."""
+        settings = self.settings
+        return gather(outputs, settings.dim, settings.output_device, scalars=settings.scalars, others=settings.others,
+                      sizes=sizes, backend=self.backend)  # fmt: skip
+
+    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
+        """``function(replica network, its share)`` on each replica that takes part; then the buffers are settled.
+
+        Args:
+            in_threads: Whether `function` runs a backward pass of its own.
+        """
+        self.before_run()
+        meeting, carried = Meeting(len(shares.nests)), self.carried()
+        seed = self.draw_seed()
+        places = [self._place(index, shares.sizes, meeting, seed, in_threads) for index in range(len(shares.nests))]
+        jobs = [
+            partial(self._job, place, carried, function, share)
+            for place, share in zip(places, shares.nests, strict=True)
+        ]
+        with self.threads_shared_out(len(jobs) if self.settings.side_by_side else 1):
+            results = (
+                side_by_side(jobs, places, meeting) if self.settings.side_by_side else one_after_the_other(jobs, places)
+            )
+        self.settle_buffers(shares.sizes)
+        return results
+
+    def _place(self, index: int, sizes: tuple[int, ...], meeting: Meeting, seed: int, in_threads: bool) -> Replica:
+        return Replica(
+            index=index,
+            device=self.settings.places[index],
+            sizes=sizes,
+            meeting=meeting,
+            all_sum=self.all_sum(index, meeting, in_threads),
+            synchronised=self.settings.buffers == "sync",
+            seed=seed,
+        )
+
+    def _job(self, place: Replica, carried: Callable, function: Callable, share: Any) -> Any:
+        with carried(), entered(place):
+            return function(self.replicas[place.index], share)
+
+    # Losses ----------------------------------------------------------------------------------------------------------
+
+    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
+        """The loss of the whole batch, from losses computed inside the replicas; one graph over all of them."""
+        shares = self.scatter(batch)
+        parts = [loss.taken_apart(result) for result in self.run(partial(_call, loss.function), shares)]
+        values = self.backend.stack([value for value, _, _ in parts], self.settings.output_device)
+        if loss.reduction == "denominator":
+            total = sum(self._on_host(denominator) for _, denominator, _ in parts)
+            value = self.nn.sum(values) / or_one(total)
+        else:
+            value = self.nn.sum(values * self.nn.constant(np.asarray(loss.weights(shares.sizes)), values))
+        return self._with_extras(value, parts, shares.sizes)
+
+    def _on_host(self, denominator: Any) -> float:
+        return float(self.backend.numpy(denominator)) if self.backend.is_array(denominator) else float(denominator)
+
+    def _with_extras(self, value: Any, parts: Sequence[tuple], sizes: Sequence[int]) -> Any:
+        extras = [extra for _, _, extra in parts]
+        return value if extras[0] is None else (value, *self.gather(extras, sizes))
+
+    def backward_in_replicas(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """`loss_in_replicas` with forward and backward in each replica's own thread; the gradients stay there.
+
+        Args:
+            backward: ``backward(value)`` runs the native backward pass from a share's weighted loss.
+
+        Returns:
+            What the loss function gives for the whole batch, without a graph.
+        """
+        if not self.settings.side_by_side:
+            result = self.loss_in_replicas(loss, *batch)
+            value, extras = (result[0], result[1:]) if isinstance(result, tuple) else (result, None)
+            backward(value)
+            value = self.nn.stop_gradient(value)
+            return value if extras is None else (value, *extras)
+        shares = self.scatter(batch)
+        weights = loss.weights(shares.sizes)
+
+        def one_share(network: Any, share: Any) -> tuple:
+            value, denominator, extras = loss.taken_apart(loss.function(network, *share))
+            here = current()
+            assert here is not None  # replicas run as such
+            weight = weights[here.index]
+            if loss.reduction == "denominator":
+                weight = 1.0 / or_one(sum(here.exchange("the loss's denominator", self._on_host(denominator))))
+            weighted = value * weight
+            backward(weighted)
+            return self.nn.stop_gradient(weighted), None, extras
+
+        parts = self.run(one_share, shares, in_threads=True)
+        total = self.nn.sum(self.backend.stack([value for value, _, _ in parts], self.settings.output_device))
+        return self._with_extras(total, parts, shares.sizes)
+
+    # The root's ------------------------------------------------------------------------------------------------------
+
+    def update_hooks(self) -> tuple[list[Any], list[Any]]:
+        """Accumulate the replicas' gradients before an update, copy the parameters after it."""
+        return [AccumulateGradients(self)], [CopyParameters(self)]
+
+    def neutral_slots(self) -> dict[str, Slot]:
+        """The root's, without a prefix. Writing to them directly needs `copy_parameters` afterwards."""
+        return self.root.neutral_slots()
+
+    def load_neutral_state(self, state: Any, strict: bool = True) -> Any:
+        """Load into the root and copy to every replica."""
+        report = self.root.load_neutral_state(state, strict)
+        self.copy_parameters()
+        self.settle_buffers(())
+        return report
+
+    @property
+    def device_name(self) -> str:
+        """The root's device."""
+        return self.settings.devices[0]
+
+    @property
+    def dtype_name(self) -> str:
+        """The root's floating type."""
+        return self.root.dtype_name
+
+
+def _call(function: Callable, network: Any, share: tuple) -> Any:
+    return function(network, *share)

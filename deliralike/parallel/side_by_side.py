@@ -1,0 +1,135 @@
+"""Threads that run replicas side by side, and what happens when one of them fails."""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache
+from typing import Any
+
+import threadpoolctl
+
+from deliralike.parallel.meeting import Meeting, ReplicaStopped
+
+Job = Callable[[], Any]
+
+
+def side_by_side(jobs: Sequence[Job], places: Sequence[object], meeting: Meeting) -> list[Any]:
+    """Run every job in a thread of its own, in a copy of the caller's context; the results in order.
+
+    When one fails the others are stopped: at once where they wait for each other, else at their next step of Python.
+
+    Args:
+        places: What to call each job in an error.
+        meeting: Where the jobs exchange values.
+
+    Raises:
+        Exception: The first failure in the order of jobs, of its own type and with its own traceback; a note says in
+            which place it was raised.
+    """
+    workers = [_Worker(index, job, meeting) for index, job in enumerate(jobs)]
+    for worker in workers:
+        worker.others = workers
+        worker.start()
+    try:
+        for worker in workers:
+            worker.join()
+    except BaseException:  # an interrupt of the caller
+        _stop(workers, meeting)
+        for worker in workers:
+            worker.join()
+        raise
+    for worker, place in zip(workers, places, strict=True):
+        if worker.failure is not None:
+            worker.failure.add_note(f"raised in {place}")
+            raise worker.failure
+    return [worker.result for worker in workers]
+
+
+def one_after_the_other(jobs: Sequence[Job], places: Sequence[object]) -> list[Any]:
+    """Run every job in this thread; the results in order. Errors are as in `side_by_side`."""
+    results = []
+    for job, place in zip(jobs, places, strict=True):
+        try:
+            results.append(contextvars.copy_context().run(job))
+        except BaseException as error:
+            error.add_note(f"raised in {place}")
+            raise
+    return results
+
+
+class _Worker(threading.Thread):
+    """One job; its failure stops the others."""
+
+    def __init__(self, index: int, job: Job, meeting: Meeting) -> None:
+        super().__init__(name=f"replica {index}", daemon=True)
+        self.index, self.job, self.meeting = index, job, meeting
+        self.context = contextvars.copy_context()
+        self.others: Sequence[_Worker] = ()
+        self.result: Any = None
+        self.failure: BaseException | None = None
+        self._running = False
+        self._switch = threading.Lock()
+
+    def run(self) -> None:
+        try:
+            with self._switch:
+                self._running = True
+            self.result = self.context.run(self.job)
+        except ReplicaStopped:
+            pass
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
+            self.failure = error
+            _stop([other for other in self.others if other is not self], self.meeting)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        try:
+            with self._switch:
+                self._running = False
+        except ReplicaStopped:  # sent just before the switch was taken
+            self._running = False
+        self.meeting.leave(self.index)
+
+    def stop(self) -> None:
+        """Raise `ReplicaStopped` in the thread, at its next step of Python."""
+        with self._switch:
+            if self._running and self.ident is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident), ctypes.py_object(ReplicaStopped))
+
+
+def _stop(workers: Sequence[_Worker], meeting: Meeting) -> None:
+    meeting.stop()
+    for worker in workers:
+        worker.stop()
+
+
+# Threads of the libraries below -------------------------------------------------------------------------------------
+
+
+@cache
+def _controller() -> threadpoolctl.ThreadpoolController:
+    return threadpoolctl.ThreadpoolController()  # looking through all loaded libraries takes milliseconds: once
+
+
+@contextmanager
+def blas_threads(count: int) -> Any:
+    """Hold the threads of every BLAS in this process at `count` for each caller, then restore them."""
+    with _controller().limit(limits=count, user_api="blas"):
+        yield
+
+
+def all_of(*contexts: AbstractContextManager[Any]) -> ExitStack:
+    """Several contexts as one, entered in order."""
+    stack = ExitStack()
+    try:
+        for context in contexts:
+            stack.enter_context(context)
+    except BaseException:
+        stack.close()
+        raise
+    return stack
