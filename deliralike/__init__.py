@@ -7,11 +7,26 @@ Example:
     11181642
 """
 
-from deliralike import backends, errors, random, weights, zoo
-from deliralike.backends import wrap
+from deliralike import backends, errors, parallel, random, weights, zoo
+from deliralike.backends import DataParallel, wrap
 from deliralike.network import AbstractNetwork, Network, build
 from deliralike.nn import start
+from deliralike.parallel import in_replicas
 
 __version__ = "0.1.0"
 
-__all__ = ["AbstractNetwork", "Network", "backends", "build", "errors", "random", "start", "weights", "wrap", "zoo"]
+__all__ = [
+    "AbstractNetwork",
+    "DataParallel",
+    "Network",
+    "backends",
+    "build",
+    "errors",
+    "in_replicas",
+    "parallel",
+    "random",
+    "start",
+    "weights",
+    "wrap",
+    "zoo",
+]

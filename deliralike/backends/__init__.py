@@ -156,7 +156,8 @@ def DataParallel(
         devices: Names of the backend's devices. One may stand several times; replicas own their storage all the same.
         output_device: Where outputs are gathered; the first device when None.
         dim: The axis that counts samples, in inputs and outputs.
-        settings: ``buffers``, ``scalars``, ``spec``, ``virtual_shards`` …: see `deliralike.parallel.replicated.Settings`.
+        settings: ``buffers``, ``scalars``, ``spec``, ``virtual_shards`` …; `deliralike.parallel.replicated.Settings`
+            says what they do.
 
     Raises:
         DeviceError: The backend has no such device, or the network is on another one than the first.
