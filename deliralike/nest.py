@@ -6,13 +6,13 @@ registered with it), dataclasses, and subclasses of dict, list, `UserDict` and `
 framework's own, is a leaf.
 """
 
+import builtins
 import functools
 import threading
-from abc import ABCMeta
 from collections import OrderedDict, UserDict, UserList, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import optree
 from optree.utils import total_order_sorted
@@ -23,18 +23,21 @@ NAMESPACE = "deliralike"
 _OPTIONS: dict[str, Any] = {"none_is_leaf": True, "namespace": NAMESPACE}
 
 
-def flatten(nest: Any) -> tuple[list[Any], Any]:
+def flatten(nest: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
     """The leaves in order, and the structure that `unflatten` puts them together by.
+
+    Args:
+        is_leaf: Containers for which it says so are leaves too.
 
     Example:
         >>> leaves, structure = flatten({"b": 1, "a": (2, None)})
         >>> leaves, unflatten(structure, "xyz")
         ([2, None, 1], {'b': 'z', 'a': ('x', 'y')})
     """
-    leaves, structure = optree.tree_flatten(nest, **_OPTIONS)
-    while not _SEEN.issuperset(map_of_types(leaves)):
-        _look_at({*map_of_types(leaves)} - _SEEN)
-        leaves, structure = optree.tree_flatten(nest, **_OPTIONS)
+    leaves, structure = optree.tree_flatten(nest, is_leaf, **_OPTIONS)
+    while not _SEEN.issuperset(builtins.map(type, leaves)):
+        _look_at({type(leaf) for leaf in leaves})
+        leaves, structure = optree.tree_flatten(nest, is_leaf, **_OPTIONS)
     return leaves, structure
 
 
@@ -43,8 +46,11 @@ def unflatten(structure: Any, leaves: Iterable[Any]) -> Any:
     return structure.unflatten(leaves)
 
 
-def map(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
+def map(function: Callable[..., Any], nest: Any, *others: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
     """Apply `function` to every leaf; the result has the same structure, types and key order.
+
+    Args:
+        is_leaf: Containers for which it says so are leaves too.
 
     Raises:
         StructureError: One of `others` is built differently from `nest`.
@@ -53,7 +59,7 @@ def map(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
         >>> map(lambda x, y: x + y, {"a": 1, "b": (2, 3)}, {"a": 10, "b": (20, 30)})
         {'a': 11, 'b': (22, 33)}
     """
-    leaves, structure = flatten(nest)
+    leaves, structure = flatten(nest, is_leaf)
     columns = [_leaves_like(structure, nest, other) for other in others]
     return structure.unflatten([function(*each) for each in zip(leaves, *columns, strict=True)])
 
@@ -101,6 +107,22 @@ def first_difference(
     return _difference(first, second, root, where, prefix)
 
 
+def described(value: Any) -> str:
+    """What a value is, in a few words for an error.
+
+    Example:
+        >>> described({"a": 1}), described([1, 2]), described(3)
+        ("a dict with keys ['a']", 'a list of length 2', '3')
+    """
+    level = _level(value)
+    if level is not None:
+        return f"{_article(type(value).__name__)} {_extent(level)}"
+    if value is None or isinstance(value, str | bool | int | float):
+        return repr(value)
+    shape = getattr(value, "shape", None)
+    return _article(type(value).__name__) + (f" of shape {tuple(shape)}" if isinstance(shape, tuple) else "")
+
+
 def graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
     """`nest` with every subtree that a leaf of `prefix` stands for replaced by ``put(leaf, subtree)``.
 
@@ -140,7 +162,7 @@ def _difference(first: Any, second: Any, path: str, where: tuple[str, str], pref
     if mine is None and (prefix or other is None):
         return ""
     if mine is None or other is None or _kind(mine, prefix) is not _kind(other, prefix):
-        return f"{path} is {_described(first)} {where[0]} and {_described(second)} {where[1]}."
+        return f"{path} is {described(first)} {where[0]} and {described(second)} {where[1]}."
     if tuple(mine.entries) != tuple(other.entries):
         what = _article(type(first).__name__)
         return f"{path} is {what} {_extent(mine)} {where[0]} and {_extent(other)} {where[1]}."
@@ -161,23 +183,13 @@ def _other_difference(mine: Any, other: Any, path: str, where: tuple[str, str]) 
     return f"{path} is built with {mine.metadata!r} {where[0]} and with {other.metadata!r} {where[1]}."
 
 
-def _described(value: Any) -> str:
-    level = _level(value)
-    if level is not None:
-        return f"{_article(type(value).__name__)} {_extent(level)}"
-    if value is None or isinstance(value, str | bool | int | float):
-        return repr(value)
-    shape = getattr(value, "shape", None)
-    return _article(type(value).__name__) + (f" of shape {tuple(shape)}" if isinstance(shape, tuple) else "")
-
-
 def _extent(level: Any) -> str:
-    entries = list(level.entries)
-    if all(isinstance(entry, _Place) for entry in entries) and entries:
-        return f"with {[entry.name for entry in entries]}"
-    return f"of length {len(entries)}" if entries == list(range(len(entries))) and level.type is not dict else (
-        f"with keys {entries}"
-    )  # fmt: skip
+    """How large a container is, in words."""
+    names = [entry.name if isinstance(entry, _Place) else entry for entry in level.entries]
+    if any(isinstance(entry, _Place) and not entry.is_item for entry in level.entries):
+        return f"with fields {names}"
+    is_mapping = issubclass(level.type, dict) or names != list(range(len(names)))
+    return f"with keys {names}" if is_mapping else f"of length {len(names)}"
 
 
 def _article(name: str) -> str:
@@ -200,31 +212,145 @@ _LOCK = threading.Lock()
 _PLAIN_METACLASSES = ("builtins", "abc", "typing")
 
 
-def map_of_types(values: Iterable[Any]) -> Iterable[type]:
-    """The types of values, lazily."""
-    return (type(value) for value in values)
+class _Place(NamedTuple):
+    """One child of a container: an item, or an attribute."""
+
+    name: Any
+    is_item: bool
+
+
+class _Step(optree.PyTreeEntry):
+    """How a path goes to such a child."""
+
+    def __call__(self, obj: Any, /) -> Any:
+        return obj[self.entry.name] if self.entry.is_item else getattr(obj, self.entry.name)
+
+    def codify(self, /, node: str = "") -> str:
+        return f"{node}[{self.entry.name!r}]" if self.entry.is_item else f"{node}.{self.entry.name}"
+
+
+@dataclass(frozen=True)
+class _Build:
+    """What an instance is built of, its children aside.
+
+    Attributes:
+        places: Of the children: items first.
+        mirrored: Names of attributes that are items of the same name.
+        factory: Of a subclass of defaultdict.
+        own_dict: Whether the attributes are the items (``self.__dict__ = self``).
+        order: Of the keys; the children are sorted where it does not matter, as optree does with a dict.
+    """
+
+    places: tuple[_Place, ...]
+    mirrored: tuple[str, ...]
+    factory: Any
+    own_dict: bool
+    order: tuple[Any, ...] = field(compare=False)
+
+
+class _Builder:
+    """Takes the instances of one class apart and puts them together, without running the class's own code."""
+
+    def __init__(self, cls: type, base: Any) -> None:
+        """Look at a class; `base` is the container of Python's own that it is a subclass of, or object."""
+        self.cls, self.base = cls, base
+        declared = [each.name for each in fields(cls)] if is_dataclass(cls) else []
+        self.stored = dict.fromkeys([*declared, *(slot for each in cls.__mro__ for slot in _slots(each))])
+        members = (member for each in cls.__mro__ for member in vars(each).items())
+        self.cached = {name for name, member in members if isinstance(member, functools.cached_property)}
+
+    def take_apart(self, instance: Any) -> tuple[list[Any], _Build, tuple[_Place, ...]]:
+        """The children, all else, and where the children stand."""
+        items, attributes = self._items(instance), self._attributes(instance)
+        mirrored = [name for name, value in attributes.items() if name in items and items[name] is value]
+        attributes = {name: value for name, value in attributes.items() if name not in mirrored}
+        keys = list(items) if self.base in (list, OrderedDict) else total_order_sorted(items)
+        places = (*(_Place(key, True) for key in keys), *(_Place(name, False) for name in attributes))
+        factory = instance.default_factory if self.base is defaultdict else None
+        build = _Build(places, tuple(mirrored), factory, _own_dict(instance) is instance, tuple(items))
+        return [*(items[key] for key in keys), *attributes.values()], build, places
+
+    def put_together(self, build: _Build, children: Iterable[Any]) -> Any:
+        """A new instance of the same kind with other children."""
+        new = self.base.__new__(self.cls)
+        filled = list(zip(build.places, children, strict=True))
+        items = {place.name: child for place, child in filled if place.is_item}
+        self._fill(new, {key: items[key] for key in build.order}, build.factory)
+        attributes = {"__dict__": new} if build.own_dict else {}
+        attributes |= {place.name: child for place, child in filled if not place.is_item}
+        for name, value in (attributes | {name: items[name] for name in build.mirrored}).items():
+            object.__setattr__(new, name, value)
+        return new
+
+    def _items(self, instance: Any) -> dict[Any, Any]:
+        if self.base is object:
+            return {}
+        return dict(enumerate(list.__iter__(instance)) if self.base is list else self.base.items(instance))
+
+    def _attributes(self, instance: Any) -> dict[str, Any]:
+        """What is stored on an instance; a cached property is not, since it would not hold for other children."""
+        own = _own_dict(instance)
+        names = self.stored if own is instance else {**self.stored, **own}
+        values = {name: _stored(instance, name) for name in names if name not in self.cached}
+        return {name: value for name, value in values.items() if value is not _NOTHING}
+
+    def _fill(self, new: Any, items: dict[Any, Any], factory: Any) -> None:
+        if self.base is list:
+            list.extend(new, items.values())
+        elif self.base is not object:
+            if self.base is defaultdict:
+                new.default_factory = factory
+            for key, value in items.items():
+                self.base.__setitem__(new, key, value)
+
+
+_NOTHING = object()
+
+
+def _stored(instance: Any, name: str) -> Any:
+    try:
+        return object.__getattribute__(instance, name)
+    except AttributeError:
+        return _NOTHING
+
+
+def _own_dict(instance: Any) -> dict[str, Any]:
+    found = _stored(instance, "__dict__")
+    return {} if found is _NOTHING else found
+
+
+def _slots(cls: type) -> list[str]:
+    """The names of a class's slots, private ones as they are stored."""
+    slots = vars(cls).get("__slots__", ())
+    names = [slots] if isinstance(slots, str) else list(slots)
+    private = f"_{cls.__name__.lstrip('_')}"
+    mangled = [private + name if name.startswith("__") and not name.endswith("__") else name for name in names]
+    return [name for name in mangled if name not in ("__dict__", "__weakref__")]
 
 
 def _look_at(classes: set[type]) -> None:
     """Register those classes whose instances are containers; remember all."""
     with _LOCK:
         for cls in classes - _SEEN:
-            build = _how_to_build(cls)
-            if build is not None:
+            base = _base(cls)
+            known = optree.register_pytree_node.get(cls, namespace=NAMESPACE)
+            if base is not None and known is None:
+                builder = _Builder(cls, base)
                 optree.register_pytree_node(
-                    cls, build.take_apart, build.put_together, path_entry_type=_Step, namespace=NAMESPACE
+                    cls, builder.take_apart, builder.put_together, path_entry_type=_Step, namespace=NAMESPACE
                 )
             _SEEN.add(cls)
 
 
-def _how_to_build(cls: type) -> "_Builder | None":
-    """How instances are taken apart and put together again; None for a class whose instances are leaves."""
-    base = next((base for base in (OrderedDict, defaultdict, dict, list) if issubclass(cls, base)), object)
-    known = base is not object or is_dataclass(cls) or issubclass(cls, UserDict | UserList)
-    if not known or type(cls).__module__ not in _PLAIN_METACLASSES or callable(getattr(cls, "__call__", None)):
+def _base(cls: type) -> Any:
+    """The container of Python's own that a class is built on, or object; None where instances are leaves."""
+    base: Any = next((base for base in (OrderedDict, defaultdict, dict, list) if issubclass(cls, base)), object)
+    container = base is not object or is_dataclass(cls) or issubclass(cls, UserDict | UserList)
+    called = any("__call__" in vars(each) for each in cls.__mro__)
+    if not container or called or type(cls).__module__ not in _PLAIN_METACLASSES:
         return None
     try:
-        base.__new__(cls)  # type: ignore[call-overload]
-    except TypeError:  # an exception, a string: more than attributes and items
+        base.__new__(cls)
+    except TypeError:  # an exception, a string: more than items and attributes
         return None
-    return _Builder(cls, base)
+    return base

@@ -89,6 +89,25 @@ class Backend(ABC):
         moved = self.array(addition, device=device)
         return moved if total is None else total + moved
 
+    @abstractmethod
+    def split(self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[Any]:
+        """Contiguous pieces of an array, piece i on device i; differentiable.
+
+        Pieces that stay on the device of the array may be views of it. With one size the array stays whole, so that
+        one without axes can be moved.
+        """
+
+    @abstractmethod
+    def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
+        """Arrays one after another along an axis, on a device (that of the first one when None); differentiable.
+
+        One array alone may come back as it is.
+        """
+
+    @abstractmethod
+    def stack(self, values: Sequence[Any], device: Any = None) -> Any:
+        """Arrays of one shape along a new first axis, in new storage, on a device as above; differentiable."""
+
     # Files -------------------------------------------------------------------------------------------------------
 
     def read_weights(self, path: Path) -> dict[str, np.ndarray]:

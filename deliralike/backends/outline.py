@@ -348,6 +348,15 @@ class OutlineBackend(Backend):
     def numpy(self, array: Any) -> np.ndarray:
         raise _no_values()
 
+    def split(self, array: Any, sizes: Any, dim: int, devices: Any) -> list[ShapeArray]:
+        raise _no_values()
+
+    def concatenate(self, values: Any, dim: int, device: Any = None) -> ShapeArray:
+        raise _no_values()
+
+    def stack(self, values: Any, device: Any = None) -> ShapeArray:
+        raise _no_values()
+
     def wrap(self, native: Any) -> AbstractNetwork:
         raise _no_values()
 

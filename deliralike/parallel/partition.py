@@ -1,2 +1,32 @@
-def partition(size, parts):
-    raise NotImplementedError
+"""The only rule of how many samples each device gets."""
+
+import operator
+
+from deliralike.errors import SettingError
+
+
+def partition(size: int, parts: int) -> tuple[int, ...]:
+    """The sizes of contiguous shares of `size` samples: larger ones first, any two differ by at most one.
+
+    No share is empty, so there are fewer than `parts` where there are fewer samples. No samples make one share.
+
+    Raises:
+        SettingError: A negative or broken number of samples, or no parts.
+
+    Example:
+        >>> partition(7, 3), partition(2, 4), partition(0, 2)
+        ((3, 2, 2), (1, 1), (0,))
+    """
+    size, parts = _whole("size", size, 0), _whole("parts", parts, 1)
+    share, larger = divmod(size, min(parts, size) or 1)
+    return (share + 1,) * larger + (share,) * ((min(parts, size) or 1) - larger)
+
+
+def _whole(name: str, value: int, least: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise SettingError(f"partition: {name}={value!r} is a {type(value).__name__}, wanted a whole number") from None
+    if number < least:
+        raise SettingError(f"partition: {name}={value!r} is less than {least}")
+    return number

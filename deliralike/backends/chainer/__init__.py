@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -45,6 +45,15 @@ class ChainerBackend(Backend):
 
     def is_array(self, value: Any) -> bool:
         return arrays.is_array(value)
+
+    def split(self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[Any]:
+        return arrays.split(array, sizes, dim, devices)
+
+    def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
+        return arrays.concatenate(values, dim, device)
+
+    def stack(self, values: Sequence[Any], device: Any = None) -> Any:
+        return arrays.stack(values, device)
 
     def is_native(self, value: Any) -> bool:
         return isinstance(value, chainer.Link)

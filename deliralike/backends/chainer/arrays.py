@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from functools import cache
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ from deliralike.backends.chainer.bridge import install
 install()  # before the first import of Chainer anywhere in this package
 
 import chainer  # noqa: E402
+import chainer.functions as F  # noqa: E402
 from chainer import Variable  # noqa: E402
 from chainer.backends import cuda  # noqa: E402
 
@@ -55,6 +59,54 @@ def numpy(value: Any) -> np.ndarray:
     """A NumPy array that owns its storage."""
     value = raw(value)
     return np.array(value, order="C") if isinstance(value, np.ndarray) else cuda.to_cpu(value)
+
+
+def split(value: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[Any]:
+    """Pieces of an array; those of a variable are variables in its graph."""
+    if len(sizes) == 1:
+        pieces = [value]
+    elif isinstance(value, Variable):
+        pieces = F.split_axis(value, list(accumulate(sizes[:-1])), dim % value.ndim)
+    else:
+        lead = (slice(None),) * (dim % value.ndim)
+        pieces = [value[(*lead, slice(stop - size, stop))] for size, stop in zip(sizes, accumulate(sizes), strict=True)]
+    return [moved(piece, device) for piece, device in zip(pieces, devices, strict=False)]
+
+
+def concatenate(values: Sequence[Any], dim: int, device: Any = None) -> Any:
+    """Arrays one after another, a variable where one of them is; one array alone as it is."""
+    values = _together(values, device)
+    if len(values) == 1:
+        return values[0]
+    if any(isinstance(value, Variable) for value in values):
+        return F.concat(values, dim % values[0].ndim)
+    return array_module(values[0]).concatenate(values, dim)
+
+
+def stack(values: Sequence[Any], device: Any = None) -> Any:
+    """Arrays along a new first axis, a variable where one of them is."""
+    values = _together(values, device)
+    if any(isinstance(value, Variable) for value in values):
+        return F.stack(values)
+    return array_module(values[0]).stack(values)
+
+
+def moved(value: Any, device: Any) -> Any:
+    """An array on a device, a variable in its graph (never moved in place); itself where it is there already."""
+    place = _device(device)
+    if isinstance(value, Variable):
+        return value if value.device == place else F.copy(value, place)
+    if place.xp is np and isinstance(value, np.ndarray | np.generic) or raw(value).dtype.kind not in "biufc":
+        return value
+    return place.send(value)
+
+
+def _together(values: Sequence[Any], device: Any) -> list[Any]:
+    place = chainer.backend.get_device_from_array(raw(values[0])) if device is None else device
+    return [moved(value, place) for value in values]
+
+
+_device = cache(chainer.get_device)
 
 
 def devices() -> list[str]:

@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import optree
 from flax import nnx
 from jax.extend.core import jaxpr_as_fun
 from jax.interpreters.partial_eval import dce_jaxpr
@@ -136,12 +135,12 @@ class Arguments:
     def together(self, arrays: Sequence[Any]) -> tuple:
         """The arguments with other arrays in their places."""
         rest = iter(arrays)
-        return optree.tree_unflatten(self.spec, [next(rest) if is_array else value for is_array, value in self.static])
+        return nest.unflatten(self.spec, [next(rest) if is_array else value for is_array, value in self.static])
 
 
 def taken_apart(arguments: tuple) -> Arguments:
     """Take a nest of arguments apart."""
-    leaves, spec = optree.tree_flatten(arguments, none_is_leaf=True, namespace=nest.NAMESPACE)
+    leaves, spec = nest.flatten(arguments)
     passed = [isinstance(leaf, jax.Array | np.ndarray | np.generic | float) for leaf in leaves]
     static = tuple((True, None) if is_array else (False, leaf) for is_array, leaf in zip(passed, leaves, strict=True))
     return Arguments(spec, static, [leaf for is_array, leaf in zip(passed, leaves, strict=True) if is_array])
@@ -175,7 +174,7 @@ class Plain:
 
 def packed(result: Any) -> Any:
     """A nest that a compiled program can give back."""
-    leaves, spec = optree.tree_flatten(result, none_is_leaf=True, namespace=nest.NAMESPACE)
+    leaves, spec = nest.flatten(result)
     leaves = [leaf.get_value() if isinstance(leaf, nnx.Variable) else leaf for leaf in leaves]
     return [leaf if isinstance(leaf, jax.Array | np.ndarray) else Plain(leaf) for leaf in leaves], Plain(spec)
 
@@ -183,7 +182,7 @@ def packed(result: Any) -> Any:
 def unpacked(result: Any) -> Any:
     """The nest that was packed."""
     leaves, spec = result
-    return optree.tree_unflatten(spec.value, [leaf.value if isinstance(leaf, Plain) else leaf for leaf in leaves])
+    return nest.unflatten(spec.value, [leaf.value if isinstance(leaf, Plain) else leaf for leaf in leaves])
 
 
 def forward(members: Members, loss_function: Callable[..., Any], values: tuple, batch: tuple) -> tuple[Any, Any]:

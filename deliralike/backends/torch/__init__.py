@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,15 @@ class TorchBackend(Backend):
 
     def is_array(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor)
+
+    def split(self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[Any]:
+        return arrays.split(array, sizes, dim, devices)
+
+    def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
+        return arrays.concatenate(values, dim, device)
+
+    def stack(self, values: Sequence[Any], device: Any = None) -> Any:
+        return arrays.stack(values, device)
 
     def read_weights(self, path: Path) -> dict[str, np.ndarray]:
         return files.read(path)

@@ -1,5 +1,8 @@
 """Tensors: to and from NumPy, devices, types, and the settings that decide their precision."""
 
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -38,6 +41,43 @@ def numpy(value: torch.Tensor) -> np.ndarray:
     value = value.detach()
     value = value.float() if value.dtype == torch.bfloat16 else value
     return np.array(value.cpu().numpy())
+
+
+def split(value: torch.Tensor, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[torch.Tensor]:
+    """Pieces of a tensor; each is a view of its own, which may be changed in place."""
+    # Not torch.split: its views are several outputs of one function, which autograd lets no one change in place.
+    pieces = (value,) if len(sizes) == 1 else value.tensor_split(_cuts(tuple(sizes)), dim)
+    return [moved(piece, device) for piece, device in zip(pieces, devices, strict=False)]
+
+
+def concatenate(values: Sequence[torch.Tensor], dim: int, device: Any = None) -> torch.Tensor:
+    """Tensors one after another; one tensor alone as it is."""
+    values = _together(values, device)
+    return values[0] if len(values) == 1 else torch.cat(values, dim)
+
+
+def stack(values: Sequence[torch.Tensor], device: Any = None) -> torch.Tensor:
+    """Tensors along a new first axis."""
+    return torch.stack(_together(values, device))
+
+
+def moved(value: torch.Tensor, device: Any) -> torch.Tensor:
+    """A tensor on a device; itself where it is there, and without waiting where it comes from pinned memory."""
+    place = _device(device)
+    return value if value.device == place else value.to(place, non_blocking=place.type == "cuda" and value.is_pinned())
+
+
+def _together(values: Sequence[torch.Tensor], device: Any) -> list[torch.Tensor]:
+    place = values[0].device if device is None else device
+    return [moved(value, place) for value in values]
+
+
+_device = cache(torch.device)
+
+
+@lru_cache
+def _cuts(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(accumulate(sizes[:-1]))
 
 
 def devices() -> list[str]:

@@ -1,0 +1,57 @@
+"""The only place that reads a spec: which leaves of a nest are split, copied or kept, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from deliralike import nest
+from deliralike.errors import SettingError, StructureError, suggestion
+
+WORDS = ("split", "copy", "keep")
+ARGUMENTS = "arguments"  # the root whose two items are the positional and the keyword arguments of a call
+
+
+class Part:
+    """A leaf with the word that a spec has for it; under ``"split"`` it may be a list or tuple of samples."""
+
+    __slots__ = ("value", "word")
+
+    def __init__(self, word: str | None, value: Any) -> None:
+        """Join the two."""
+        self.word, self.value = word, value
+
+
+def marked(value: Any, spec: Any, is_array: Callable[[Any], bool], root: str) -> Any:
+    """A nest with a `Part` in the place of every leaf.
+
+    Raises:
+        SettingError: The spec has an unknown word.
+        StructureError: The spec is not built like the nest.
+    """
+    for path, word in nest.leaves_with_paths(spec, root):
+        if word is not None and not (isinstance(word, str) and word in WORDS):
+            raise SettingError(readable(f"the spec says {word!r} of {path}. {suggestion(word, WORDS)}", root))
+    difference = nest.first_difference(spec, value, root, ("in the spec", "here"), prefix=True)
+    if difference:
+        whole = f"{difference} A spec is built like what it speaks of; one word may stand for a whole subtree."
+        raise StructureError(readable(whole, root))
+    return nest.graft(spec, value, partial(_marked_subtree, is_array))
+
+
+def readable(message: str, root: str) -> str:
+    """A message in which the arguments of a call are called ``args`` and ``kwargs``, where the root is such a pair."""
+    if root != ARGUMENTS:
+        return message
+    return message.replace(f"{root}[0]", "args").replace(f"{root}[1]", "kwargs")
+
+
+def _marked_subtree(is_array: Callable[[Any], bool], word: str | None, subtree: Any) -> Any:
+    def is_samples(value: Any) -> bool:
+        # An empty one counts as no samples only where the word stands for it alone: it may as well be a container.
+        if type(value) not in (list, tuple) or not value:
+            return type(value) is list and value is subtree
+        return not any(is_array(leaf) for leaf in nest.leaves(value))
+
+    return nest.map(partial(Part, word), subtree, is_leaf=is_samples if word == "split" else None)
