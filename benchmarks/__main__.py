@@ -12,7 +12,7 @@ from rich.table import Table
 
 from benchmarks.timing import Ratio
 
-NAMES = ("steps", "import_time", "state")
+NAMES = ("steps", "import_time", "state", "nests", "replicas", "hooks")
 RESULTS = Path(__file__).parent / "results.json"
 
 
@@ -30,12 +30,16 @@ def main(names: list[str]) -> int:
 
 
 def _table(ratios: list[Ratio]) -> Table:
-    table = Table("what, against", "ours, ms", "theirs, ms", "ratio (quartiles)", "limit")
+    table = Table("what, against", "ours", "theirs", "ratio (quartiles)", "limit")
     for r in ratios:
         limit = "" if r.limit is None else f"{r.limit:.2f} {'good' if r.good else 'EXCEEDED'}"
         ratio = f"{r.ratio:.3f} ({r.low:.3f} to {r.high:.3f})"
-        table.add_row(r.name, f"{r.ours * 1e3:.2f}", f"{r.theirs * 1e3:.2f}", ratio, limit)
+        table.add_row(r.name, _amount(r.ours, r.unit), _amount(r.theirs, r.unit), ratio, limit)
     return table
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value * 1e3:.2f} ms" if unit == "s" else f"{value / 1e6:.1f} MB"
 
 
 if __name__ == "__main__":

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Ratio:
-    """How long `ours` takes, by what it is compared with.
+    """How long `ours` takes (or how much it needs), by what it is compared with.
 
     Attributes:
         name: What is measured.
-        ours, theirs: Median seconds.
+        ours, theirs: Median seconds, or bytes.
         ratio: Median of the ratios pair by pair; `low` and `high` are its quartiles.
         limit: The largest ratio that is good enough, or None where it is only reported.
+        unit: ``"s"`` or ``"bytes"``.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Ratio:
     low: float
     high: float
     limit: float | None = None
+    unit: str = "s"
 
     @property
     def good(self) -> bool:

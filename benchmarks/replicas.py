@@ -1,0 +1,85 @@
+"""The training step of ResNet-18 (batch 32, 3x64x64) over two CPU replicas against one replica that has both cores.
+
+The loss is computed inside the replicas. JAX's part runs in a process of its own: virtual devices are asked for before
+JAX starts. Two processes under PyTorch's DistributedDataParallel are the peer past one process.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+
+import numpy as np
+
+from benchmarks.timing import Ratio, compare_fresh
+from deliralike import DataParallel, backends, in_replicas, zoo
+from deliralike.rules import rule
+
+DEVICES = {"torch": ["cpu", "cpu"], "chainer": ["@numpy", "@numpy"], "jax": ["cpu", "cpu:1"]}
+# A throughput of at least 1.05 and 1.8 times the single replica's; JAX's virtual devices are for tests: reported.
+LIMITS = {"torch": 1 / 1.05, "chainer": 1 / 1.8, "jax": None}
+ROUNDS = {"torch": (6, 8), "chainer": (3, 4), "jax": (1, 8)}
+VIRTUAL = "JAX_NUM_CPU_DEVICES"
+
+
+def run() -> list[Ratio]:
+    """Ratios of times: replicas by one replica, by replicas one after the other, by two processes."""
+    ratios = [_against_one(name) for name in ("torch", "chainer")]
+    ratios += [_against_one_after_the_other(name) for name in ("torch", "chainer")]
+    return [*ratios, *_in_another_process("jax"), _against_processes()]
+
+
+def _batch() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(32, 3, 64, 64)).astype(np.float32), rng.integers(0, 1000, 32)
+
+
+def _loss(network, images, labels):
+    return network.nn.cross_entropy(network(images), labels)
+
+
+_inside = in_replicas(_loss)
+
+
+def _step(name: str, replicas: bool, **settings: object) -> Callable[[], float]:
+    backend, batch = backends.get(name), _batch()
+    network = zoo.build("resnet18", backend=name)
+    network = DataParallel(network, DEVICES[name], **settings) if replicas else network
+    optimizer = backend.optimizer(rule("sgd", lr=0.01, momentum=0.9), network)
+    return lambda: float(backend.numpy(optimizer.update(_inside, *batch)))
+
+
+def _against_one(name: str) -> Ratio:
+    rounds, pairs = ROUNDS[name]
+    make = lambda: (_step(name, replicas=True), _step(name, replicas=False))  # noqa: E731
+    what = f"ResNet-18 step, {name}: two replicas, one"
+    return compare_fresh(what, make, rounds=rounds, pairs=pairs, limit=LIMITS[name])
+
+
+def _against_one_after_the_other(name: str) -> Ratio:
+    rounds, pairs = ROUNDS[name]
+    make = lambda: (_step(name, True), _step(name, True, side_by_side=False))  # noqa: E731
+    what = f"ResNet-18 step, {name}: two replicas, the same one after the other"
+    return compare_fresh(what, make, rounds=rounds, pairs=pairs)
+
+
+def _against_processes() -> Ratio:
+    from benchmarks.by_hand import torch_processes
+
+    with torch_processes.two_processes(*_batch()) as theirs:
+        what = "ResNet-18 step, torch: two replicas, two gloo processes"
+        return compare_fresh(what, lambda: (_step("torch", True), theirs), rounds=3, pairs=8)
+
+
+def _in_another_process(name: str) -> list[Ratio]:
+    code = f"from benchmarks import replicas; replicas.print_one({name!r})"
+    environment = os.environ | {VIRTUAL: "2"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, text=True, stdout=subprocess.PIPE)
+    return [Ratio(**json.loads(done.stdout.splitlines()[-1]))]
+
+
+def print_one(name: str) -> None:
+    """One ratio as a line of JSON, for the process that asked."""
+    print(json.dumps(asdict(_against_one(name))))
