@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from deliralike.errors import ArgumentError, SettingError, suggestion
@@ -17,6 +17,7 @@ class InReplicas:
 
     function: Callable[..., Any]
     reduction: str = "mean"
+    spec: Any = field(default=None, hash=False)  # a nest, which may hold what has no hash
 
     def __call__(self, network: Any, *batch: Any) -> Any:
         """The loss of the whole batch."""
@@ -52,7 +53,7 @@ class InReplicas:
         )
 
 
-def in_replicas(loss_function: Callable[..., Any], reduction: str = "mean") -> InReplicas:
+def in_replicas(loss_function: Callable[..., Any], reduction: str = "mean", spec: Any = None) -> InReplicas:
     """A loss function that each replica computes on its own share of the batch, backward included.
 
     Nothing is gathered but the losses, and backward runs side by side. On a plain network it is the same loss.
@@ -64,6 +65,7 @@ def in_replicas(loss_function: Callable[..., Any], reduction: str = "mean") -> I
             ``"sum"``: each is a sum; they are added.
             ``"denominator"``: the function returns ``(sum, denominator)``; the loss is the sum of sums over the sum of
             denominators. For class weights and ignored labels, whose means have no denominator of samples.
+        spec: What to split, copy and keep of the tuple `batch`; see `scatter`.
 
     Example:
         >>> from deliralike import zoo
@@ -77,7 +79,7 @@ def in_replicas(loss_function: Callable[..., Any], reduction: str = "mean") -> I
     """
     if reduction not in REDUCTIONS:
         raise SettingError(f"there is no reduction {reduction!r}. {suggestion(reduction, REDUCTIONS)}")
-    return InReplicas(loss_function, reduction)
+    return InReplicas(loss_function, reduction, spec)
 
 
 def constant(network: Any, denominator: Any) -> Any:

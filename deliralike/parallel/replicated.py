@@ -161,9 +161,10 @@ class ReplicatedNetwork(AbstractNetwork):
         outputs = self.run(lambda network, arguments: network(*arguments[0], **arguments[1]), shares)
         return self.gather(outputs, shares.sizes)
 
-    def scatter(self, arguments: Any) -> Shares:
-        """The shares of ``(args, kwargs)``, one for each replica that takes part."""
-        return split_batch(arguments, self.settings.places, self.settings.dim, self.settings.spec, self.backend)
+    def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
+        """The shares of a call's ``(args, kwargs)``, or of a loss's batch, one for each replica that takes part."""
+        spec, root = (self.settings.spec, "arguments") if loss is None else (loss.spec, "batch")
+        return split_batch(arguments, self.settings.places, self.settings.dim, spec, self.backend, root)
 
     def gather(self, outputs: Sequence[Any], sizes: Sequence[int]) -> Any:
         """The replicas' outputs as one."""
@@ -211,7 +212,7 @@ class ReplicatedNetwork(AbstractNetwork):
 
     def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
         """The loss of the whole batch, from losses computed inside the replicas; one graph over all of them."""
-        shares = self.scatter(batch)
+        shares = self.scatter(batch, loss)
         parts = [loss.taken_apart(result) for result in self.run(partial(_call, loss.function), shares)]
         values = self.backend.stack([value for value, _, _ in parts], self.settings.output_device)
         if loss.reduction == "denominator":
@@ -243,7 +244,7 @@ class ReplicatedNetwork(AbstractNetwork):
             backward(value)
             value = self.nn.stop_gradient(value)
             return value if extras is None else (value, *extras)
-        shares = self.scatter(batch)
+        shares = self.scatter(batch, loss)
         weights = loss.weights(shares.sizes)
 
         def one_share(network: Any, share: Any) -> tuple:

@@ -15,6 +15,7 @@ import threadpoolctl
 from deliralike.parallel.meeting import Meeting, ReplicaStopped
 
 Job = Callable[[], Any]
+_PATIENCE = 1.0  # seconds; longer than what a job does while it is being stopped
 
 
 def side_by_side(jobs: Sequence[Job], places: Sequence[object], meeting: Meeting) -> list[Any]:
@@ -31,17 +32,18 @@ def side_by_side(jobs: Sequence[Job], places: Sequence[object], meeting: Meeting
             which place it was raised.
     """
     workers = [_Worker(index, job, meeting) for index, job in enumerate(jobs)]
-    for worker in workers:
-        worker.others = workers
-        worker.start()
     try:
         for worker in workers:
-            worker.join()
+            worker.others = workers
+            worker.start()
+        _wait(workers, lambda: any(worker.failure is not None for worker in workers))
     except BaseException:  # an interrupt of the caller
         _stop(workers, meeting)
-        for worker in workers:
-            worker.join()
+        _wait([worker for worker in workers if worker.ident is not None], lambda: True)
         raise
+    finally:
+        for worker in workers:
+            worker.others = ()  # no cycle keeps the results until the next garbage collection
     for worker, place in zip(workers, places, strict=True):
         if worker.failure is not None:
             worker.failure.add_note(f"raised in {place}")
@@ -71,41 +73,68 @@ class _Worker(threading.Thread):
         self.others: Sequence[_Worker] = ()
         self.result: Any = None
         self.failure: BaseException | None = None
-        self._running = False
+        self.ended = threading.Event()
+        self._running = self._stopped = False
         self._switch = threading.Lock()
 
     def run(self) -> None:
         try:
-            with self._switch:
-                self._running = True
+            try:
+                if self._begin():
+                    self._work()
+            finally:
+                self._end()
+        except ReplicaStopped:  # it may come at any step above, and not after `_end`
+            self._end()
+        finally:
+            self.meeting.leave(self.index)
+            self.ended.set()
+
+    def _begin(self) -> bool:
+        with self._switch:
+            self._running = not self._stopped
+            return self._running
+
+    def _work(self) -> None:
+        try:
             self.result = self.context.run(self.job)
         except ReplicaStopped:
-            pass
+            raise
         except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
-            self.failure = error
+            if not self._stopped:  # else it may be what a framework made of `ReplicaStopped`
+                self.failure = error
+            self._end()  # before the others are stopped, so that another that fails now does not break in here
             _stop([other for other in self.others if other is not self], self.meeting)
-        finally:
-            self._end()
 
     def _end(self) -> None:
-        try:
-            with self._switch:
-                self._running = False
-        except ReplicaStopped:  # sent just before the switch was taken
+        with self._switch:
             self._running = False
-        self.meeting.leave(self.index)
 
     def stop(self) -> None:
         """Raise `ReplicaStopped` in the thread, at its next step of Python."""
         with self._switch:
+            self._stopped = True
             if self._running and self.ident is not None:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident), ctypes.py_object(ReplicaStopped))
 
 
 def _stop(workers: Sequence[_Worker], meeting: Meeting) -> None:
-    meeting.stop()
     for worker in workers:
         worker.stop()
+    meeting.stop()
+
+
+def _wait(workers: Sequence[_Worker], are_stopped: Callable[[], bool]) -> None:
+    """Wait until all have ended.
+
+    Python swallows an exception that comes in a destructor or a callback, so whoever should have stopped is stopped
+    again. `Thread.join` will not do: when it is interrupted, Python 3.11 takes the thread for ended.
+    """
+    for worker in workers:
+        while not worker.ended.wait(_PATIENCE):
+            if are_stopped():
+                worker.stop()
+        worker.join()
 
 
 # Threads of the libraries below -------------------------------------------------------------------------------------

@@ -1,0 +1,278 @@
+"""Jobs side by side: results, failures, interrupts, what reaches the threads and what is put back afterwards."""
+
+import gc
+import signal
+import sys
+import threading
+import time
+import traceback
+import weakref
+from contextvars import ContextVar
+from functools import partial
+
+import numpy as np
+import pytest
+import threadpoolctl
+
+from deliralike.parallel.meeting import Meeting
+from deliralike.parallel.side_by_side import all_of, blas_threads, one_after_the_other, side_by_side
+
+PLACES = ("replica 0 on a", "replica 1 on b", "replica 2 on c")
+VARIABLE = ContextVar("variable", default="unset")
+IN_TURN = lambda jobs, places, meeting: one_after_the_other(jobs, places)  # noqa: E731
+
+
+class Torn(Exception):
+    """An exception that cannot be made again from its message."""
+
+    def __init__(self, layer, wanted, came):
+        super().__init__(f"{layer}: wanted {wanted}, came {came}")
+        self.layer, self.wanted, self.came = layer, wanted, came
+
+
+def tear():
+    raise Torn("fc", 3, 4)
+
+
+def endless(log=None):
+    """Python that never ends by itself within the time of a test, and never comes to the meeting."""
+    end = time.monotonic() + 60.0
+    try:
+        while time.monotonic() < end:
+            pass
+    finally:
+        if log is not None:
+            log.append("ended")
+
+
+@pytest.fixture
+def run(within):
+    """``run(jobs)``: their results side by side, within half a minute."""
+
+    def bounded(jobs, way=side_by_side, meeting=None):
+        return within(way, jobs, PLACES[: len(jobs)], meeting or Meeting(len(jobs)))
+
+    return bounded
+
+
+@pytest.mark.parametrize("way", [side_by_side, IN_TURN])
+def test_results_come_in_the_order_of_jobs(run, way):
+    jobs = [
+        lambda wait=wait, name=name: (time.sleep(wait), name)[1] for wait, name in [(0.1, "a"), (0.0, "b"), (0.05, "c")]
+    ]
+    assert run(jobs, way) == ["a", "b", "c"]
+
+
+def test_jobs_run_at_the_same_time(run):
+    barrier = threading.Barrier(3, timeout=10)
+    run([barrier.wait] * 3)
+    assert not barrier.broken
+
+
+def test_each_job_has_a_thread_of_its_own_that_is_gone_afterwards(run):
+    threads = run([threading.current_thread] * 3)
+    assert len(set(threads) - {threading.current_thread()}) == 3
+    assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.parametrize("way", [side_by_side, IN_TURN])
+def test_a_failure_keeps_its_type_its_attributes_and_names_its_place(run, way):
+    with pytest.raises(Torn, match="fc: wanted 3, came 4") as caught:
+        run([lambda: 1, tear, lambda: 3], way)
+    assert (caught.value.layer, caught.value.came) == ("fc", 4)
+    assert caught.value.__notes__ == ["raised in replica 1 on b"]
+
+
+def test_the_traceback_reaches_the_line_that_raised(run):
+    with pytest.raises(Torn) as caught:
+        run([lambda: 1, tear])
+    lines = [frame.line for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert lines[-1] == 'raise Torn("fc", 3, 4)'
+
+
+@pytest.fixture
+def hurried():
+    """Threads that take turns as often as the interpreter lets them, so that they meet at every step.
+
+    Without the collector, in whose callbacks Python swallows an exception with a warning.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    gc.disable()
+    yield
+    gc.enable()
+    sys.setswitchinterval(before)
+
+
+def test_of_several_failures_one_is_raised_and_no_thread_complains(within, hurried):
+    """Threads that fail at the same moment stop each other in any order; what escapes from a thread is a warning."""
+    for _ in range(600):
+        barrier = threading.Barrier(6)
+
+        def fail(barrier=barrier):
+            barrier.wait()
+            tear()
+
+        with pytest.raises(Torn) as caught:
+            within(side_by_side, [fail] * 6, range(6), Meeting(6))
+        assert len(caught.value.__notes__) == 1
+
+
+def test_those_who_wait_are_stopped_when_one_fails(run):
+    meeting = Meeting(3)
+    begin = time.monotonic()
+    waiting = lambda index: meeting.exchange(index, "bn1", 1)  # noqa: E731
+    with pytest.raises(Torn):
+        run(
+            [partial(waiting, 0), tear, partial(waiting, 2)],
+            lambda jobs, places, _: side_by_side(jobs, places, meeting),
+        )
+    assert time.monotonic() - begin < 5
+
+
+def test_those_who_compute_are_stopped_when_one_fails(run):
+    log, begin = [], time.monotonic()
+    with pytest.raises(Torn):
+        run([partial(endless, log), lambda: (time.sleep(0.05), tear()), partial(endless, log)])
+    assert time.monotonic() - begin < 5
+    assert log == ["ended", "ended"]
+
+
+def test_a_job_that_swallowed_being_stopped_is_stopped_again(run):
+    """As Python does where the exception comes in a destructor."""
+    log, begin = [], time.monotonic()
+
+    def stubborn():
+        try:
+            endless(log)
+        except BaseException:
+            endless(log)
+
+    with pytest.raises(Torn):
+        run([stubborn, lambda: (time.sleep(0.05), tear())])
+    assert time.monotonic() - begin < 10
+    assert log == ["ended", "ended"]
+
+
+def test_results_are_freed_at_once(run):
+    class Large:
+        pass
+
+    gc.disable()
+    try:
+        results = run([Large, Large])
+        seen = [weakref.ref(result) for result in results]
+        del results
+        assert [reference() for reference in seen] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_a_job_that_had_not_begun_when_another_failed_does_not_begin(run, monkeypatch):
+    started = threading.Thread.start
+
+    def slowly(thread):
+        started(thread)
+        if thread.name.startswith("replica"):
+            thread.join(5 if thread.name == "replica 0" else 0)
+
+    monkeypatch.setattr(threading.Thread, "start", slowly)
+    begun = []
+    with pytest.raises(Torn):
+        run([tear, lambda: begun.append(1)])
+    assert begun == []
+
+
+def test_an_error_that_a_library_made_of_being_stopped_does_not_hide_the_first(run):
+    meeting = Meeting(2)
+
+    def wrapping():
+        try:
+            meeting.exchange(0, "bn1", 1)
+        except BaseException as error:
+            raise RuntimeError("a callback failed") from error
+
+    with pytest.raises(Torn):
+        run([wrapping, lambda: (time.sleep(0.05), tear())], meeting=meeting)
+
+
+def test_an_interrupt_of_the_caller_stops_the_jobs():
+    log = []
+    main = threading.get_ident()
+    timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
+    timer.start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side([partial(endless, log), partial(endless, log)], PLACES[:2], Meeting(2))
+    assert time.monotonic() - begin < 5
+    assert log == ["ended", "ended"]
+    timer.join()
+
+
+@pytest.mark.parametrize("way", [side_by_side, IN_TURN])
+def test_context_variables_reach_the_jobs_and_do_not_come_back(run, way):
+    def job(name):
+        seen = VARIABLE.get()
+        VARIABLE.set(name)
+        return seen
+
+    token = VARIABLE.set("from the caller")
+    try:
+        assert run([partial(job, "a"), partial(job, "b")], way) == ["from the caller"] * 2
+        assert VARIABLE.get() == "from the caller"
+    finally:
+        VARIABLE.reset(token)
+
+
+def blas_limits():
+    return [pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+
+
+@pytest.fixture
+def two_threads():
+    """Two threads in each BLAS, so that one is a change wherever the suite runs."""
+    np.ones((2, 2)) @ np.ones((2, 2))
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        yield
+
+
+def test_blas_threads_are_held_and_put_back(two_threads):
+    before = blas_limits()
+    assert before
+    with blas_threads(1):
+        assert set(blas_limits()) == {1}
+    assert blas_limits() == before
+
+
+def test_blas_threads_are_put_back_after_an_error(two_threads):
+    before = blas_limits()
+    with pytest.raises(Torn), blas_threads(1):
+        tear()
+    assert blas_limits() == before
+
+
+class Recorded:
+    def __init__(self, name, log, fails=False):
+        self.name, self.log, self.fails = name, log, fails
+
+    def __enter__(self):
+        if self.fails:
+            tear()
+        self.log.append(f"enter {self.name}")
+
+    def __exit__(self, *error):
+        self.log.append(f"exit {self.name}")
+
+
+def test_several_contexts_are_left_in_reverse_order():
+    log = []
+    with all_of(Recorded("a", log), Recorded("b", log)):
+        log.append("inside")
+    assert log == ["enter a", "enter b", "inside", "exit b", "exit a"]
+
+
+def test_contexts_that_were_entered_are_left_when_a_later_one_fails():
+    log = []
+    with pytest.raises(Torn):
+        all_of(Recorded("a", log), Recorded("b", log, fails=True))
+    assert log == ["enter a", "exit a"]
