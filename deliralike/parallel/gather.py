@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from operator import add
+from itertools import compress
+from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from deliralike import nest
 from deliralike.errors import SettingError, ShapeError, StructureError, suggestion
-from deliralike.parallel.spec import Part, marked
+from deliralike.parallel.spec import Part, marked, types_of
 
 if TYPE_CHECKING:
     from deliralike.backends.base import Backend
 
 SCALARS = ("stack", "mean", "sum")
 OTHERS = ("equal", "list")
+_SHAPE = attrgetter("shape")
+_HOST = (np.ndarray, np.number, np.bool_)
 
 
 def gather(
@@ -63,14 +66,9 @@ def gather(
     if spec is not None:
         outputs = [marked(output, spec, joining.is_array, "output") for output in outputs]
     first, structure = nest.flatten(outputs[0])
-    rows = [first]
-    for index, output in enumerate(outputs[1:], 1):
-        leaves, built = nest.flatten(output)
-        if built != structure:
-            _refuse_difference(outputs[0], output, index)
-        rows.append(leaves)
+    rows = [first, *(_row(structure, outputs[0], output, index) for index, output in enumerate(outputs[1:], 1))]
     try:
-        return structure.unflatten([joining.joined(column) for column in zip(*rows, strict=True)])
+        return structure.unflatten(joining.all_joined(rows))
     except _Refused:
         raise _complaint(joining, outputs[0], rows) from None
 
@@ -96,33 +94,54 @@ class _Joining:
 
     def is_array(self, value: Any) -> bool:
         """Whether it is one of the backend's arrays or of NumPy's, or a scalar of NumPy's."""
-        return self.is_native(value) or isinstance(value, np.ndarray | np.number | np.bool_)
+        return self.is_native(value) or isinstance(value, _HOST)
+
+    def all_joined(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        """Every leaf of all replicas; where all are built alike, arrays are not looked at one by one."""
+        columns = zip(*rows, strict=True)
+        kinds, native = [*map(type, rows[0])], types_of(rows[0], self.is_native)
+        is_native = [kind in native for kind in kinds]
+        shapes = [*map(_SHAPE, compress(rows[0], is_native))]
+        if self.backend is None or not all(_alike(row, kinds, is_native, shapes) for row in rows[1:]):
+            return [self.joined(column) for column in columns]
+        concatenate, dim, device = self.backend.concatenate, self.dim, self.device
+        has_axis = iter([-len(shape) <= dim < len(shape) for shape in shapes])
+        return [
+            concatenate(column, dim, device) if direct and next(has_axis) else self.joined(column)
+            for column, direct in zip(columns, is_native, strict=True)
+        ]
 
     def joined(self, column: Sequence[Any]) -> Any:
         """One leaf of all replicas."""
         first = column[0]
-        if self.is_array(first):
-            return self._arrays(column)
+        native = self.is_native(first)
+        if native or isinstance(first, _HOST):
+            return self._arrays(column, native, first.shape)
         if type(first) is Part:
             return self._parts(first.word, [part.value for part in column])
-        if any(self.is_array(leaf) for leaf in column):
-            raise _unlike(column)
         return self._others(column)
 
-    def _arrays(self, column: Sequence[Any]) -> Any:
-        native = self.is_native(column[0])
-        same = self.is_native if native else self.is_array
-        if not all(same(leaf) and self.is_native(leaf) == native for leaf in column):
-            raise _unlike(column)
-        if not column[0].shape:
+    def _arrays(self, column: Sequence[Any], native: bool, shape: tuple[int, ...]) -> Any:
+        for leaf in column:
+            if type(leaf) is not type(column[0]) or leaf.shape != shape:
+                self._refuse_unlike(column, native)
+                break
+        if not shape:
             return self._scalars(column, native)
-        _refuse_shapes([tuple(leaf.shape) for leaf in column], self.dim)
+        if not -len(shape) <= self.dim < len(shape):
+            raise _Refused(ShapeError, f"has shape {tuple(shape)} on replica 0, so there is no dim {self.dim} to join "
+                           f"it along: reduce it in the network, or gather along another dim.")  # fmt: skip
         if native:
             return self.backend.concatenate(column, self.dim, self.device)  # type: ignore[union-attr]
         return column[0] if len(column) == 1 else np.concatenate(column, self.dim)
 
+    def _refuse_unlike(self, column: Sequence[Any], native: bool) -> None:
+        for index, leaf in enumerate(column):
+            if not (self.is_native(leaf) if native else isinstance(leaf, _HOST)):
+                raise _unlike(column, index)
+        _refuse_shapes([tuple(leaf.shape) for leaf in column], self.dim)
+
     def _scalars(self, column: Sequence[Any], native: bool) -> Any:
-        _refuse_shapes_of_scalars(column)
         vector = self.backend.stack(column, self.device) if native else np.stack(column)  # type: ignore[union-attr]
         if self.scalars == "stack":
             return vector
@@ -139,13 +158,22 @@ class _Joining:
         return self.joined(values)
 
     def _others(self, column: Sequence[Any]) -> Any:
-        if self.others == "list":
-            return list(column)
         for index, leaf in enumerate(column):
-            if not _same(column[0], leaf):
+            if leaf is not column[0] and type(leaf) is not type(column[0]) and self._is_more(leaf):
+                raise _unlike(column, index)
+            if self.others == "equal" and not _same(column[0], leaf):
                 raise _Refused(StructureError, f"is {_shown(column[0])} on replica 0 and {_shown(leaf)} on replica "
                                f"{index}: return an array, or gather with others='list'.")  # fmt: skip
-        return column[0]
+        return list(column) if self.others == "list" else column[0]
+
+    def _is_more(self, leaf: Any) -> bool:
+        """Whether it is an array or a container, where the first replica has neither."""
+        return self.is_array(leaf) or nest.leaves(leaf) != [leaf]
+
+
+def _alike(row: Sequence[Any], kinds: list[type], is_native: list[bool], shapes: list[Any]) -> bool:
+    """Whether the leaves have these types, and the arrays among them these shapes."""
+    return [*map(type, row)] == kinds and [*map(_SHAPE, compress(row, is_native))] == shapes
 
 
 def _same(first: Any, second: Any) -> bool:
@@ -163,37 +191,31 @@ def _same(first: Any, second: Any) -> bool:
 
 
 def _refuse_shapes(shapes: Sequence[tuple[int, ...]], dim: int) -> None:
-    axes = len(shapes[0])
-    if not -axes <= dim < axes:
-        raise _Refused(ShapeError, f"has shape {shapes[0]} on replica 0, so there is no dim {dim} to join it along.")
-    rest = _without(shapes[0], dim)
+    """An error when shapes differ in more than the size along an axis."""
     for index, shape in enumerate(shapes):
-        if len(shape) != axes or _without(shape, dim) != rest:
+        if len(shape) != len(shapes[0]) or _without(shape, dim) != _without(shapes[0], dim):
             raise _Refused(ShapeError, f"has shape {shapes[0]} on replica 0 and {shape} on replica {index}: they may "
                            f"differ along dim {dim} only.")  # fmt: skip
 
 
 def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
-    return shape[:dim] + shape[dim % len(shape) + 1 :]
+    return shape[:dim] + shape[dim % len(shape) + 1 :] if -len(shape) <= dim < len(shape) else shape
 
 
-def _refuse_shapes_of_scalars(column: Sequence[Any]) -> None:
-    for index, leaf in enumerate(column):
-        if leaf.shape:
-            raise _Refused(ShapeError, f"has shape () on replica 0 and {tuple(leaf.shape)} on replica {index}.")
-
-
-def _unlike(column: Sequence[Any]) -> _Refused:
-    index = next(index for index, leaf in enumerate(column) if type(leaf) is not type(column[0]))
+def _unlike(column: Sequence[Any], index: int) -> _Refused:
     return _Refused(StructureError, f"is {nest.described(column[0])} on replica 0 and {nest.described(column[index])} "
                     f"on replica {index}.")  # fmt: skip
 
 
-def _refuse_difference(first: Any, other: Any, index: int) -> None:
-    """An error when two outputs are built differently; default factories and the like may differ."""
-    difference = nest.first_difference(first, other, "output", ("on replica 0", f"on replica {index}"))
-    if difference:
-        raise StructureError(difference)
+def _row(structure: Any, first: Any, output: Any, index: int) -> list[Any]:
+    """The leaves of an output, in the order of the first one's."""
+    try:
+        return structure.flatten_up_to(output)
+    except ValueError:
+        difference = nest.first_difference(first, output, "output", ("on replica 0", f"on replica {index}"))
+        if difference:
+            raise StructureError(difference) from None
+        return nest.leaves(output)  # only default factories and the like differ
 
 
 def _complaint(joining: _Joining, output: Any, rows: Sequence[Sequence[Any]]) -> Exception:

@@ -6,6 +6,7 @@ import copy
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.errors import BatchError, SettingError
 from deliralike.parallel.partition import partition
-from deliralike.parallel.spec import ARGUMENTS, Part, marked, readable
+from deliralike.parallel.spec import ARGUMENTS, Part, marked, readable, types_of
 
 if TYPE_CHECKING:
     from deliralike.backends.base import Backend
@@ -92,15 +93,14 @@ def split_batch(
         batch = marked(batch, spec, sharing.is_array, root)
     leaves, structure = nest.flatten(batch)
     try:
-        counts = [sharing.count(leaf) for leaf in leaves]
+        counts = sharing.counts(leaves)
     except (IndexError, _Refused):
         raise _complaint(sharing, batch, root) from None
     found = {*counts} - {None}
     if len(found) > 1:
         raise _complaint(sharing, batch, root)
     sizes = partition(found.pop() or 0 if found else 0, len(devices))
-    columns = [sharing.sent(leaf, len(sizes)) if count is None else sharing.pieces(leaf, sizes)
-               for leaf, count in zip(leaves, counts, strict=True)]  # fmt: skip
+    columns = sharing.columns(leaves, counts, sizes)
     shares = zip(*columns, strict=True) if columns else [()]
     return Shares([structure.unflatten(share) for share in shares], sizes)
 
@@ -110,24 +110,39 @@ class _Refused(Exception):
 
 
 class _Sharing:
-    """What happens to one leaf."""
+    """What happens to the leaves of a batch."""
 
     def __init__(self, devices: Sequence[Any], dim: int, backend: Backend | None) -> None:
         """State where to, along which axis, and whose arrays."""
-        self.devices, self.dim, self.backend = devices, dim, backend
+        self.devices, self.dim, self.backend = tuple(devices), dim, backend
         self.is_native: Callable[[Any], bool] = _never if backend is None else backend.is_array
 
     def is_array(self, leaf: Any) -> bool:
         """Whether it is one of the backend's arrays or of NumPy's."""
         return isinstance(leaf, np.ndarray) or self.is_native(leaf)
 
-    def count(self, leaf: Any) -> int | None:
-        """The number of samples in what is to be split; None for what is sent."""
-        if self.is_native(leaf) or isinstance(leaf, np.ndarray):
-            shape = leaf.shape
-            return shape[self.dim] if shape else None
+    def counts(self, leaves: Sequence[Any]) -> list[int | None]:
+        """The number of samples in each leaf that is to be split; None for one that is sent."""
+        dim, arrays = self.dim, types_of(leaves, self.is_array)
+        return [shape[dim] if type(leaf) in arrays and (shape := leaf.shape) else self._count(leaf) for leaf in leaves]
+
+    def columns(
+        self, leaves: Sequence[Any], counts: Sequence[int | None], sizes: tuple[int, ...]
+    ) -> list[Sequence[Any]]:
+        """Of each leaf what every device gets."""
+        native, dim, devices = types_of(leaves, self.is_native), self.dim, self.devices
+        split = self._pieces if self.backend is None else self.backend.split
+        return [
+            self._sent(leaf, len(sizes)) if count is None
+            else (split if type(leaf) in native else self._pieces)(leaf, sizes, dim, devices)
+            for leaf, count in zip(leaves, counts, strict=True)
+        ]  # fmt: skip
+
+    def _count(self, leaf: Any) -> int | None:
         if type(leaf) is Part:
             return self._count_part(leaf.word, leaf.value)
+        if self.is_array(leaf):
+            return leaf.shape[self.dim] if leaf.shape else None
         if hasattr(leaf, "__dlpack__") and not isinstance(leaf, np.generic):
             whose = "NumPy's" if self.backend is None else f"NumPy's or of backend {self.backend.name!r}"
             raise _Refused(f"is a {type(leaf).__name__}, which is no array of {whose}: convert it, or name its backend")
@@ -135,43 +150,47 @@ class _Sharing:
 
     def _count_part(self, word: str | None, value: Any) -> int | None:
         if word is None:
-            return self.count(value)
+            return self._count(value)
         if word != "split":
             return None
         if type(value) in (list, tuple):
             return len(value)
-        count = self.count(value)
+        count = self._count(value)
         if count is None:
             raise _Refused(f"cannot be split, being {nest.described(value)}: say 'copy' or 'keep' of it in the spec")
         return count
 
-    def pieces(self, leaf: Any, sizes: tuple[int, ...]) -> Sequence[Any]:
-        """What is split, each piece on its device."""
-        if self.is_native(leaf):
-            return self.backend.split(leaf, sizes, self.dim, self.devices)  # type: ignore[union-attr]
+    def _pieces(self, leaf: Any, sizes: tuple[int, ...], dim: int, devices: Sequence[Any]) -> Sequence[Any]:
         if type(leaf) is Part:
-            return self.pieces(leaf.value, sizes)
-        ranges = [slice(stop - size, stop) for size, stop in zip(sizes, accumulate(sizes), strict=True)]
-        lead = () if isinstance(leaf, list | tuple) else (slice(None),) * (self.dim % leaf.ndim)
-        return [leaf[(*lead, each)] if lead else leaf[each] for each in ranges]
+            split = self.backend.split if self.is_native(leaf.value) else self._pieces  # type: ignore[union-attr]
+            return split(leaf.value, sizes, dim, devices)
+        return [leaf[index] for index in _indices(sizes, dim if isinstance(leaf, np.ndarray) else 0)]
 
-    def sent(self, leaf: Any, shares: int) -> Sequence[Any]:
-        """What goes to every device whole; the backend's own arrays are moved there."""
+    def _sent(self, leaf: Any, shares: int) -> Sequence[Any]:
         if self.is_native(leaf):
             return [self._moved(leaf, device) for device in self.devices[:shares]]
         if type(leaf) is not Part:
             return (leaf,) * shares
         if leaf.word == "copy":
             return [self._copied(leaf.value, device) for device in self.devices[:shares]]
-        return (leaf.value,) * shares if leaf.word == "keep" else self.sent(leaf.value, shares)
+        return (leaf.value,) * shares if leaf.word == "keep" else self._sent(leaf.value, shares)
 
     def _moved(self, array: Any, device: Any) -> Any:
-        return self.backend.split(array, (1,), 0, [device])[0]  # type: ignore[union-attr]
+        return self.backend.split(array, (1,), 0, (device,))[0]  # type: ignore[union-attr]
 
     def _copied(self, value: Any, device: Any) -> Any:
         if self.is_native(value):
             return self.backend.stack([value], device).reshape(value.shape)  # type: ignore[union-attr]
         return value.copy() if isinstance(value, np.ndarray) else copy.deepcopy(value)
+
+
+@lru_cache
+def _indices(sizes: tuple[int, ...], dim: int) -> list[Any]:
+    """What picks each share out of an array of any number of axes."""
+    ranges = [slice(stop - size, stop) for size, stop in zip(sizes, accumulate(sizes), strict=True)]
+    if dim < 0:
+        return [(..., each, *[slice(None)] * (-dim - 1)) for each in ranges]
+    return [(*[slice(None)] * dim, each) for each in ranges] if dim else ranges
 
 
 def _never(value: Any) -> bool:
@@ -183,7 +202,7 @@ def _complaint(sharing: _Sharing, batch: Any, root: str) -> BatchError:
     counts: dict[str, int] = {}
     for path, leaf in nest.leaves_with_paths(batch, root):
         try:
-            count = sharing.count(leaf)
+            (count,) = sharing.counts([leaf])
         except IndexError:
             shape = tuple((leaf.value if type(leaf) is Part else leaf).shape)
             reason = f"{path} has shape {shape}, so there is no dim {sharing.dim} to split it along"

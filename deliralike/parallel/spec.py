@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -45,6 +45,11 @@ def readable(message: str, root: str) -> str:
     if root != ARGUMENTS:
         return message
     return message.replace(f"{root}[0]", "args").replace(f"{root}[1]", "kwargs")
+
+
+def types_of(leaves: Iterable[Any], which: Callable[[Any], bool]) -> set[type]:
+    """The types of those leaves of which something is so; one leaf of each type is asked."""
+    return {cls for cls, leaf in {type(leaf): leaf for leaf in leaves}.items() if which(leaf)}
 
 
 def _marked_subtree(is_array: Callable[[Any], bool], word: str | None, subtree: Any) -> Any:

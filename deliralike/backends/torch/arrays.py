@@ -43,11 +43,12 @@ def numpy(value: torch.Tensor) -> np.ndarray:
     return np.array(value.cpu().numpy())
 
 
-def split(value: torch.Tensor, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[torch.Tensor]:
+def split(value: torch.Tensor, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> Sequence[torch.Tensor]:
     """Pieces of a tensor; each is a view of its own, which may be changed in place."""
     # Not torch.split: its views are several outputs of one function, which autograd lets no one change in place.
-    pieces = (value,) if len(sizes) == 1 else value.tensor_split(_cuts(tuple(sizes)), dim)
-    return [moved(piece, device) for piece, device in zip(pieces, devices, strict=False)]
+    cuts, stays = _plan(sizes, devices, value.device)
+    pieces = value.tensor_split(cuts, dim) if cuts else (value,)
+    return pieces if stays else [moved(piece, device) for piece, device in zip(pieces, devices, strict=False)]
 
 
 def concatenate(values: Sequence[torch.Tensor], dim: int, device: Any = None) -> torch.Tensor:
@@ -67,17 +68,21 @@ def moved(value: torch.Tensor, device: Any) -> torch.Tensor:
     return value if value.device == place else value.to(place, non_blocking=place.type == "cuda" and value.is_pinned())
 
 
-def _together(values: Sequence[torch.Tensor], device: Any) -> list[torch.Tensor]:
-    place = values[0].device if device is None else device
-    return [moved(value, place) for value in values]
+def _together(values: Sequence[torch.Tensor], device: Any) -> Sequence[torch.Tensor]:
+    place = values[0].device if device is None else _device(device)
+    for value in values:
+        if value.device != place:
+            return [moved(value, place) for value in values]
+    return values
 
 
 _device = cache(torch.device)
 
 
 @lru_cache
-def _cuts(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(accumulate(sizes[:-1]))
+def _plan(sizes: tuple[int, ...], devices: tuple[Any, ...], place: torch.device) -> tuple[tuple[int, ...], bool]:
+    """Where to cut, and whether all pieces stay where the tensor is."""
+    return tuple(accumulate(sizes[:-1])), all(_device(device) == place for device in devices[: len(sizes)])
 
 
 def devices() -> list[str]:
