@@ -12,13 +12,17 @@ from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer
+from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork
 from deliralike.backends.chainer.functional import ChainerFunctions
 from deliralike.backends.chainer.network import AbstractChainerNetwork, WrappedChainerNetwork
 from deliralike.backends.chainer.optimizer import ChainerOptimizer, NeutralOptimizer
 from deliralike.network import AbstractNetwork
+from deliralike.parallel.hooks import AccumulateGradients
+from deliralike.parallel.replicated import ReplicatedNetwork
+from deliralike.parallel.replicated import Settings as ParallelSettings
 from deliralike.rules import Rule
 
-__all__ = ["BACKEND", "AbstractChainerNetwork", "ChainerOptimizer"]
+__all__ = ["BACKEND", "AbstractChainerNetwork", "ChainerOptimizer", "DataParallelChainerNetwork"]
 
 
 class ChainerBackend(Backend):
@@ -68,13 +72,24 @@ class ChainerBackend(Backend):
         loss = loss[0] if isinstance(loss, tuple) else loss
         loss.backward()
         slots = {name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable}
-        parameters = {name: _numpy_or_none(parameter.grad) for name, parameter in slots.items()}
+        total = {name: parameter.grad for name, parameter in slots.items()}
+        if isinstance(network, ReplicatedNetwork):
+            total = AccumulateGradients(network)(None, total)
+        parameters = {name: _numpy_or_none(gradient) for name, gradient in total.items()}
         by_input = nest.map(lambda x: _numpy_or_none(x.grad) if isinstance(x, Variable) else None, inputs)
         network.cleargrads()
         return Gradients(float(arrays.numpy(loss)), parameters, by_input)
 
-    def optimizer(self, rule: Rule, network: AbstractNetwork) -> ChainerOptimizer:
-        return ChainerOptimizer(network, NeutralOptimizer(rule))
+    def add(self, total: Any, addition: Any, device: str) -> Any:
+        # Not in place: Chainer may give two parameters one array as their gradient.
+        addition = arrays.moved(addition, device)
+        return addition.copy() if total is None else total + addition
+
+    def replicate(self, network: AbstractNetwork, settings: ParallelSettings) -> DataParallelChainerNetwork:
+        return DataParallelChainerNetwork.of(network, settings)
+
+    def optimizer(self, rule: Rule, network: AbstractNetwork, parameters: str | None = None) -> ChainerOptimizer:
+        return ChainerOptimizer(network, NeutralOptimizer(rule), parameters)
 
     def wrap_optimizer(self, native: chainer.Optimizer, network: AbstractNetwork) -> ChainerOptimizer:
         return ChainerOptimizer(network, native)

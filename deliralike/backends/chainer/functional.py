@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import random
-from deliralike.backends.chainer import arrays, convolution, nodes, windows
+from deliralike.backends.chainer import arrays, chance, convolution, nodes, windows
 from deliralike.backends.chainer.arrays import Variable, array_module, chainer, raw
 from deliralike.backends.chainer.convolution import Geometry
 from deliralike.backends.chainer.network import BufferValue, Parameter
@@ -231,7 +231,7 @@ class ChainerFunctions(Functions):
     def cross_entropy(self, logits, target, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean"):
         if weight is not None or label_smoothing or reduction not in ("mean", "sum"):
             return super().cross_entropy(logits, target, weight, ignore_index, label_smoothing, reduction)
-        self._check_labels(logits, target, ignore_index)
+        self._check_labels(logits, target, ignore_index, reduction)
         xp, target = array_module(logits), raw(target)
         counts = target != ignore_index
         weights = -counts.astype(logits.dtype)
@@ -253,7 +253,7 @@ class ChainerFunctions(Functions):
     def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: Any) -> Any:
         stream, xp = random.current(), array_module(like)
         if stream is None:
-            return chainer.as_variable((xp.random.rand(*shape) >= p).astype(like.dtype))
+            return chainer.as_variable((chance.uniform(shape, xp) >= p).astype(like.dtype))
         mask = random.keep_mask(
             stream.seed, layer.block_path, int(stream.step), int(stream.first_sample), tuple(shape), p
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,9 @@ from deliralike.backends.chainer.arrays import chainer
 from deliralike.errors import ArgumentError
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
+from deliralike.parallel.loss import InReplicas
+from deliralike.parallel.replicated import ReplicatedNetwork
+from deliralike.state import Slot
 
 
 class NeutralUpdateRule(chainer.UpdateRule):
@@ -71,30 +74,59 @@ class NeutralOptimizer(chainer.optimizer.GradientMethod):
         """Leave missing gradients missing; zeros in their place would decay the weights."""
 
 
-class ChainerOptimizer(AbstractOptimizer):
-    """A Chainer optimizer behind the neutral interface; `native` is Chainer's own."""
+class Part(chainer.Link):
+    """Some parameters of a network as a link of their own, for an optimizer of Chainer's that shall see no others."""
 
-    def __init__(self, network: AbstractNetwork, native: chainer.Optimizer) -> None:
-        """Use a native optimizer, which is set up for the network unless that was done before."""
-        super().__init__(network)
-        self.native = native if native.target is not None else native.setup(network)
-        for slot in network.neutral_slots().values():
-            if slot.is_parameter and not slot.trainable:
+    def __init__(self, parameters: Mapping[str, chainer.Parameter]) -> None:
+        super().__init__()
+        self._parameters = dict(parameters)
+
+    def params(self, include_uninit: bool = True) -> Iterator[chainer.Parameter]:
+        """Each parameter once."""
+        return (parameter for _, parameter in self.namedparams(include_uninit))
+
+    def namedparams(self, include_uninit: bool = True) -> Iterator[tuple[str, chainer.Parameter]]:
+        """The parameters with their neutral names, written as Chainer's paths."""
+        for name, parameter in {id(each): (name, each) for name, each in self._parameters.items()}.values():
+            if include_uninit or parameter.is_initialized:
+                yield "/" + name.replace(".", "/"), parameter
+
+
+class ChainerOptimizer(AbstractOptimizer):
+    """A Chainer optimizer behind the neutral interface; `native` is Chainer's own.
+
+    Several may be over one network, each with update rules of its own, over parts or over the same parameters.
+    """
+
+    def __init__(self, network: AbstractNetwork, native: chainer.Optimizer, pattern: str | None = None) -> None:
+        """Use a native optimizer, which is set up for its part of the network unless that was done before."""
+        super().__init__(network, pattern)
+        self.native = native
+        if native.target is None:
+            native.setup(network if pattern is None else Part(self._parameters(False)))
+        self._rules = {name: parameter.update_rule for name, parameter in self._parameters(False).items()}
+        for slot in self._slots().values():
+            if not slot.trainable:
                 slot.trainable = False  # which tells the update rule
 
     def gradients(self, loss_function, *batch):
-        """Forward and backward; gradients of a previous step are dropped first."""
+        """Forward and backward; gradients of a previous step are dropped first, in every replica."""
         self.network.cleargrads()
-        result = loss_function(self.network, *batch)
-        (result[0] if isinstance(result, tuple) else result).backward()
+        if isinstance(loss_function, InReplicas) and isinstance(self.network, ReplicatedNetwork):
+            result = self.network.backward_in_replicas(loss_function, _backward, *batch)
+        else:
+            result = loss_function(self.network, *batch)
+            _backward(result[0] if isinstance(result, tuple) else result)
         return _detached(result), {name: parameter.grad for name, parameter in self._parameters().items()}
 
     def apply(self, gradients):
         """One native step on these gradients."""
-        parameters = self._parameters()
+        parameters = self._parameters(trainable_only=False)
         for name, gradient in gradients.items():
             parameters[name].grad = arrays.raw(gradient)
-        unused = [parameters[name].update_rule for name, gradient in gradients.items() if gradient is None]
+        for name, parameter in parameters.items():
+            _attach(parameter, self._rules[name])
+        unused = [parameter.update_rule for name, parameter in parameters.items() if gradients.get(name) is None]
         with _disabled([rule for rule in unused if rule is not None]):  # Chainer's own rules would go on with zeros
             self.native.update()
 
@@ -118,7 +150,7 @@ class ChainerOptimizer(AbstractOptimizer):
         """State arrays as ``"parameter/slot"``, each parameter's own step count as ``"parameter/step"``."""
         state = {"steps": np.array(self.steps)}
         for name, parameter in self._parameters(trainable_only=False).items():
-            rule = parameter.update_rule
+            rule = self._rules.get(name)
             if rule is not None and rule.t:
                 state[f"{name}/step"] = np.array(rule.t)
                 state |= {f"{name}/{slot}": arrays.numpy(value) for slot, value in (rule.state or {}).items()}
@@ -132,28 +164,41 @@ class ChainerOptimizer(AbstractOptimizer):
         for key, value in state.items():
             name, _, slot = key.rpartition("/")
             if name:
-                _load(parameters[name], slot, value, self.steps)
+                _load(parameters[name], self._rules[name], slot, value, self.steps)
+
+    def _slots(self) -> dict[str, Slot]:
+        slots = self.network.neutral_slots().items()
+        return {name: slot for name, slot in slots if slot.is_parameter and self.owns(name)}
 
     def _parameters(self, trainable_only: bool = True) -> dict[str, chainer.Parameter]:
-        slots = self.network.neutral_slots().items()
-        return {
-            name: slot.native for name, slot in slots if slot.is_parameter and (slot.trainable or not trainable_only)
-        }
+        slots = self._slots().items()
+        return {name: slot.native for name, slot in slots if slot.trainable or not trainable_only}
+
+
+def _attach(parameter: chainer.Parameter, rule: chainer.UpdateRule | None) -> None:
+    """Let a parameter follow a rule, if another optimizer has set another one; frozen or not, it stays so."""
+    if parameter.update_rule is not rule and rule is not None:
+        rule.enabled = rule.enabled if parameter.update_rule is None else parameter.update_rule.enabled
+        parameter.update_rule = rule
+
+
+def _backward(loss: Any) -> None:
+    loss.backward()
 
 
 @contextmanager
 def _disabled(update_rules: list[chainer.UpdateRule]) -> Iterator[None]:
+    before = [rule.enabled for rule in update_rules]
     for rule in update_rules:
         rule.enabled = False
     try:
         yield
     finally:
-        for rule in update_rules:
-            rule.enabled = True
+        for rule, was_enabled in zip(update_rules, before, strict=True):
+            rule.enabled = was_enabled
 
 
-def _load(parameter: chainer.Parameter, slot: str, value: Any, steps: int) -> None:
-    rule = parameter.update_rule
+def _load(parameter: chainer.Parameter, rule: Any, slot: str, value: Any, steps: int) -> None:
     if slot == "step":
         rule.t = int(value)
         return

@@ -1,0 +1,99 @@
+"""What of Chainer's is each thread's own, and how a replica's thread gets that of the calling thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from deliralike.backends.chainer import arrays
+from deliralike.backends.chainer.arrays import chainer
+from deliralike.backends.chainer.network import _running
+
+_thread = chainer._thread_local  # the hooks of functions and links
+_reports = chainer.reporter
+
+
+def settings_of_this_thread() -> Callable[[], AbstractContextManager[None]]:
+    """A context for another thread, in which Chainer's settings and hooks are those of this one, user's own included.
+
+    Hooks are the same objects: in several threads at once they are called in any order.
+    """
+    settings = dict(vars(chainer.config._local))
+    hooks = {"function_hooks": chainer.get_function_hooks(), "link_hooks": chainer._get_link_hooks()}
+    mode = {"allowed": _running.allowed, "last": _running.last}
+
+    @contextmanager
+    def carry() -> Iterator[None]:
+        with _held(vars(chainer.config._local), settings), _held(vars(_thread), hooks), _held(vars(_running), mode):
+            yield
+
+    return carry
+
+
+@contextmanager
+def _held(values: dict[str, Any], wanted: Mapping[str, Any]) -> Iterator[None]:
+    """Set entries for a ``with`` block, then restore all that was there."""
+    before = dict(values)
+    values.update(wanted)
+    try:
+        yield
+    finally:
+        values.clear()
+        values.update(before)
+
+
+class Reports:
+    """What the replicas report to Chainer's reporter, each for itself; afterwards it becomes one report.
+
+    A link of a replica reports under the name that the root's link has.
+    """
+
+    def __init__(self, links: Sequence[tuple], wrapper: chainer.Link, shares: Sequence[int]) -> None:
+        """Look at the calling thread's reporter, if it has one."""
+        reporters = _reports._get_reporters()
+        self.target = reporters[-1] if reporters else None
+        self.shares = shares
+        self.reporters = [] if self.target is None else [self._reporter(links, wrapper) for _ in shares]
+
+    def _reporter(self, links: Sequence[tuple], wrapper: chainer.Link) -> Any:
+        new, names = _reports.Reporter(), dict(self.target._observer_names)
+        if id(wrapper) in names:
+            names |= {id(each): names[id(wrapper)] for link in links[:2] for each in link if _is_root(link[0], wrapper)}
+        names |= {id(each): names[id(link)] for link, *copies in links if id(link) in names for each in copies}
+        new._observer_names = names
+        return new
+
+    @contextmanager
+    def of(self, index: int) -> Iterator[None]:
+        """Reports of one replica."""
+        if not self.reporters:
+            yield
+            return
+        with _held(vars(_reports._thread_local), {"reporters": [self.reporters[index]]}):
+            yield
+
+    def settle(self) -> None:
+        """Report to the calling thread's reporter: means weighted by share of numbers, the first replica's of others."""
+        for name in dict.fromkeys(name for reporter in self.reporters for name in reporter.observation):
+            found = [(each.observation[name], share) for each, share in zip(self.reporters, self.shares, strict=True)
+                     if name in each.observation]  # fmt: skip
+            self.target.observation[name] = _mean(found)
+
+
+def _is_root(link: chainer.Link, wrapper: Any) -> bool:
+    return link is wrapper.root or link is wrapper.module
+
+
+def _mean(found: Iterable[tuple[Any, int]]) -> Any:
+    values, shares = zip(*found, strict=True)
+    if len(values) == 1 or not all(map(_is_number, values)):
+        return values[0]
+    weights = [share / (sum(shares) or len(shares)) for share in shares]
+    return sum(value * weight for value, weight in zip(values, weights, strict=True))
+
+
+def _is_number(value: Any) -> bool:
+    if arrays.is_array(value):
+        return not value.shape and value.dtype.kind in "biuf"
+    return isinstance(value, int | float) or hasattr(value, "dtype")

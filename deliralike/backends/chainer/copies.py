@@ -1,0 +1,301 @@
+"""Copies of a network that own their storage, and how they follow what the user changes on the first one."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from threading import Lock
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+from chainer.link_hooks import SpectralNormalization, WeightStandardization
+
+from deliralike.backends.chainer import arrays
+from deliralike.backends.chainer.arrays import Variable, chainer
+from deliralike.backends.chainer.network import set_requires_grad
+
+_NAMES = ("_params", "_persistent", "_children")  # of a link's parameters, persistent values and children
+_HOOKS = "_local_link_hooks"
+_PLAIN = (str, bytes, int, float, complex, type(None), type, ModuleType, FunctionType, Variable)
+# Chainer's own hooks that hold one link's weights while it runs: each copy of the link needs its own.
+_HOOKS_OF_ONE_LINK = (SpectralNormalization, WeightStandardization)
+
+
+class Copies:
+    """A network and its copies, link by link.
+
+    Parameters, persistent values and arrays are copied; settings and other objects are shared, unless links or
+    parameters are in them. Update rules stay with the root alone.
+
+    Attributes:
+        links: For each link of the root, in Chainer's order, that link and its copies.
+        parameters: The same for each parameter.
+    """
+
+    def __init__(self, root: chainer.Link, devices: Sequence[str]) -> None:
+        """Copy the root to each device but the first, which is its own; nothing is drawn, the root stays as it is."""
+        self.root = root
+        self._memos: list[dict[int, Any]] = []
+        with _bare(root):
+            self.networks = [root, *(self._copied(device) for device in devices[1:])]
+        self.links = _aligned(_unique(network.links()) for network in self.networks)
+        self.parameters = _aligned(_unique(_parameters(network)) for network in self.networks)
+        self._hooks: list[tuple] = [()] * len(self.links)
+        self._follow_hooks()
+        self.remember()
+
+    def _copied(self, device: str) -> chainer.Link:
+        memo = {id(value): value for link in self.root.links() for value in _shared(link)}
+        memo |= {
+            id(hooks): OrderedDict() for link in self.root.links() if (hooks := vars(link).get(_HOOKS)) is not None
+        }
+        new = copy.deepcopy(self.root, memo)
+        self._memos.append(memo)
+        return new if new.device == chainer.get_device(device) else new.to_device(device)
+
+    # Following -----------------------------------------------------------------------------------------------------
+
+    def remember(self) -> None:
+        """Take what the root's links hold now for known: what a run has changed in each copy is the copy's own."""
+        self._seen = [dict(vars(link)) for link, *_ in self.links]
+        self._hooks = [_hooks(link) for link, *_ in self.links]
+        self._structure_seen = self._structure()
+
+    def follow(self) -> bool:
+        """Carry over what has changed on the root since; False if its links or parameters are others now."""
+        if self._structure() != self._structure_seen:
+            return False
+        for (link, *others), seen in zip(self.links, self._seen, strict=True):
+            now = vars(link)
+            changed = [name for name, value in now.items() if name not in seen or seen[name] is not value]
+            gone = [name for name in seen if name not in now]
+            if changed or gone:
+                self._carry(link, others, [name for name in changed if name != _HOOKS], gone)
+        self._follow_hooks()
+        self._follow_parameters()
+        self.copy_persistent()
+        return True
+
+    def _structure(self) -> list[int]:
+        """Which links and parameters there are, as numbers that can be compared."""
+        return [id(each) for each in (*self.root.links(), *_parameters(self.root))]
+
+    def _carry(self, link: chainer.Link, others: Sequence[chainer.Link], changed: list[str], gone: list[str]) -> None:
+        for other, memo in zip(others, self._memos, strict=True):
+            for name in changed:
+                value = vars(link)[name]
+                vars(other)[name] = copy.deepcopy(value, memo.copy()) if _holds_own(value) else value
+            for name in gone:
+                vars(other).pop(name, None)
+
+    def _follow_hooks(self) -> None:
+        for (link, *others), seen in zip(self.links, self._hooks, strict=True):
+            if (hooks := _hooks(link)) != seen:
+                for other, memo in zip(others, self._memos, strict=True):
+                    vars(other)[_HOOKS] = OrderedDict((name, _hook_of_copy(hook, memo)) for name, hook in hooks)
+
+    def _follow_parameters(self) -> None:
+        for parameter, *others in self.parameters:
+            for other in others:
+                if other.requires_grad != parameter.requires_grad:
+                    set_requires_grad(other, parameter.requires_grad)
+                if parameter.is_initialized and not other.is_initialized:
+                    copy_parameter(parameter, other)
+
+    # Persistent values -----------------------------------------------------------------------------------------------
+
+    def copy_persistent(self) -> None:
+        """The root's persistent values to every copy."""
+        for link, *others in self.links:
+            for name in link._persistent:
+                for other in others:
+                    _copy_persistent(link, other, name)
+
+    def average_persistent(self, sizes: Sequence[int]) -> None:
+        """Average floating persistent values over those that took part, weighted by their shares, on the root."""
+        for links in self.links:
+            for name in links[0]._persistent:
+                values = [vars(link).get(name) for link in links[: len(sizes)]]
+                if all(map(_is_floating, values)):
+                    _average(links[0], name, values, sizes)
+
+
+def _average(link: chainer.Link, name: str, values: Sequence[Any], sizes: Sequence[int]) -> None:
+    first = values[0]
+    if not arrays.is_array(first):
+        if any(value != first for value in values):
+            vars(link)[name] = sum(value * size for value, size in zip(values, sizes, strict=True)) / sum(sizes)
+        return
+    device = chainer.backend.get_device_from_array(first)
+    values = [device.send(value) for value in values]
+    if all((value == first).all() for value in values[1:]):
+        return  # nobody has moved it: no rounding either
+    first[...] = sum(value * (size / sum(sizes)) for value, size in zip(values, sizes, strict=True))
+
+
+def _is_floating(value: Any) -> bool:
+    return value.dtype.kind == "f" if arrays.is_array(value) else isinstance(value, float)
+
+
+def _copy_persistent(link: chainer.Link, other: chainer.Link, name: str) -> None:
+    value, before = vars(link)[name], vars(other).get(name)
+    if not arrays.is_array(value):
+        vars(other)[name] = value if isinstance(value, _PLAIN) else copy.deepcopy(value)
+    elif arrays.is_array(before) and before.shape == value.shape and before.dtype == value.dtype:
+        chainer.backend.copyto(before, value)
+    else:
+        vars(other)[name] = other.device.send(value.copy())
+    other._persistent.add(name)
+
+
+# Parameters ----------------------------------------------------------------------------------------------------------
+
+
+def copy_parameter(source: chainer.Parameter, target: chainer.Parameter) -> None:
+    """The values of one parameter to another, in the storage that it has."""
+    if source.array is None:
+        return
+    if target.array is None:
+        start, target.initializer = target.initializer, _CopyOf(source.array)
+        target.initialize(source.shape)
+        target.initializer = start
+    else:
+        chainer.backend.copyto(target.array, source.array)
+
+
+class _CopyOf(chainer.Initializer):
+    """Fills an array with the values of another one."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value.dtype)
+        self.value = value
+
+    def __call__(self, array: Any) -> None:
+        chainer.backend.copyto(array, self.value)
+
+
+class _SharedStart(chainer.Initializer):
+    """Start values for a parameter and its copies: whoever comes first draws them, all others take the same."""
+
+    def __init__(self, start: Any) -> None:
+        super().__init__(getattr(start, "dtype", None))
+        self.start, self.drawing, self.value = start, Lock(), None
+
+    def __call__(self, array: Any) -> None:
+        with self.drawing:
+            if self.value is None:
+                self.start(array)
+                self.value = array.copy()
+            else:
+                chainer.backend.copyto(array, self.value)
+
+
+@contextmanager
+def starting_together(copies: Copies) -> Iterator[None]:
+    """Parameters without a shape yet take the same start values in all copies, drawn once, in the order of layers.
+
+    Layers run in the same order everywhere, so the draws come in the order in which one network would make them.
+    """
+    pending = [parameters for parameters in copies.parameters if not parameters[0].is_initialized]
+    starts = [
+        (parameters, parameters[0].initializer, _SharedStart(parameters[0].initializer)) for parameters in pending
+    ]
+    for parameters, _, together in starts:
+        _set_start(parameters, together)
+    try:
+        yield
+    finally:
+        for parameters, start, together in starts:
+            if together.value is not None:
+                for parameter in (each for each in parameters if not each.is_initialized):
+                    parameter.initialize(together.value.shape)
+            _set_start(parameters, start)
+
+
+def _set_start(parameters: Iterable[chainer.Parameter], start: Any) -> None:
+    for parameter in parameters:
+        parameter.initializer = start
+
+
+@contextmanager
+def _bare(root: chainer.Link) -> Iterator[None]:
+    """The parameters without update rules and gradients, which no copy needs."""
+    with ExitStack() as stack:
+        for parameter in _unique(_parameters(root)):
+            stack.callback(
+                partial(_set_state, parameter, parameter.update_rule, parameter._grad, parameter._grad_valid)
+            )
+            _set_state(parameter, None, None, True)
+        yield
+
+
+def _set_state(parameter: chainer.Parameter, rule: Any, gradient: Any, is_valid: bool) -> None:
+    parameter.update_rule, parameter._grad, parameter._grad_valid = rule, gradient, is_valid
+
+
+# Taking a network apart ----------------------------------------------------------------------------------------------
+
+
+def _unique(things: Iterable[Any]) -> list[Any]:
+    """Each once, in order."""
+    return list({id(thing): thing for thing in things}.values())
+
+
+def _aligned(columns: Iterable[Iterable[Any]]) -> list[tuple]:
+    return list(zip(*columns, strict=True))
+
+
+def _parameters(network: chainer.Link) -> Iterator[chainer.Parameter]:
+    """The parameters link by link, a shared one as often as it is held."""
+    return (vars(link)[name] for link in network.links() for name in sorted(link._params))
+
+
+def _shared(link: chainer.Link) -> Iterator[Any]:
+    """What a link's copies share with it."""
+    for name, value in vars(link).items():
+        if name not in _NAMES and name not in link._persistent and not _holds_own(value):
+            yield value
+
+
+def _holds_own(value: Any) -> bool:
+    """Whether a copy needs a copy of this: arrays, links and parameters, at whatever depth."""
+    return (
+        arrays.is_array(value) and not isinstance(value, Variable) or _holds_links(value, set()) or _holds_arrays(value)
+    )
+
+
+def _holds_arrays(value: Any) -> bool:
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
+    return any(arrays.is_array(item) and not isinstance(item, Variable) or _holds_arrays(item) for item in items)
+
+
+def _holds_links(value: Any, seen: set[int]) -> bool:
+    if isinstance(value, chainer.Link | chainer.Parameter):
+        return True
+    if isinstance(value, _PLAIN) or id(value) in seen:
+        return False
+    seen.add(id(value))
+    return any(_holds_links(part, seen) for part in _parts(value))
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(value)
+    if isinstance(value, MethodType):
+        return (value.__self__,)
+    if isinstance(value, partial):
+        return (value.func, *value.args, *value.keywords.values())
+    return list(getattr(value, "__dict__", {}).values())
+
+
+def _hooks(link: chainer.Link) -> tuple:
+    return tuple((vars(link).get(_HOOKS) or {}).items())
+
+
+def _hook_of_copy(hook: Any, memo: dict[int, Any]) -> Any:
+    return copy.deepcopy(hook, memo.copy()) if isinstance(hook, _HOOKS_OF_ONE_LINK) else hook

@@ -1,0 +1,310 @@
+"""Replicated networks on Chainer, by the name that its users know."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from deliralike.backends.chainer.arrays import chainer
+from deliralike.backends.chainer.carried import Reports, settings_of_this_thread
+from deliralike.backends.chainer.chance import Draws, drawing
+from deliralike.backends.chainer.copies import Copies, copy_parameter, starting_together
+from deliralike.backends.chainer.network import AbstractChainerNetwork, ChainerNetworkType, WrappedChainerNetwork
+from deliralike.backends.chainer.synchronised import all_sum, synchronised_links
+from deliralike.errors import DeviceError
+from deliralike.network import _bind_arguments
+from deliralike.parallel.callbacks import call_replication_callbacks
+from deliralike.parallel.gather import gather
+from deliralike.parallel.meeting import Meeting
+from deliralike.parallel.replica import Replica
+from deliralike.parallel.replicated import ReplicatedNetwork, Settings
+from deliralike.parallel.scatter import Shares, split_batch
+from deliralike.parallel.side_by_side import _controller, all_of, blas_threads
+
+
+class _ReplicatedType(ChainerNetworkType):
+    """Builds the wrapper; the network inside has its paths and start values already."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls._create(_bind_arguments(cls, args, kwargs), args, kwargs)
+
+
+class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, metaclass=_ReplicatedType):
+    """A Chainer network that runs as several replicas side by side, each on its share of a batch.
+
+    ``params``, ``namedparams``, ``links``, ``serialize`` … are those of the network inside, without a prefix: a file
+    saved here loads in the bare network, and the other way round.
+
+    Args:
+        module: A ``chainer.Link`` or a network written once, on the first device. It becomes the first replica.
+        devices: Names such as ``"@numpy"`` and ``"@cupy:0"``, or Chainer's device objects. One may stand several times.
+        output_device: Where outputs are gathered; the first device when None.
+        batch_dim: The axis that counts samples.
+        settings: See `deliralike.parallel.replicated.Settings`.
+
+    Raises:
+        DeviceError: There is no such device, or the module is on another one than the first.
+
+    Better than in delira: every sample goes to exactly one replica; replicas own their arrays, on one device too; they
+    run in threads with the caller's ``chainer.config``; parameters without a shape start equal in all of them; names,
+    counts and files are the bare network's; one device is enough.
+
+    Example:
+        >>> import chainer
+        >>> net = DataParallelChainerNetwork(chainer.links.Linear(3, 2), ["@numpy", "@numpy"])
+        >>> net(np.ones((5, 3), np.float32)).shape, [name for name, _ in sorted(net.namedparams())]
+        ((5, 2), ['/W', '/b'])
+    """
+
+    def __init__(self, module: chainer.Link, devices: Sequence[Any], output_device: Any = None, batch_dim: int = 0,
+                 **settings: Any) -> None:  # fmt: skip
+        AbstractChainerNetwork.__init__(self)
+        names = tuple(self._named(device) for device in devices)
+        output = None if output_device is None else self._named(output_device)
+        self.settings = Settings.of(devices=names, output_device=output, dim=batch_dim, **settings)
+        root = module if isinstance(module, AbstractChainerNetwork) else WrappedChainerNetwork(module)
+        object.__setattr__(self, "root", root)  # not a child: it would get a prefix
+        object.__setattr__(self, "module", root.native if isinstance(root, WrappedChainerNetwork) else root)
+        self._refuse_other_device()
+        self._replicate()
+
+    @classmethod
+    def of(cls, network: AbstractChainerNetwork, settings: Settings) -> DataParallelChainerNetwork:
+        """A network, replicated as these settings say."""
+        others = {field.name: getattr(settings, field.name) for field in fields(settings)}
+        devices, output, dim = (others.pop(name) for name in ("devices", "output_device", "dim"))
+        return cls(network, devices, output, dim, **others)
+
+    def _named(self, device: Any) -> str:
+        return self.backend.check_device(device if isinstance(device, str) else str(chainer.get_device(device)))
+
+    def _refuse_other_device(self) -> None:
+        if str(self.module.device) != self.settings.devices[0]:
+            raise DeviceError(
+                f"the network is on {str(self.module.device)!r}, the first device is {self.settings.devices[0]!r}: "
+                f"move it there before it is replicated, or name its device first"
+            )
+
+    def _replicate(self) -> None:
+        """Make the replicas from the root as it is now."""
+        self._copies = Copies(self.root, self.settings.places)
+        self._tables = [_by_name(network) for network in self._copies.networks]
+        call_replication_callbacks(list(zip(*self._copies.links, strict=True)))
+        self._copies.remember()
+
+    @property
+    def replicas(self) -> Sequence[Any]:  # type: ignore[override]
+        """All replicas, the root first."""
+        return self._copies.networks
+
+    # What a replicated network is built on ---------------------------------------------------------------------------
+
+    def replica_gradients(self) -> Iterator[dict[str, Any]]:
+        """The gradients in each replica but the root, by neutral name."""
+        for table in self._tables[1:]:
+            yield {name: parameter.grad for name, parameter in table.items() if parameter.is_initialized}
+
+    def copy_parameters(self, names: Sequence[str] | None = None) -> None:
+        """Copy parameters from the root to every other replica: those named, or all."""
+        wanted = None if names is None else {id(self._tables[0][name]) for name in names}
+        for parameter, *others in self._copies.parameters:
+            if wanted is None or id(parameter) in wanted:
+                for other in others:
+                    copy_parameter(parameter, other)
+
+    def settle_buffers(self, sizes: Sequence[int]) -> None:
+        """Make the persistent values of all replicas the same, by the policy in `settings`."""
+        if self.settings.buffers == "mean" and sum(sizes):
+            self._copies.average_persistent(sizes)
+        self._copies.copy_persistent()
+
+    def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
+        """The differentiable sum over all replicas."""
+        return all_sum(meeting, replica_index, in_threads)
+
+    def carried(self) -> Callable[[], AbstractContextManager[Any]]:
+        """The calling thread's settings and hooks."""
+        return settings_of_this_thread()
+
+    def threads_shared_out(self, replicas: int) -> AbstractContextManager[Any]:
+        """BLAS threads shared out among the replicas; one replica alone keeps all."""
+        return blas_threads(max(1, _threads_now() // replicas)) if replicas > 1 else nullcontext()
+
+    def draw_seed(self) -> int:
+        """The number that NumPy's generator would give next; it is drawn only if a replica makes use of it."""
+        return int(copy.deepcopy(np.random.rand.__self__).randint(2**31))
+
+    def before_run(self) -> None:
+        """Follow what was changed on the root: settings, hooks, frozen parameters; other layers mean new replicas."""
+        self._refuse_other_device()
+        if not self._copies.follow():
+            self._replicate()
+
+    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
+        """See `ReplicatedNetwork.run`."""
+        self.before_run()
+        draws = [Draws() for _ in shares.nests]
+        reports = Reports(self._copies.links, self, shares.sizes)
+        synchronised = [link for links in self._copies.links for link in links] if self._is_synchronised(shares) else []
+        self._around = lambda place: all_of(
+            chainer.using_device(place.device), reports.of(place.index), drawing(draws[place.index], place)
+        )
+        with starting_together(self._copies), synchronised_links(synchronised):
+            try:
+                results = super().run(function, shares, in_threads)
+            finally:
+                del self._around
+        self._copies.remember()
+        reports.settle()
+        if any(each.used for each in draws):
+            np.random.randint(2**31)  # the seed that was foreseen
+        return results
+
+    def _is_synchronised(self, shares: Shares) -> bool:
+        return self.settings.buffers == "sync" and len(shares.nests) > 1
+
+    def _job(self, place: Replica, carried: Callable, function: Callable, share: Any) -> Any:
+        with self._around(place):
+            return super()._job(place, carried, function, share)
+
+    # Training mode ---------------------------------------------------------------------------------------------------
+
+    @property
+    def training(self) -> bool:  # type: ignore[override]
+        """The root's."""
+        return self.root.training
+
+    @training.setter
+    def training(self, value: bool) -> None:
+        self.root.training = value
+
+    @property
+    def _training(self) -> bool:  # type: ignore[override]
+        return self.root._training
+
+    def named_blocks(self) -> Iterator[tuple[str, chainer.Link]]:
+        """The root's."""
+        return self.root.named_blocks()
+
+    # Chainer's own interface, which is the module's -------------------------------------------------------------------
+
+    def params(self, include_uninit: bool = True) -> Iterator[chainer.Parameter]:
+        """The parameters that an optimizer updates: the root's."""
+        return iter({id(parameter): parameter for parameter in self.module.params(include_uninit)}.values())
+
+    def namedparams(self, include_uninit: bool = True) -> Iterator[tuple[str, chainer.Parameter]]:
+        """The module's, without a prefix."""
+        return self.module.namedparams(include_uninit)
+
+    def links(self, skipself: bool = False) -> Iterator[chainer.Link]:
+        """This link in the place of the module, then the links below it."""
+        if not skipself:
+            yield self
+        yield from self.module.links(skipself=True)
+
+    def namedlinks(self, skipself: bool = False) -> Iterator[tuple[str, chainer.Link]]:
+        """This link in the place of the module, then the links below it, without a prefix."""
+        if not skipself:
+            yield "/", self
+        yield from self.module.namedlinks(skipself=True)
+
+    def children(self) -> Iterator[chainer.Link]:
+        """The module's."""
+        return self.module.children()
+
+    def __getitem__(self, name: Any) -> Any:
+        """The module's child of that name."""
+        return self.module[name]
+
+    @property
+    def device(self) -> Any:
+        """The root's."""
+        return self.module.device
+
+    def serialize(self, serializer: Any) -> None:
+        """The module's entries, without a prefix; what is loaded goes to every replica."""
+        self.module.serialize(serializer)
+        self._copied_anew()
+
+    def copyparams(self, link: chainer.Link, copy_persistent: bool = True) -> None:
+        """Take over another network's parameters, in every replica."""
+        self.module.copyparams(getattr(link, "module", link), copy_persistent)
+        self._copied_anew()
+
+    def _copied_anew(self) -> None:
+        self.copy_parameters()
+        self.settle_buffers(())
+
+    def addgrads(self, link: chainer.Link) -> None:
+        """Add another network's gradients to the root's."""
+        self.module.addgrads(getattr(link, "module", link))
+
+    def cleargrads(self) -> None:
+        """Clear the gradients in every replica."""
+        for parameters in self._copies.parameters:
+            for parameter in parameters:
+                parameter.cleargrad()
+
+    def zerograds(self) -> None:
+        """Set the gradients to zero in every replica."""
+        for parameters in self._copies.parameters:
+            for parameter in parameters:
+                parameter.zerograd()
+
+    def copy(self, mode: str = "share") -> DataParallelChainerNetwork:
+        """A replicated copy of the module; see ``chainer.Link.copy``."""
+        module = self.module.copy(mode)
+        wrapped = module if isinstance(module, AbstractChainerNetwork) else WrappedChainerNetwork(module)
+        return type(self).of(wrapped, self.settings)
+
+    def device_resident_accept(self, visitor: Any) -> None:
+        """Refuse to move: each replica has the device that it was made for.
+
+        Raises:
+            DeviceError: Another device than the root's.
+        """
+        if getattr(visitor, "_device", None) != self.device:
+            raise DeviceError(
+                f"the replicas are on {', '.join(self.settings.places)} and do not move together: move the network "
+                f"first, then replicate it anew"
+            )
+
+    def __repr__(self) -> str:
+        """The devices, and the tree of the network inside."""
+        inside = repr(self.root).replace("\n", "\n  ")
+        return f"{type(self).__name__}(devices={list(self.settings.places)}\n  (module): {inside}\n)"
+
+    __str__ = __repr__
+
+    # By the names of delira's ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def _scatter(
+        cls, inputs: tuple, kwargs: dict[str, Any], target_devices: Sequence[Any], dim: int = 0
+    ) -> tuple[list[tuple], list[dict[str, Any]]]:
+        """The positional and keyword arguments of each device.
+
+        Better than in delira: positional and keyword arguments share one count; nothing is lost, doubled or empty.
+        """
+        shares = split_batch((inputs, kwargs), target_devices, dim, backend=cls.backend, root="arguments").nests
+        return [share[0] for share in shares], [share[1] for share in shares]
+
+    @classmethod
+    def _gather(cls, predictions: Sequence[Any], dim: int, target_device: Any) -> Any:
+        """The replicas' outputs as one, on a device; the outputs themselves stay where they are."""
+        return gather(predictions, dim, target_device, backend=cls.backend)
+
+
+def _threads_now() -> int:
+    """How many threads BLAS uses, which a variable of the environment may limit."""
+    libraries = _controller().select(user_api="blas").lib_controllers
+    return min((library.num_threads for library in libraries), default=1)
+
+
+def _by_name(network: Any) -> dict[str, chainer.Parameter]:
+    return {name: slot.native for name, slot in network.neutral_slots().items() if slot.is_parameter}
