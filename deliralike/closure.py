@@ -47,7 +47,7 @@ def closure(
     Args:
         model: The network, replicated or not.
         data_dict: ``"data"`` for the network and ``"label"`` for the losses.
-        optimizers: ``"default"`` makes the update; empty or None to evaluate, which builds no graph.
+        optimizers: ``"default"`` makes the update. Empty or None to evaluate, which builds no graph, leaves no trace.
         losses: Functions ``loss(prediction, label)``; their sum is minimised.
         iter_num: The number of this step, for subclasses.
         fold: The number of this fold, for subclasses.
@@ -67,7 +67,7 @@ def closure(
     if optimizers:
         total, each, predictions = _optimizer(model, optimizers).update(total_loss, data, label)
     else:
-        with backend.evaluating():
+        with model.training_mode(False), backend.evaluating():
             total, each, predictions = total_loss(model, *backend.prepare((data, label), model))
     values = {name: float(backend.numpy(value)) for name, value in {"total": total, **each}.items()}
     return values, nest.map(lambda leaf: model.nn.stop_gradient(leaf) if backend.is_array(leaf) else leaf, predictions)

@@ -30,7 +30,7 @@ class Losses(Shaping):
             ``(batch, classes, ...)`` and ``(batch, ...)`` give a scalar, or ``(batch, ...)`` for ``"none"``.
             When every position is ignored the mean is 0, with a warning where the labels are at hand on the host.
         """
-        self._check_labels(logits, target, ignore_index)
+        self._check_labels(logits, target, ignore_index, reduction)
         self._check_weight(weight, logits.shape[1])
         if not 0.0 <= label_smoothing <= 1.0:
             raise SettingError(f"cross_entropy: label_smoothing={label_smoothing!r} must lie between 0 and 1")
@@ -112,7 +112,7 @@ class Losses(Shaping):
             raise SettingError(f"reduction={reduction!r}; wanted 'mean', 'sum' or 'none'")
         return self.mean(loss) if reduction == "mean" else self.sum(loss)
 
-    def _check_labels(self, logits: Array, target: Array, ignore_index: int) -> None:
+    def _check_labels(self, logits: Array, target: Array, ignore_index: int, reduction: str) -> None:
         if len(logits.shape) < 2:
             raise ShapeError(f"cross_entropy: logits have shape {tuple(logits.shape)}, wanted (batch, classes, ...)")
         wanted = (logits.shape[0], *logits.shape[2:])
@@ -122,7 +122,7 @@ class Losses(Shaping):
         checks.whole_numbers(target, "cross_entropy: target")
         values = self.concrete(target)
         checks.index_range(values, logits.shape[1], "cross_entropy: target", ignore=ignore_index)
-        if values is not None and (values == ignore_index).all():
+        if reduction == "mean" and values is not None and (values == ignore_index).all():
             warnings.warn("cross_entropy: every label is ignored, the loss is 0", stacklevel=3)
 
     def _check_weight(self, weight: Array | None, classes: int) -> None:
