@@ -16,13 +16,26 @@ from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork
 from deliralike.backends.chainer.functional import ChainerFunctions
 from deliralike.backends.chainer.network import AbstractChainerNetwork, WrappedChainerNetwork
 from deliralike.backends.chainer.optimizer import ChainerOptimizer, NeutralOptimizer
+from deliralike.backends.chainer.parallel_optimizer import (
+    DataParallelChainerOptimizer,
+    ParallelOptimizerCumulateGradientsHook,
+    ParallelOptimizerUpdateModelParameters,
+)
 from deliralike.network import AbstractNetwork
 from deliralike.parallel.hooks import AccumulateGradients
 from deliralike.parallel.replicated import ReplicatedNetwork
 from deliralike.parallel.replicated import Settings as ParallelSettings
 from deliralike.rules import Rule
 
-__all__ = ["BACKEND", "AbstractChainerNetwork", "ChainerOptimizer", "DataParallelChainerNetwork"]
+__all__ = [
+    "BACKEND",
+    "AbstractChainerNetwork",
+    "ChainerOptimizer",
+    "DataParallelChainerNetwork",
+    "DataParallelChainerOptimizer",
+    "ParallelOptimizerCumulateGradientsHook",
+    "ParallelOptimizerUpdateModelParameters",
+]
 
 
 class ChainerBackend(Backend):

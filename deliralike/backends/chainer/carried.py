@@ -74,7 +74,7 @@ class Reports:
             yield
 
     def settle(self) -> None:
-        """Report to the calling thread's reporter: means weighted by share of numbers, the first replica's of others."""
+        """Report to the calling thread's reporter: of numbers the mean weighted by share, else the first replica's."""
         for name in dict.fromkeys(name for reporter in self.reporters for name in reporter.observation):
             found = [(each.observation[name], share) for each, share in zip(self.reporters, self.shares, strict=True)
                      if name in each.observation]  # fmt: skip

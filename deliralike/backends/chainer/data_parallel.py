@@ -30,7 +30,7 @@ from deliralike.parallel.side_by_side import _controller, all_of, blas_threads
 class _ReplicatedType(ChainerNetworkType):
     """Builds the wrapper; the network inside has its paths and start values already."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - a metaclass
         return cls._create(_bind_arguments(cls, args, kwargs), args, kwargs)
 
 
@@ -108,6 +108,19 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         """The gradients in each replica but the root, by neutral name."""
         for table in self._tables[1:]:
             yield {name: parameter.grad for name, parameter in table.items() if parameter.is_initialized}
+
+    def accumulate_gradients(self) -> None:
+        """Add the replicas' gradients to the root's, in the order of replicas, and clear them in the replicas."""
+        for parameter, *others in self._copies.parameters:
+            for gradient in (other.grad for other in others if other.is_initialized and other.grad is not None):
+                parameter.grad = self.backend.add(parameter.grad, gradient, self.device_name)
+        self.clear_replica_gradients()
+
+    def clear_replica_gradients(self) -> None:
+        """Clear the gradients in every replica but the root."""
+        for _, *others in self._copies.parameters:
+            for other in others:
+                other.cleargrad()
 
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica: those named, or all."""
@@ -281,7 +294,7 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
 
     __str__ = __repr__
 
-    # By the names of delira's ------------------------------------------------------------------------------------------
+    # By the names of delira's ----------------------------------------------------------------------------------------
 
     @classmethod
     def _scatter(

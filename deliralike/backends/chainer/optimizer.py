@@ -126,6 +126,8 @@ class ChainerOptimizer(AbstractOptimizer):
             parameters[name].grad = arrays.raw(gradient)
         for name, parameter in parameters.items():
             _attach(parameter, self._rules[name])
+        if isinstance(self.network, ReplicatedNetwork):
+            self.network.clear_replica_gradients()  # they are in these: no native hook shall add them again
         unused = [parameter.update_rule for name, parameter in parameters.items() if gradients.get(name) is None]
         with _disabled([rule for rule in unused if rule is not None]):  # Chainer's own rules would go on with zeros
             self.native.update()
@@ -140,7 +142,7 @@ class ChainerOptimizer(AbstractOptimizer):
         setattr(self.native, self._lr_name(), value)
 
     def _lr_name(self) -> str:
-        if isinstance(self.native, chainer.optimizers.Adam):
+        if isinstance(getattr(self.native, "optimizer", self.native), chainer.optimizers.Adam):
             return "alpha"
         if not hasattr(self.native, "lr"):
             raise ArgumentError(f"{type(self.native).__name__} has no learning rate")
@@ -149,7 +151,7 @@ class ChainerOptimizer(AbstractOptimizer):
     def neutral_state(self) -> dict[str, np.ndarray]:
         """State arrays as ``"parameter/slot"``, each parameter's own step count as ``"parameter/step"``."""
         state = {"steps": np.array(self.steps)}
-        for name, parameter in self._parameters(trainable_only=False).items():
+        for name in self._parameters(trainable_only=False):
             rule = self._rules.get(name)
             if rule is not None and rule.t:
                 state[f"{name}/step"] = np.array(rule.t)

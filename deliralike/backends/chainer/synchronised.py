@@ -1,4 +1,4 @@
-"""Sums over replicas as functions of Chainer's, and Chainer's own batch normalisation with statistics of all replicas."""
+"""Sums over replicas as functions of Chainer's, and its own batch normalisation with the statistics of all replicas."""
 
 from __future__ import annotations
 
