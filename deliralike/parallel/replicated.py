@@ -239,11 +239,7 @@ class ReplicatedNetwork(AbstractNetwork):
             What the loss function gives for the whole batch, without a graph.
         """
         if not self.settings.side_by_side:
-            result = self.loss_in_replicas(loss, *batch)
-            value, extras = (result[0], result[1:]) if isinstance(result, tuple) else (result, None)
-            backward(value)
-            value = self.nn.stop_gradient(value)
-            return value if extras is None else (value, *extras)
+            return self.backward_at_once(loss, backward, *batch)
         shares = self.scatter(batch, loss)
         weights = loss.weights(shares.sizes)
 
@@ -261,6 +257,14 @@ class ReplicatedNetwork(AbstractNetwork):
         parts = self.run(one_share, shares, in_threads=True)
         total = self.nn.sum(self.backend.stack([value for value, _, _ in parts], self.settings.output_device))
         return self._with_extras(total, parts, shares.sizes)
+
+    def backward_at_once(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """`backward_in_replicas` with one backward pass, in the calling thread, over the graph of all replicas."""
+        result = self.loss_in_replicas(loss, *batch)
+        value, extras = (result[0], result[1:]) if isinstance(result, tuple) else (result, None)
+        backward(value)
+        value = self.nn.stop_gradient(value)
+        return value if extras is None else (value, *extras)
 
     # The root's ------------------------------------------------------------------------------------------------------
 

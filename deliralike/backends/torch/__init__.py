@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial, reduce
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,16 @@ import torch
 from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.torch import arrays, files
+from deliralike.backends.torch.data_parallel import DataParallelTorchNetwork
 from deliralike.backends.torch.functional import TorchFunctions
 from deliralike.backends.torch.layers import NATIVE
 from deliralike.backends.torch.network import AbstractTorchNetwork, WrappedTorchNetwork
 from deliralike.backends.torch.optimizer import TorchOptimizer, native_optimizer
 from deliralike.network import AbstractNetwork
+from deliralike.parallel.replicated import Settings
 from deliralike.rules import Rule
 
-__all__ = ["BACKEND", "AbstractTorchNetwork", "TorchOptimizer"]
+__all__ = ["BACKEND", "AbstractTorchNetwork", "DataParallelTorchNetwork", "TorchOptimizer"]
 
 
 class TorchBackend(Backend):
@@ -75,13 +79,33 @@ class TorchBackend(Backend):
         loss = loss[0] if isinstance(loss, tuple) else loss
         trainable = {name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable}
         wanted = [*trainable.values(), *(x for x in nest.leaves(inputs) if _is_leaf(x))]
-        found = iter(torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=False))
-        parameters = {name: _numpy_or_none(next(found)) for name in trainable}
+        copies = [network.copies_of(parameter) for parameter in trainable.values()]
+        everything = [*wanted, *(copy for of_one in copies for copy in of_one)]
+        gradients = torch.autograd.grad(loss, everything, allow_unused=True, materialize_grads=False)
+        found, of_copies = iter(gradients), iter(gradients[len(wanted) :])
+        parameters = {
+            name: _numpy_or_none(self._sum([next(found), *islice(of_copies, len(of_one))], network.device_name))
+            for name, of_one in zip(trainable, copies, strict=True)
+        }
         by_input = nest.map(lambda x: _numpy_or_none(next(found)) if _is_leaf(x) else None, inputs)
         return Gradients(float(loss.detach()), parameters, by_input)
 
-    def optimizer(self, rule: Rule, network: AbstractNetwork) -> TorchOptimizer:
-        return TorchOptimizer(network, native_optimizer(rule, network))
+    def add(self, total: torch.Tensor | None, addition: torch.Tensor, device: str) -> torch.Tensor:
+        if total is None:
+            return addition.to(device, copy=True)
+        addition = arrays.moved(addition, device)
+        # In place where that is possible: a sparse gradient cannot take a dense one.
+        return total + addition if total.is_sparse and not addition.is_sparse else total.add_(addition)
+
+    def _sum(self, gradients: Sequence[torch.Tensor | None], device: str) -> torch.Tensor | None:
+        given = [gradient for gradient in gradients if gradient is not None]
+        return reduce(lambda total, addition: self.add(total, addition, device), given, None)
+
+    def replicate(self, network: AbstractNetwork, settings: Settings) -> DataParallelTorchNetwork:
+        return DataParallelTorchNetwork.of(network, settings)
+
+    def optimizer(self, rule: Rule, network: AbstractNetwork, parameters: str | None = None) -> TorchOptimizer:
+        return TorchOptimizer(network, partial(native_optimizer, rule), parameters)
 
     def wrap_optimizer(self, native: torch.optim.Optimizer, network: AbstractNetwork) -> TorchOptimizer:
         return TorchOptimizer(network, native)

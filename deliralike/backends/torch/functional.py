@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from deliralike import random
 from deliralike.backends.torch import arrays
+from deliralike.backends.torch.chance import draws_by_key, keyed_bernoulli
 from deliralike.construction import require_construction
 from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
@@ -265,10 +266,14 @@ class TorchFunctions(Functions):
 
     # Chance ------------------------------------------------------------------------------------------------------
 
+    def prepare_chance(self, layer: Any) -> None:
+        layer.draws_masks = True
+
     def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: torch.Tensor) -> torch.Tensor:
         stream = random.current()
         if stream is None:
-            return torch.bernoulli(torch.full(tuple(shape), 1.0 - p, dtype=like.dtype, device=like.device))
+            keep = torch.full(tuple(shape), 1.0 - p, dtype=like.dtype, device=like.device)
+            return keyed_bernoulli(keep) if draws_by_key() else torch.bernoulli(keep)
         return _portable_mask(stream, layer.block_path, tuple(shape), p).to(like.device, like.dtype)
 
 

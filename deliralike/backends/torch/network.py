@@ -83,6 +83,10 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
         first = next((tensor for tensor in self._tensors() if tensor.is_floating_point()), None)
         return self.dtype_built if first is None else arrays.dtype_name(first.dtype)
 
+    def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """What stands for a parameter in further replicas; a plain network has none."""
+        return []
+
     def _tensors(self) -> Iterator[torch.Tensor]:
         yield from self.parameters()
         yield from self.buffers()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,13 @@ from deliralike.backends.torch import arrays
 from deliralike.errors import ArgumentError
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
+from deliralike.parallel.loss import InReplicas
+from deliralike.parallel.replicated import ReplicatedNetwork
 
 
-def native_optimizer(rule: rules.Rule, network: AbstractNetwork) -> torch.optim.Optimizer:
-    """PyTorch's optimizer for a neutral rule, over every parameter of the network, frozen ones included."""
-    parameters = list({id(s.native): s.native for s in network.neutral_slots().values() if s.is_parameter}.values())
+def native_optimizer(rule: rules.Rule, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+    """PyTorch's optimizer for a neutral rule."""
+    parameters = list({id(parameter): parameter for parameter in parameters}.values())
     match rule:
         case rules.SGD():
             options: dict[str, Any] = {"momentum": rule.momentum, "dampening": 0.0, "nesterov": rule.nesterov}
@@ -35,24 +38,42 @@ def native_optimizer(rule: rules.Rule, network: AbstractNetwork) -> torch.optim.
 class TorchOptimizer(AbstractOptimizer):
     """A ``torch.optim.Optimizer`` behind the neutral interface; `native` is PyTorch's own."""
 
-    def __init__(self, network: AbstractNetwork, native: torch.optim.Optimizer) -> None:
-        """Use a native optimizer over parameters of the network."""
-        super().__init__(network)
-        self.native = native
+    def __init__(
+        self,
+        network: AbstractNetwork,
+        native: torch.optim.Optimizer | Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer],
+        pattern: str | None = None,
+    ) -> None:
+        """Use a native optimizer over parameters of the network, or one made over those that match the pattern.
+
+        Frozen parameters are among them: they may be thawed later.
+        """
+        super().__init__(network, pattern)
+        made = isinstance(native, torch.optim.Optimizer)
+        self.native: torch.optim.Optimizer = native if made else native(self._parameters().values())
         self._latest: dict[str, torch.nn.Parameter] = {}  # of the step in progress: looking them up takes its time
 
     def gradients(self, loss_function, *batch):
-        """Forward and backward; gradients of a previous step are dropped first."""
-        parameters = self._latest = self._parameters(trainable_only=False)
+        """Forward and backward; gradients of a previous step are dropped first. A tied one comes under its first name.
+
+        A loss in replicas runs backward in each replica's thread.
+        """
+        parameters = self._latest = self._parameters()
         for parameter in parameters.values():
-            parameter.grad = None  # of frozen ones too, which PyTorch would move by a gradient that is left over
-        result = loss_function(self.network, *batch)
-        (result[0] if isinstance(result, tuple) else result).backward()
-        return _detached(result), {name: p.grad for name, p in parameters.items() if p.requires_grad}
+            for copy in (parameter, *self.network.copies_of(parameter)):
+                copy.grad = None  # of frozen ones too, which PyTorch would move by a gradient that is left over
+        if isinstance(loss_function, InReplicas) and isinstance(self.network, ReplicatedNetwork):
+            result = self.network.backward_in_replicas(loss_function, torch.Tensor.backward, *batch)
+        else:
+            result = loss_function(self.network, *batch)
+            (result[0] if isinstance(result, tuple) else result).backward()
+        first = {id(parameter): name for name, parameter in reversed(parameters.items())}
+        wanted = {name: p for name, p in parameters.items() if p.requires_grad and first[id(p)] == name}
+        return _detached(result), {name: p.grad for name, p in wanted.items()}
 
     def apply(self, gradients):
         """One native step on these gradients."""
-        parameters = self._latest or self._parameters(trainable_only=False)
+        parameters = self._latest or self._parameters()
         for name, gradient in gradients.items():
             parameters[name].grad = gradient
         self.native.step()
@@ -71,7 +92,7 @@ class TorchOptimizer(AbstractOptimizer):
     def neutral_state(self) -> dict[str, np.ndarray]:
         """State arrays as ``"parameter/slot"``, each parameter's own step count as ``"parameter/step"``."""
         state = {"steps": np.array(self.steps)}
-        for name, parameter in self._parameters(trainable_only=False).items():
+        for name, parameter in self._parameters().items():
             for slot, value in self.native.state.get(parameter, {}).items():
                 if value is not None:
                     state[f"{name}/{slot}"] = arrays.numpy(torch.as_tensor(value))
@@ -79,7 +100,7 @@ class TorchOptimizer(AbstractOptimizer):
 
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
         """Take over state arrays by name, in each parameter's own type."""
-        parameters = self._parameters(trainable_only=False)
+        parameters = self._parameters()
         refuse_unknown_owners(state, parameters)
         self.steps = int(state["steps"])
         for key, value in state.items():
@@ -89,9 +110,10 @@ class TorchOptimizer(AbstractOptimizer):
                 options = {} if slot == "step" else {"dtype": parameter.dtype, "device": parameter.device}
                 self.native.state[parameter][slot] = torch.tensor(value, **options).clone()
 
-    def _parameters(self, trainable_only: bool = True) -> dict[str, torch.nn.Parameter]:
-        slots = {name: slot for name, slot in self.network.neutral_slots().items() if slot.is_parameter}
-        return {name: slot.native for name, slot in slots.items() if slot.trainable or not trainable_only}
+    def _parameters(self) -> dict[str, torch.nn.Parameter]:
+        """Those of this optimizer by neutral name, ties under each of their names."""
+        slots = self.network.neutral_slots().items()
+        return {name: slot.native for name, slot in slots if slot.is_parameter and self.owns(name)}
 
 
 def _detached(result: Any) -> Any:

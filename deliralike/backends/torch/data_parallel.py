@@ -1,0 +1,336 @@
+"""Replicated networks on PyTorch: replicas with tensors of their own, in threads, each on its device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+
+from deliralike.backends.torch.carried import carried, devices_of
+from deliralike.backends.torch.chance import draws_masks
+from deliralike.backends.torch.lazy import has_lazy, make_lazy
+from deliralike.backends.torch.network import AbstractTorchNetwork, WrappedTorchNetwork
+from deliralike.backends.torch.replicas import Copies
+from deliralike.backends.torch.sums import sum_in_threads, sum_of_graphs
+from deliralike.backends.torch.synchronised import has_native_norm, synchronising
+from deliralike.errors import DeviceError
+from deliralike.network import NetworkType
+from deliralike.parallel.callbacks import call_replication_callbacks
+from deliralike.parallel.loss import InReplicas
+from deliralike.parallel.meeting import Meeting
+from deliralike.parallel.replica import Replica
+from deliralike.parallel.replicated import ReplicatedNetwork, Settings
+from deliralike.parallel.scatter import Shares
+from deliralike.parallel.side_by_side import blas_threads
+
+
+class _Wrapper(NetworkType):
+    """Makes a network out of one that is built already: nothing is constructed, so no path or start value is set."""
+
+    __call__ = type.__call__
+
+
+class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclass=_Wrapper):
+    """A network that runs as several replicas, one for each device; see `deliralike.DataParallel`.
+
+    It is a ``torch.nn.Module`` whose parameters, buffers, blocks and ``state_dict`` are the given module's, without a
+    prefix. Better than its namesakes: it runs (the original cannot be constructed); CPU devices work; replicas own
+    their storage and their parameters are leaves; lazily shaped parameters, hooks and weight norms work in replicas;
+    batch normalisation can be synchronised; the loss can be computed in the replicas.
+
+    Plain attributes that ``forward`` sets stay in the replica that set them. Hooks registered on the module run once
+    in each replica; hooks registered on this wrapper run once for the whole batch.
+
+    Args:
+        module: A module of PyTorch's or a network of this package, on the first device.
+        devices: Names, ``torch.device`` or numbers of GPUs, one for each replica; all GPUs when None. `device_ids` is
+            another name for it.
+        output_device: Where outputs are gathered; the first device when None.
+        dim: The axis that counts samples.
+        settings: See `deliralike.parallel.replicated.Settings`.
+
+    Example:
+        >>> net = DataParallelTorchNetwork(torch.nn.Linear(3, 2), ["cpu", "cpu"])
+        >>> net(torch.ones(5, 3)).shape, list(net.state_dict())
+        (torch.Size([5, 2]), ['weight', 'bias'])
+    """
+
+    def __init__(self, module: torch.nn.Module, devices: Sequence[Any] | None = None, output_device: Any = None,
+                 dim: int = 0, *, device_ids: Sequence[Any] | None = None, **settings: Any) -> None:  # fmt: skip
+        """Replicate the module; neither its weights nor the random state change.
+
+        Raises:
+            DeviceError: A device is not present, or the module is on another one than the first.
+        """
+        root = self.backend.wrap(module)
+        places = devices_of(devices if devices is not None else device_ids, root.device_name)
+        named = tuple(self.backend.check_device(place) for place in places)
+        output = None if output_device is None else self.backend.check_device(devices_of([output_device], "")[0])
+        if root.device_name != named[0]:
+            raise DeviceError(f"the module is on {root.device_name!r}, the first device is {named[0]!r}: move it there "
+                              f"first, module.to({named[0]!r}), or name its device first")  # fmt: skip
+        self._start(root, Settings.of(devices=named, output_device=output, dim=dim, **settings))
+
+    @classmethod
+    def of(cls, root: AbstractTorchNetwork, settings: Settings) -> DataParallelTorchNetwork:
+        """A network replicated by these settings."""
+        network = cls.__new__(cls)
+        network._start(root, settings)
+        return network
+
+    def _start(self, root: AbstractTorchNetwork, settings: Settings) -> None:
+        vars(self).update(root=root, settings=settings)
+        torch.nn.Module.__init__(self)
+        self._share_tables()
+        self.register_load_state_dict_post_hook(_copy_after_load)
+        self._make_replicas()
+
+    def _share_tables(self) -> None:
+        """Look as if this module's own parameters, buffers and blocks were those of the root."""
+        for table in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
+            vars(self)[table] = vars(self.module)[table]
+
+    def _make_replicas(self) -> None:
+        vars(self)["_copies"] = [Copies(torch.device(place)) for place in self.settings.places[1:]]
+        vars(self)["replicas"] = [self.root]
+        if not has_lazy(self.root):
+            self.follow()
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The module that was given."""
+        return self.root.native if isinstance(self.root, WrappedTorchNetwork) else self.root
+
+    # Replicas --------------------------------------------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Let the replicas have the root's present blocks, hooks, flags and attributes; parameters are not copied."""
+        with _without_graph():
+            replicas = [self.root, *(copies.follow(self.root) for copies in self._copies)]
+        if any(copies.has_new_modules for copies in self._copies):
+            vars(self)["replicas"] = replicas
+            call_replication_callbacks([list(replica.modules()) for replica in replicas])
+
+    def before_run(self) -> None:
+        """Follow the root."""
+        self.follow()
+
+    def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
+        """The shares; lazily shaped parameters are made on the first one, before there are replicas."""
+        shares = super().scatter(arguments, loss)
+        if has_lazy(self.root):
+            share = shares.nests[0]
+            make_lazy(self.root, partial(_run_once, self.root, loss, share))
+        return shares
+
+    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
+        """As everywhere; after an error the replicas' buffers are the root's again."""
+        try:
+            return super().run(function, shares, in_threads)
+        except BaseException:
+            self.settle_buffers(())
+            raise
+
+    def _job(self, place: Replica, carried: Callable, function: Callable, share: Any) -> Any:
+        synchronise = place.synchronised and place.count > 1 and has_native_norm(self.root)
+        with _current_device(place.device), synchronising(place) if synchronise else nullcontext():
+            return super()._job(place, carried, function, share)
+
+    def carried(self) -> Callable[[], AbstractContextManager[Any]]:
+        """Grad and inference mode, autocast, default device, hooks on saved tensors, streams."""
+        return carried(self.settings.places)
+
+    @contextmanager
+    def threads_shared_out(self, replicas: int) -> Iterator[None]:
+        """PyTorch's own threads and those of every BLAS, shared out among replicas on the CPU."""
+        if replicas == 1 or "cpu" not in self.settings.places:
+            yield
+            return
+        before = torch.get_num_threads()
+        share = max(1, before // replicas)
+        try:
+            torch.set_num_threads(share)  # threads that start from now on take this number
+            with blas_threads(share):
+                yield
+        finally:
+            torch.set_num_threads(before)
+
+    def draw_seed(self) -> int:
+        """A number above zero from PyTorch's generator; zero, and none drawn, where no layer of ours draws masks."""
+        if not any(module.training and draws_masks(module) for module in self.root.modules()):
+            return 0
+        return int(torch.randint(1, 2**62, ())) if torch.get_default_device().type == "cpu" else int(
+            torch.randint(1, 2**62, (), device="cpu"))  # fmt: skip
+
+    def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
+        """See `deliralike.backends.torch.sums`."""
+        return partial(sum_in_threads if in_threads else sum_of_graphs, meeting, replica_index)
+
+    def backward_in_replicas(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """Backward in each replica's thread on the CPU; elsewhere PyTorch has one thread a device for it."""
+        on_cpu = all(place == "cpu" for place in self.settings.places)
+        run = super().backward_in_replicas if on_cpu else self.backward_at_once
+        return run(loss, backward, *batch)
+
+    # Parameters and gradients ----------------------------------------------------------------------------------------
+
+    def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """What stands for one of the root's tensors in the other replicas, in their order."""
+        return [copy for copies in self._copies if (copy := copies.of(tensor)) is not None]
+
+    def replica_gradients(self) -> Iterator[dict[str, Any]]:
+        """The replicas' gradients, handed over: they are cleared there. A tied parameter comes under its first name."""
+        parameters = self._own_parameters()
+        for copies in self._copies:
+            own = {name: copies.of(parameter) for name, parameter in parameters.items()}
+            yield {name: copy.grad for name, copy in own.items() if copy is not None}
+            for copy in own.values():
+                if copy is not None:
+                    copy.grad = None
+
+    def copy_parameters(self, names: Sequence[str] | None = None) -> None:
+        """Copy parameters from the root to every other replica."""
+        parameters = self._own_parameters()
+        chosen = parameters.values() if names is None else [parameters[name] for name in names if name in parameters]
+        with _without_graph():
+            for copies in self._copies:
+                copies.take(chosen)
+
+    def _own_parameters(self) -> dict[str, torch.nn.Parameter]:
+        """The root's parameters by neutral name, each once."""
+        known: dict[int, str] = {}
+        slots = self.root.neutral_slots().items()
+        return {name: s.native for name, s in slots if s.is_parameter and known.setdefault(id(s.native), name) == name}
+
+    def settle_buffers(self, sizes: Sequence[int]) -> None:
+        """Nothing in evaluation, where no buffer changes; else all replicas get new tensors.
+
+        New ones, because the old ones may be part of a graph whose backward is still to come.
+        """
+        if sizes and not any(copies.has_moved(self.root) for copies in self._copies):
+            return
+        with _without_graph():
+            if sizes and self.settings.buffers == "mean":
+                self._average_buffers(sizes)
+            for copies in self._copies:
+                copies.take_buffers()
+
+    def _average_buffers(self, sizes: Sequence[int]) -> None:
+        shares = [size / sum(sizes) if sum(sizes) else 1 / len(sizes) for size in sizes]
+        found: dict[int, torch.Tensor] = {}
+        for module in self.root.modules():
+            for name, buffer in module._buffers.items():
+                if buffer is None or not (buffer.is_floating_point() or buffer.is_complex()):
+                    continue
+                if id(buffer) not in found:
+                    others = [copies.of(module)._buffers[name] for copies in self._copies[: len(sizes) - 1]]
+                    total = buffer * shares[0]
+                    for share, other in zip(shares[1:], others, strict=True):
+                        total += other.to(total.device) * share
+                    found[id(buffer)] = total.detach()
+                module._buffers[name] = found[id(buffer)]
+
+    # A module of PyTorch's -------------------------------------------------------------------------------------------
+
+    @property
+    def training(self) -> bool:  # type: ignore[override]
+        """The root's."""
+        return self.root.training
+
+    @training.setter
+    def training(self, value: bool) -> None:
+        if "replicas" in vars(self):
+            self.root.training = value
+
+    def train(self, mode: bool = True) -> Any:
+        """Set training mode in every replica."""
+        for replica in self.replicas:
+            replica.train(mode)
+        return self
+
+    def eval(self) -> Any:
+        """Set evaluation mode in every replica."""
+        return self.train(False)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients of every replica."""
+        for replica in self.replicas:
+            replica.zero_grad(set_to_none)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Any:
+        """Freeze or thaw every replica."""
+        for replica in self.replicas:
+            replica.requires_grad_(requires_grad)
+        return self
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        place = torch.device(self.settings.devices[0])
+        if (moved := fn(torch.empty(0, device=place)).device) != place:
+            raise DeviceError(f"the replicas of a network stay on their devices, here {list(self.settings.devices)}; to "
+                              f"use {str(moved)!r} move the module, then wrap it again")  # fmt: skip
+        self.root._apply(fn, recurse)
+        self._share_tables()
+        self.follow()
+        self.copy_parameters()
+        return self
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The given module's."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state: Any, strict: bool = True, assign: bool = False) -> Any:
+        """Load into the root and copy to every replica."""
+        report = self.module.load_state_dict(state, strict, assign)
+        _copy_after_load(self, report)
+        return report
+
+    def named_modules(self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True) -> Any:
+        """The given module's: it comes first, and this wrapper does not come."""
+        return self.module.named_modules(memo, prefix, remove_duplicate)
+
+    def named_blocks(self) -> Iterator[tuple[str, torch.nn.Module]]:
+        """The root's."""
+        return self.root.named_blocks()
+
+    def extra_repr(self) -> str:
+        """The devices."""
+        return f"devices={list(self.settings.devices)}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the replicas, which are made anew."""
+        made = ("_copies", "replicas", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
+        return {name: value for name, value in vars(self).items() if name not in made}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make replicas anew."""
+        vars(self).update(state)
+        self._share_tables()
+        self._make_replicas()
+
+
+def _run_once(root: Any, loss: InReplicas | None, share: Any) -> None:
+    if loss is None:
+        root(*share[0], **share[1])
+    else:
+        loss.function(root, *share)
+
+
+def _copy_after_load(network: Any, report: Any) -> None:
+    """After loading, also as a part of a larger module."""
+    network.follow()
+    network.copy_parameters()
+    network.settle_buffers(())
+
+
+@contextmanager
+def _without_graph() -> Iterator[None]:
+    """Tensors made here take no part in a graph now, and may do so later."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+def _current_device(place: str) -> AbstractContextManager[Any]:
+    return torch.cuda.device(place) if place.startswith("cuda") else ExitStack()

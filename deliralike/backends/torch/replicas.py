@@ -1,0 +1,196 @@
+"""The only place that copies a module's structure: new module objects, with tensors that are given or made."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from types import MethodType
+from typing import Any
+
+import torch
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
+
+from deliralike.errors import CapabilityError
+
+_PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device, type})
+_OWN_DICTS = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
+
+
+class Likeness:
+    """A module of the same structure as another one; `follow` makes it so again after that one has changed.
+
+    Module objects and tensors stay the same from one `follow` to the next. Attributes are shared, except that modules,
+    tensors and bound methods of the original, also in lists, tuples, sets and dicts, become those of the likeness.
+    """
+
+    def __init__(self, tensor_like: Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]) -> None:
+        """Make tensors by ``tensor_like(original, what it gave before)``."""
+        self.tensor_like = tensor_like
+        self.has_new_modules = False
+        self._before: dict[int, tuple[Any, Any]] = {}
+        self.known: dict[int, tuple[Any, Any]] = {}  # by the original's identity; the original is held, so it stays so
+
+    def follow(self, original: torch.nn.Module) -> torch.nn.Module:
+        """The likeness of the module as it is now."""
+        before, self.known = self.known, {}
+        modules = list(original.modules())
+        for module in modules:
+            self.known[id(module)] = before.get(id(module)) or (module, _empty(module))
+        self.has_new_modules = any(id(module) not in before for module in modules)
+        self._before = before
+        for module in modules:
+            self._copy(module, self.known[id(module)][1])
+        self._before = {}
+        return self.known[id(original)][1]
+
+    def of(self, original: Any) -> Any:
+        """What stands in the likeness for a module or tensor of the original; None where there is nothing."""
+        return self.known.get(id(original), (None, None))[1]
+
+    def _copy(self, module: torch.nn.Module, copy: torch.nn.Module) -> None:
+        if type(copy) is not type(module):
+            object.__setattr__(copy, "__class__", type(module))  # parametrized since
+        state = {name: value if type(value) in _PLAIN else self._mapped(value) for name, value in vars(module).items()}
+        for name in _OWN_DICTS:
+            if name in state and state[name] is vars(module)[name]:
+                state[name] = state[name].copy()  # what a replica adds is its own
+        _keep_compiled(module, copy, state)
+        vars(copy).clear()
+        vars(copy).update(state)
+
+    def _mapped(self, value: Any) -> Any:
+        known = self.known.get(id(value))
+        if known is not None:
+            return known[1]
+        map_of_kind = _MAPS.get(type(value))
+        if map_of_kind is not None:
+            return map_of_kind(self, value)
+        return self._tensor(value) if isinstance(value, torch.Tensor) else value
+
+    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        like = self.tensor_like(tensor, self._before.get(id(tensor), (None, None))[1])
+        self.known[id(tensor)] = (tensor, like)
+        return like
+
+    def _dict(self, value: dict) -> dict:
+        mapped = [self._mapped(item) for item in value.values()]
+        return value if _same(mapped, value.values()) else type(value)(zip(value, mapped, strict=True))
+
+    def _sequence(self, value: list | tuple | set) -> list | tuple | set:
+        mapped = [self._mapped(item) for item in value]
+        return value if _same(mapped, value) else type(value)(mapped)
+
+    def _method(self, method: MethodType) -> MethodType:
+        owner = self._mapped(method.__self__) if isinstance(method.__self__, torch.nn.Module) else method.__self__
+        return method if owner is method.__self__ else MethodType(method.__func__, owner)
+
+    def _reference(self, reference: weakref.ref) -> weakref.ref:
+        target = reference()
+        mapped = self._mapped(target)
+        return reference if mapped is target else weakref.ref(mapped)
+
+
+_MAPS: dict[type, Callable[[Likeness, Any], Any]] = {
+    dict: Likeness._dict,
+    OrderedDict: Likeness._dict,
+    list: Likeness._sequence,
+    tuple: Likeness._sequence,
+    set: Likeness._sequence,
+    MethodType: Likeness._method,
+    weakref.ref: Likeness._reference,
+}
+
+
+def _same(mapped: Iterable[Any], original: Iterable[Any]) -> bool:
+    return all(one is other for one, other in zip(mapped, original, strict=True))
+
+
+def _empty(module: torch.nn.Module) -> torch.nn.Module:
+    """An object of the same class without attributes."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise CapabilityError(
+            f"a {type(module).__name__} of TorchScript cannot be replicated: replicate the module that it was made from"
+        )
+    return object.__new__(type(module))
+
+
+def _keep_compiled(module: torch.nn.Module, copy: torch.nn.Module, state: dict[str, Any]) -> None:
+    """Compiled programs call the module that they were made from: a copy needs its own."""
+
+
+class Copies(Likeness):
+    """A likeness with parameters and buffers of its own, which are leaves."""
+
+    def __init__(self, device: torch.device) -> None:
+        """On a device."""
+        super().__init__(self._own)
+        self.device = device
+        self._versions: dict[int, tuple[int, int]] = {}  # of an original buffer and its copy, when they were equal
+
+    def take(self, parameters: Iterable[torch.Tensor]) -> None:
+        """Copy the values of these parameters of the original."""
+        pairs = [(parameter, self.of(parameter)) for parameter in parameters if not is_lazy(parameter)]
+        pairs = [(parameter, own) for parameter, own in pairs if own is not None]
+        if pairs:
+            torch._foreach_copy_([own for _, own in pairs], [parameter for parameter, _ in pairs])
+
+    def take_buffers(self) -> None:
+        """Give every module new buffers with the values of the original's."""
+        renewed: dict[int, torch.Tensor] = {}
+        for module, copy in list(self.known.values()):
+            if isinstance(module, torch.nn.Module):
+                for name, buffer in module._buffers.items():
+                    if buffer is not None and id(buffer) not in renewed:
+                        renewed[id(buffer)] = self._renewed(buffer)
+                    copy._buffers[name] = None if buffer is None else renewed[id(buffer)]
+
+    def has_moved(self, original: torch.nn.Module) -> bool:
+        """Whether a buffer may have changed: in training mode always, since PyTorch's batch norm leaves no trace."""
+        for module in original.modules():
+            for name, buffer in module._buffers.items():
+                if buffer is not None and (module.training or self._differs(buffer, self.of(module)._buffers[name])):
+                    return True
+        return False
+
+    def _differs(self, buffer: torch.Tensor, copy: torch.Tensor | None) -> bool:
+        versions = self._versions.get(id(buffer))
+        return self.of(buffer) is not copy or versions != (_version(buffer), _version(copy))
+
+    def _own(self, original: torch.Tensor, before: torch.Tensor | None) -> torch.Tensor:
+        if is_lazy(original):
+            return before if type(before) is type(original) else _lazy_like(original, self.device)
+        if isinstance(original, torch.nn.Parameter):
+            own = before if _fits(before, original) else torch.nn.Parameter(self._copied(original))
+            return own.requires_grad_(original.requires_grad)
+        if original.requires_grad:
+            return original.to(self.device)  # part of a graph: whoever put it here makes it anew in each forward
+        return before if before is not None and not self._differs_now(original, before) else self._renewed(original)
+
+    def _differs_now(self, original: torch.Tensor, before: torch.Tensor) -> bool:
+        return self._versions.get(id(original), (None,))[0] != _version(original)
+
+    def _renewed(self, buffer: torch.Tensor) -> torch.Tensor:
+        own = _lazy_like(buffer, self.device) if is_lazy(buffer) else self._copied(buffer)
+        self.known[id(buffer)] = (buffer, own)
+        self._versions[id(buffer)] = (_version(buffer), _version(own))
+        return own
+
+    def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().to(self.device, copy=True)
+
+
+def _fits(before: torch.Tensor | None, original: torch.Tensor) -> bool:
+    return (before is not None and not is_lazy(before) and before.dtype == original.dtype
+            and before.shape == original.shape and before.stride() == original.stride())  # fmt: skip
+
+
+def _version(tensor: torch.Tensor | None) -> int:
+    return -1 if tensor is None or tensor.is_inference() else tensor._version
+
+
+def _lazy_like(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A parameter or buffer without a shape."""
+    if isinstance(tensor, UninitializedParameter):
+        return UninitializedParameter(tensor.requires_grad, device, tensor.dtype)
+    return UninitializedBuffer(False, device, tensor.dtype)
