@@ -7,6 +7,7 @@ import pytest
 from deliralike import backends
 
 REQUIRED = ("torch", "chainer", "jax")
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")  # read when JAX is first used
 # For work on one backend: DELIRALIKE_TEST_BACKENDS=torch
 BACKENDS = tuple(os.environ.get("DELIRALIKE_TEST_BACKENDS", ",".join(REQUIRED)).split(","))
 

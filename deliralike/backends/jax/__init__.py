@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import flax
@@ -12,14 +13,24 @@ from flax import nnx
 
 from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.jax import arrays, chance
+from deliralike.backends.jax.data_parallel import DataParallelJaxNetwork
+from deliralike.backends.jax.data_parallel_optimizer import DataParallelJaxOptimizer
 from deliralike.backends.jax.functional import JaxFunctions
 from deliralike.backends.jax.layers import NATIVE
 from deliralike.backends.jax.network import AbstractJaxNetwork, WrappedJaxNetwork
 from deliralike.backends.jax.optimizer import JaxOptimizer, NativeRule, NeutralRule, network_gradients
+from deliralike.backends.jax.over_mesh import summed_gradients
 from deliralike.network import AbstractNetwork
+from deliralike.parallel.replicated import Settings
 from deliralike.rules import Rule
 
-__all__ = ["BACKEND", "AbstractJaxNetwork", "JaxOptimizer"]
+__all__ = [
+    "BACKEND",
+    "AbstractJaxNetwork",
+    "DataParallelJaxNetwork",
+    "DataParallelJaxOptimizer",
+    "JaxOptimizer",
+]
 
 
 class JaxBackend(Backend):
@@ -64,13 +75,18 @@ class JaxBackend(Backend):
         return native if isinstance(native, AbstractNetwork) else WrappedJaxNetwork(native)
 
     def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
-        return network_gradients(loss_function, network, self.prepare(inputs, network))
+        find = summed_gradients if isinstance(network, DataParallelJaxNetwork) else network_gradients
+        return find(loss_function, network, self.prepare(inputs, network))
 
-    def optimizer(self, rule: Rule, network: AbstractNetwork) -> JaxOptimizer:
-        return JaxOptimizer(network, NeutralRule(rule))
+    def replicate(self, network: AbstractNetwork, settings: Settings) -> DataParallelJaxNetwork:
+        named = {field.name: getattr(settings, field.name) for field in fields(settings)}
+        return DataParallelJaxNetwork(network, **named)
+
+    def optimizer(self, rule: Rule, network: AbstractNetwork, parameters: str | None = None) -> JaxOptimizer:
+        return _optimizer_class(network)(network, NeutralRule(rule), parameters)
 
     def wrap_optimizer(self, native: Any, network: AbstractNetwork) -> JaxOptimizer:
-        return JaxOptimizer(network, NativeRule(native))
+        return _optimizer_class(network)(network, NativeRule(native))
 
     def seed(self, seed: int) -> None:
         chance.seed(seed)
@@ -81,6 +97,10 @@ class JaxBackend(Backend):
         if name == "float64":
             arrays.enable_float64()
         return name
+
+
+def _optimizer_class(network: AbstractNetwork) -> type[JaxOptimizer]:
+    return DataParallelJaxOptimizer if isinstance(network, DataParallelJaxNetwork) else JaxOptimizer
 
 
 BACKEND = JaxBackend()

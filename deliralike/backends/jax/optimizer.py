@@ -19,6 +19,7 @@ from deliralike.backends.jax.program import (
     Programs,
     differentiated,
     forward,
+    in_neutral_layouts,
     taken_apart,
     unpacked,
     where,
@@ -107,7 +108,7 @@ class NeutralRule(UpdateRule):
 
     def neutral_state(self, members):
         state = {}
-        for name, slot in members.slots.items():
+        for name, slot in members.owned.items():
             for key in self._own_slots() if self.counts.get(name) else ():
                 state[f"{name}/{key}"] = slot.layout.to_neutral(arrays.numpy(self.slots[name][key]))
             if self.counts.get(name) and self.rule.slots != ("momentum_buffer",):  # as PyTorch does
@@ -121,7 +122,7 @@ class NeutralRule(UpdateRule):
 
     def load_neutral_state(self, state, members, steps):
         self.slots, self.counts = {}, {}
-        for name, slot in members.slots.items():
+        for name, slot in members.owned.items():
             like = slot.native.get_value()
             found = {key: state[f"{name}/{key}"] for key in self.rule.slots if f"{name}/{key}" in state}
             if found or f"{name}/step" in state or not self.rule.slots:
@@ -161,7 +162,7 @@ class NativeRule(UpdateRule):
 
     def state_for(self, members):
         if self.state is None:
-            self.state = self.native.init({name: slot.native.get_value() for name, slot in members.slots.items()})
+            self.state = self.native.init({name: slot.native.get_value() for name, slot in members.owned.items()})
         return self.state
 
     def keep(self, state, taken):
@@ -211,11 +212,11 @@ class JaxOptimizer(AbstractOptimizer):
     Only the optimizer's own state is donated: arrays taken from a network stay valid after a step.
     """
 
-    def __init__(self, network: AbstractNetwork, rule: UpdateRule) -> None:
+    def __init__(self, network: AbstractNetwork, rule: UpdateRule, pattern: str | None = None) -> None:
         """Follow a rule; the state is made at the first update."""
-        super().__init__(network)
+        super().__init__(network, pattern)
         self.rule = rule
-        self._programs = Programs(network)
+        self._programs = Programs(network, self.owns)
 
     def update(self, loss_function, *batch):
         """One step as one program."""
@@ -246,7 +247,7 @@ class JaxOptimizer(AbstractOptimizer):
 
         def make() -> Callable:
             def step(state: Any, values: tuple, gradients: Named, passed: Any) -> tuple:
-                return self.rule.update(compiled, values[0], values[1], gradients, state, passed)
+                return self.rule.update(compiled, values[0], members.only_owned(values[1]), gradients, state, passed)
 
             return jax.jit(step, donate_argnums=0)
 
@@ -272,7 +273,7 @@ class JaxOptimizer(AbstractOptimizer):
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
         """Take over state arrays by name, in each parameter's own type."""
         members = self._programs.members()
-        refuse_unknown_owners(state, {*members.slots, "optax"})
+        refuse_unknown_owners(state, {*members.owned, "optax"})
         self.rule.load_neutral_state(state, members, int(state["steps"]))
         self.steps = int(state["steps"])
 
@@ -286,7 +287,8 @@ class JaxOptimizer(AbstractOptimizer):
             with here.entered(numbers):
                 (result, changed), gradients = differentiated(loss, values[0])
             gradients = self._hooked(members, values, {name: gradients[name] for name in members.parameters})
-            parameters, state = self.rule.update(compiled, *values[:2], gradients, state, passed)
+            frozen = members.only_owned(values[1])
+            parameters, state = self.rule.update(compiled, values[0], frozen, gradients, state, passed)
             return result, changed, parameters, state
 
         return jax.jit(step, donate_argnums=0)
@@ -343,16 +345,7 @@ def network_gradients(loss_function: Callable, network: AbstractNetwork, inputs:
     programs = Programs(network)
     members, arguments = programs.members(), taken_apart(inputs)
     (_, value), (parameters, of_inputs) = run_gradients(programs, members, loss_function, arguments, of_inputs=True)
-    by_variable = {id(members.parameters[name]): gradient for name, gradient in parameters.items()}
-    trainable = {name: slot for name, slot in network.neutral_slots().items() if slot.trainable}
-    found = {name: _neutral(by_variable[id(slot.native)], slot) for name, slot in trainable.items()}
-    only_arrays = Arguments(arguments.spec, tuple((is_array, None) for is_array, _ in arguments.static), [])
-    host = [None if gradient is None else arrays.numpy(gradient) for gradient in of_inputs]
-    return Gradients(float(value), found, only_arrays.together(host))
-
-
-def _neutral(gradient: Any, slot: Any) -> np.ndarray | None:
-    return None if gradient is None else slot.layout.to_neutral(arrays.numpy(gradient))
+    return in_neutral_layouts(network, members, arguments, value, parameters, of_inputs)
 
 
 def _parameter_of(path: tuple) -> str | None:

@@ -20,6 +20,8 @@ from jax.extend.core import jaxpr_as_fun
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from deliralike import nest, random
+from deliralike.backends.base import Gradients
+from deliralike.backends.jax.arrays import numpy as to_host
 from deliralike.backends.jax.network import holds, walk
 from deliralike.errors import ShapeError
 from deliralike.state import Slot
@@ -33,17 +35,21 @@ class Members:
 
     Attributes:
         slots: Every parameter's slot by its neutral name; of tied parameters the first name.
-        parameters: The trainable ones.
-        frozen: The frozen ones.
+        owned: Those that are an optimizer's; all of them unless it has a part of the network.
+        parameters: The trainable ones among those owned.
+        frozen: All other parameters.
         others: Buffers and random states, in the order of creation.
     """
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network: Any, owns: Callable[[str], bool] = lambda name: True) -> None:
         """Look through a network; nothing is copied."""
         self.network = network
-        self.slots = _each_once({name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter})
-        self.parameters = {name: slot.native for name, slot in self.slots.items() if slot.trainable}
-        self.frozen = {name: slot.native for name, slot in self.slots.items() if not slot.trainable}
+        slots = {name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter}
+        self.slots = _each_once(slots)
+        owned = {id(slot.native) for name, slot in slots.items() if owns(name)}  # by any name of a tied one
+        self.owned = {name: slot for name, slot in self.slots.items() if id(slot.native) in owned}
+        self.parameters = {name: slot.native for name, slot in self.owned.items() if slot.trainable}
+        self.frozen = {name: slot.native for name, slot in self.slots.items() if name not in self.parameters}
         known = {id(slot.native) for slot in self.slots.values()}
         nodes = [node for _, node in walk(network)]
         self.others = [node for node in nodes if isinstance(node, nnx.Variable) and id(node) not in known]
@@ -63,6 +69,10 @@ class Members:
         )
         return (*named, [variable.get_value() for variable in self.others])  # type: ignore[return-value]
 
+    def only_owned(self, named: dict[str, Any]) -> dict[str, Any]:
+        """Those of named values whose parameters are owned."""
+        return {name: value for name, value in named.items() if name in self.owned}
+
     def rebuilt(
         self, parameters: dict[str, Any], frozen: dict[str, Any], others: list[Any]
     ) -> tuple[Any, list[nnx.Variable]]:
@@ -70,7 +80,7 @@ class Members:
         pairs = [(v, parameters[name]) for name, v in self.parameters.items()]
         pairs += [(v, frozen[name]) for name, v in self.frozen.items()] + list(zip(self.others, others, strict=True))
         new = {id(variable): variable.copy(value) for variable, value in pairs}
-        return _rebuild(self.network, new), [new[id(variable)] for variable in self.others]
+        return copied_around(self.network, new), [new[id(variable)] for variable in self.others]
 
     def store(self, parameters: dict[str, Any], others: Sequence[Any]) -> None:
         """Set new values; None leaves a variable as it is."""
@@ -85,9 +95,9 @@ class Members:
 class Programs:
     """The programs compiled for one network, the latest sixteen."""
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network: Any, owns: Callable[[str], bool] = lambda name: True) -> None:
         """Compile nothing yet."""
-        self.network = network
+        self.network, self._owns = network, owns
         self._members: OrderedDict[tuple, Members] = OrderedDict()
         self._compiled: OrderedDict[Any, Any] = OrderedDict()
         self._warned = False
@@ -100,7 +110,7 @@ class Programs:
             if mark in self._members:
                 self._members.move_to_end(mark)
                 return self._members[mark]
-        found = Members(self.network)
+        found = Members(self.network, self._owns)
         _keep(self._members, found.mark(), found)
         return found
 
@@ -189,11 +199,17 @@ def forward(members: Members, loss_function: Callable[..., Any], values: tuple, 
     """The loss on a copy of the network around traced values; the result and changed buffers beside it."""
     network, others = members.rebuilt(*values)
     result = loss_function(network, *batch)
+    loss = loss_in(result)
+    changed = [None if new.get_value() is old else new.get_value() for new, old in zip(others, values[2], strict=True)]
+    return loss, (packed(result), changed)
+
+
+def loss_in(result: Any) -> Any:
+    """The loss in what a loss function returned."""
     loss = result[0] if isinstance(result, tuple) else result
     if np.shape(loss) != ():
         raise ShapeError(f"the loss function gave an array of shape {np.shape(loss)}, wanted a scalar: take its mean")
-    changed = [None if new.get_value() is old else new.get_value() for new, old in zip(others, values[2], strict=True)]
-    return loss, (packed(result), changed)
+    return loss
 
 
 def differentiated(function: Callable[[Any], tuple[Any, Any]], at: Any) -> tuple[Any, Any]:
@@ -218,6 +234,22 @@ def differentiated(function: Callable[[Any], tuple[Any, Any]], at: Any) -> tuple
     return jax.tree.unflatten(jax.tree.structure(shapes[1]), beside), gradient
 
 
+def in_neutral_layouts(
+    network: Any, members: Members, arguments: Arguments, loss: Any, parameters: dict[str, Any], inputs: list[Any]
+) -> Gradients:
+    """A loss and native gradients as NumPy arrays: by every name of tied parameters, inputs in their nest."""
+    by_variable = {id(members.parameters[name]): gradient for name, gradient in parameters.items()}
+    trainable = {name: slot for name, slot in network.neutral_slots().items() if slot.trainable}
+    found = {name: _neutral(by_variable[id(slot.native)], slot) for name, slot in trainable.items()}
+    only_arrays = Arguments(arguments.spec, tuple((is_array, None) for is_array, _ in arguments.static), [])
+    host = [None if gradient is None else to_host(gradient) for gradient in inputs]
+    return Gradients(float(loss), found, only_arrays.together(host))
+
+
+def _neutral(gradient: Any, slot: Any) -> np.ndarray | None:
+    return None if gradient is None else slot.layout.to_neutral(to_host(gradient))
+
+
 def _gradient_of_some(
     split: Callable, leaves: list[Any], used: list[bool], pick: list[Any]
 ) -> tuple[list[Any], list[Any]]:
@@ -237,12 +269,22 @@ def _used(function: Callable[[list[Any]], Any], leaves: list[Any]) -> list[bool]
     return dce_jaxpr(derivative.jaxpr, [True])[1]
 
 
-def _rebuild(root: Any, memo: dict[int, Any]) -> Any:
-    """A copy of a module, made for the trace in progress; settings are shared, variables come from the memo."""
+def copied_around(
+    root: Any, memo: dict[int, Any], of_variable: Callable[[nnx.Variable], Any] = lambda variable: variable
+) -> Any:
+    """A copy of a module, or of what holds modules; settings are shared.
+
+    Args:
+        memo: What stands in the place of which node or variable, by id; the copies made are added to it.
+        of_variable: What takes the place of a variable that the memo lacks.
+    """
 
     def visit(node: Any) -> Any:
         if id(node) in memo:
             return memo[id(node)]
+        if isinstance(node, nnx.Variable):
+            new = memo[id(node)] = of_variable(node)
+            return new
         if isinstance(node, nnx.Pytree):
             new = memo[id(node)] = object.__new__(type(node))
             vars(new).update({name: visit(value) if holds(value) else value for name, value in vars(node).items()})

@@ -1,0 +1,299 @@
+"""A network as several replicas on JAX: one compiled program over their devices for a step, eager calls one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from deliralike import nest
+from deliralike.backends.jax import arrays
+from deliralike.backends.jax.mapped import Mapped, weighted_mean
+from deliralike.backends.jax.mesh import Seats
+from deliralike.backends.jax.mirror import Mirror
+from deliralike.backends.jax.network import AbstractJaxNetwork, JaxNetworkType, walk
+from deliralike.backends.jax.over_mesh import Whole, forward_whole
+from deliralike.backends.jax.program import Programs
+from deliralike.construction import Construction, constructing
+from deliralike.errors import CapabilityError, DeviceError
+from deliralike.parallel.callbacks import call_replication_callbacks
+from deliralike.parallel.loss import InReplicas
+from deliralike.parallel.meeting import Meeting
+from deliralike.parallel.replica import Replica, entered
+from deliralike.parallel.replicated import ReplicatedNetwork, Settings
+from deliralike.parallel.scatter import Shares
+from deliralike.parallel.side_by_side import one_after_the_other
+
+Named = dict[str, Any]
+
+
+class Held:
+    """What a replicated network holds beside its root: nothing that nnx should see, and nothing that cannot be remade.
+
+    A copy holds the settings alone; its replicas are made when they are needed.
+
+    Attributes:
+        root: The network that the replicas copy; None before there are any.
+        mirrors: Replicas 1, 2 ….
+        gradients: What the latest backward pass left in each of them.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Hold settings."""
+        self.settings, self.seats = settings, Seats(settings.places)
+        self.root: Any = None
+        self.mirrors: list[Mirror] = []
+        self.gradients: list[Named] = []
+        self.programs: Any = None
+        self.followed: Any = None
+        self.settled: list[tuple] = []
+
+    def __reduce__(self) -> tuple:
+        """Copy and pickle the settings alone."""
+        return Held, (self.settings,)
+
+
+class ReplicatedType(JaxNetworkType):
+    """Builds replicated networks: what they wrap is finished, and keeps its paths and values."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - this is a metaclass
+        """Build one inside a construction of its own, which is never finished."""
+        with constructing(Construction(backend=cls.backend)):
+            return super().__call__(*args, **kwargs)
+
+
+class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=ReplicatedType):
+    """A network as several replicas on JAX devices.
+
+    An optimizer's step is one compiled program over the distinct devices, in which each computes on its own share; a
+    call outside of an optimizer runs the replicas one after the other, each on its device, whose work overlaps where
+    JAX returns before it is done. nnx sees the root alone: ``nnx.state`` and ``nnx.split`` give the root's variables.
+
+    With ``buffers="sync"``, or with synchronised batch norm among the layers, the program computes on the whole batch
+    with replicated parameters, and XLA shares the work out: flax's own batch norm is synchronised too, and outputs
+    without axes are one, not one for each replica. The gradient is then the root's.
+
+    Args:
+        module: A network, written once or flax's own, on the first device.
+        devices: One for each replica; a device may stand several times.
+        settings: See `deliralike.parallel.replicated.Settings`.
+
+    Raises:
+        DeviceError: A device is not present, or the network is on another one than the first.
+        CapabilityError: Virtual shards together with synchronised batch norm.
+
+    Example:
+        >>> from deliralike import zoo
+        >>> net = zoo.build("mlp", backend="jax", in_features=3, out_features=2)
+        >>> DataParallelJaxNetwork(net, ["cpu", "cpu"])(jnp.ones((5, 3))).shape
+        (5, 2)
+    """
+
+    root: Any
+    _inside: Any = None
+
+    def __init__(
+        self, module: Any, devices: Sequence[str], output_device: str | None = None, dim: int = 0, **settings: Any
+    ) -> None:
+        super().__init__()
+        self.root = self.backend.wrap(module)
+        self.training, self.dtype_built = self.root.training, self.root.dtype_built
+        named = tuple(map(self.backend.check_device, devices))
+        output = None if output_device is None else self.backend.check_device(output_device)
+        self._held = Held(Settings.of(devices=named, output_device=output, dim=dim, **settings))
+        self._refuse()
+        self.before_run()
+
+    def _refuse(self) -> None:
+        device = self.settings.devices[0]
+        if self.root.device_name != device:
+            raise DeviceError(
+                f"the network is on {self.root.device_name!r}, the first device is {device!r}: build the network "
+                f"there, or name its device first"
+            )
+        if self.settings.virtual_shards is not None and self.whole:
+            raise CapabilityError(
+                "backend 'jax' computes synchronised batch norm on the whole batch, whose sums depend on the number of "
+                "devices: virtual_shards needs buffers='root' or 'mean', and no synchronised layer"
+            )
+
+    @property
+    def settings(self) -> Settings:  # type: ignore[override]
+        """How it is replicated."""
+        return self._held.settings
+
+    @property
+    def seats(self) -> Seats:
+        """Where the replicas are."""
+        return self._held.seats
+
+    @property
+    def replicas(self) -> Sequence[Any]:  # type: ignore[override]
+        """All replicas, the root first."""
+        return [self.root, *(mirror.network for mirror in self._mirrored().mirrors)]
+
+    @property
+    def whole(self) -> bool:
+        """Whether programs compute on the whole batch, for the sake of synchronised layers."""
+        marked = (getattr(block, "synchronised", False) for _, block in self.root.named_blocks())
+        return self.settings.buffers == "sync" or any(marked)
+
+    def named_blocks(self) -> Iterator[tuple[str, Any]]:
+        """This network, then the root's blocks without a prefix; the root itself comes second."""
+        yield "", self
+        yield from self.root.named_blocks()
+
+    def _each_slot(self) -> Iterator[tuple[str, Any]]:
+        return self.root._each_slot()
+
+    # Replicas --------------------------------------------------------------------------------------------------------
+
+    def _mirrored(self) -> Held:
+        """What is held for this very root: a copy of this network gets replicas of its own."""
+        held = self._held
+        if held.root is not self.root:
+            if held.root is not None:
+                held = self._held = Held(held.settings)
+            held.root, held.programs = self.root, Programs(self)
+            places = held.settings.places
+            held.mirrors = [Mirror(self.root, places[i], i) for i in range(1, len(places))]
+            replicas = (self.root, *(mirror.network for mirror in held.mirrors))
+            call_replication_callbacks([[block for _, block in replica.named_blocks()] for replica in replicas])
+        return held
+
+    def own(self, replica: int, variable: nnx.Variable) -> nnx.Variable:
+        """A replica's own variable in the place of one of the root's."""
+        return variable if replica == 0 else self._mirrored().mirrors[replica - 1].of(variable)
+
+    def keep_gradients(self, gradients: list[Named]) -> None:
+        """Leave gradients in replicas 1, 2 …, in the place of all that were there."""
+        self._mirrored().gradients = gradients
+
+    def before_run(self) -> None:
+        """Let the replicas follow the root's settings, blocks and random streams."""
+        held = self._mirrored()
+        members = held.programs.members()
+        for mirror in held.mirrors:
+            if held.followed is not members:
+                mirror.follow(self.root)
+            mirror.draw_otherwise(v for v in members.others if isinstance(v, nnx.RngKey))
+        held.followed = members
+
+    def copy_parameters(self, names: Sequence[str] | None = None) -> None:
+        """Copy parameters from the root to every other replica: those named, or all."""
+        held = self._mirrored()
+        self.before_run()
+        slots = held.programs.members().slots
+        variables = [slot.native for name, slot in slots.items() if names is None or name in names]
+        for mirror in held.mirrors:
+            mirror.store(variables, [variable.get_value() for variable in variables])
+
+    def replica_gradients(self) -> Iterator[Named]:
+        """The gradients that the latest backward pass left in replicas 1, 2 and so on."""
+        return iter(self._mirrored().gradients)
+
+    def settle_buffers(self, sizes: Sequence[int]) -> None:
+        """Make the replicas' buffers the same; random keys stay each replica's own."""
+        held = self._mirrored()
+        self.before_run()
+        variables = [variable for variable in held.programs.members().others if _is_settled(variable)]
+        columns = [self._column(held, variable) for variable in variables]
+        before = {id(column[0]): column for column in held.settled}
+        moved = [(variable, column) for variable, column in zip(variables, columns, strict=True)
+                 if not _alike(column, before.get(id(column[0])))]  # fmt: skip
+        self._settle([variable for variable, _ in moved], [column for _, column in moved], sizes)
+        held.settled = [self._column(held, variable) for variable in variables]
+
+    def _column(self, held: Held, variable: nnx.Variable) -> tuple:
+        return variable.get_value(), *(mirror.of(variable).get_value() for mirror in held.mirrors)
+
+    def _settle(self, variables: list[nnx.Variable], columns: list[tuple], sizes: Sequence[int]) -> None:
+        if self.settings.buffers == "mean" and sizes:
+            for variable, column in zip(variables, columns, strict=True):
+                if jnp.issubdtype(column[0].dtype, jnp.floating):
+                    here = jax.device_put(list(column[: len(sizes)]), arrays.find_device(self.device_name))
+                    variable.set_value(weighted_mean(here, sizes))
+        for mirror in self._mirrored().mirrors:
+            mirror.store(variables, [variable.get_value() for variable in variables])
+
+    # Calls -----------------------------------------------------------------------------------------------------------
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Scatter the arguments, run the replicas, gather their outputs."""
+        if isinstance(self._inside, Whole):
+            args, kwargs = self._inside.shared_out((args, kwargs))
+            return self.root(*args, **kwargs)
+        if self.whole and self._inside is None and self._is_concrete((args, kwargs)):
+            return forward_whole(self, self._mirrored().programs, *self.backend.prepare((args, kwargs), self))
+        return super().forward(*args, **kwargs)
+
+    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
+        """``function(replica network, its share)`` on each replica that takes part; then the buffers are settled."""
+        if isinstance(self._inside, Mapped):
+            return self._inside.run(function, shares)
+        if not self._is_concrete(shares.nests):
+            return self._run_in_trace(function, shares)
+        self.before_run()
+        replicas = self.replicas
+        results = self._one_by_one(function, shares, lambda index: replicas[index])
+        self.settle_buffers(shares.sizes)
+        return results
+
+    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
+        """The loss of the whole batch, from losses computed inside the replicas."""
+        if isinstance(self._inside, Whole):
+            return loss.whole(self.root, *self._inside.shared_out(batch))
+        if self.whole and self._inside is None:
+            return loss.whole(self, *batch)
+        return super().loss_in_replicas(loss, *batch)
+
+    def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
+        """Replicas run one after the other: none can wait for another."""
+
+        def refuse(value: Any, topic: str) -> Any:
+            raise CapabilityError(f"{topic} over the replicas: backend 'jax' runs them one after the other")
+
+        return refuse
+
+    def _one_by_one(self, function: Callable, shares: Shares, network: Callable[[int], Any]) -> list[Any]:
+        meeting = Meeting(len(shares.nests))
+        places = [self._place(i, shares.sizes, meeting, 0, False) for i in range(len(shares.nests))]
+
+        def job(place: Replica, share: Any) -> Any:
+            with entered(place):
+                return function(network(place.index), share)
+
+        jobs = [partial(job, place, share) for place, share in zip(places, shares.nests, strict=True)]
+        return one_after_the_other(jobs, places)
+
+    def _run_in_trace(self, function: Callable, shares: Shares) -> list[Any]:
+        """In a program of the user's: every share on the root's variables, whose gradients are then those of all."""
+        if len(self.seats.devices) > 1:
+            raise CapabilityError(
+                f"a network replicated over {', '.join(self.seats.devices)} cannot run inside your jit or grad, "
+                f"whose arrays are on devices of their own: use optimizer.update, one compiled program over these "
+                f"devices, call it outside of jit and grad, or replicate over one device"
+            )
+        return self._one_by_one(function, shares, lambda index: self.root)
+
+    def _is_concrete(self, nests: Any) -> bool:
+        values = [variable.get_value() for _, variable in walk(self.root) if isinstance(variable, nnx.Variable)]
+        return not any(isinstance(value, jax.core.Tracer) for value in [*values, *nest.leaves(nests)])
+
+    def _on_host(self, denominator: Any) -> Any:
+        if isinstance(denominator, jax.core.Tracer):
+            return jax.lax.stop_gradient(denominator)
+        return super()._on_host(denominator)
+
+
+def _is_settled(variable: nnx.Variable) -> bool:
+    """Whether a buffer or random state is one array that all replicas are to have alike."""
+    return not isinstance(variable, nnx.RngKey) and isinstance(variable.get_value(), jax.Array)
+
+
+def _alike(column: tuple, before: tuple | None) -> bool:
+    return before is not None and all(now is then for now, then in zip(column, before, strict=True))
