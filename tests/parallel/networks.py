@@ -116,3 +116,24 @@ def same_named(found, wanted, where="", tolerance=1e-12):
             np.testing.assert_allclose(
                 found[name], value, rtol=tolerance, atol=tolerance, err_msg=f"{where}: {name}", strict=True
             )
+
+
+def memory(network):
+    """Where each parameter and buffer begins in memory, by name."""
+    return {name: _address(slot.native) for name, slot in network.neutral_slots().items()}
+
+
+def _address(native):
+    if hasattr(native, "data_ptr"):
+        return native.data_ptr()
+    if hasattr(native, "get_value"):
+        return native.get_value().unsafe_buffer_pointer()
+    return getattr(native, "array", native).__array_interface__["data"][0]
+
+
+class Torn(Exception):
+    """An exception that cannot be made again from its message."""
+
+    def __init__(self, layer, wanted, came):
+        super().__init__(f"{layer}: wanted {wanted}, came {came}")
+        self.layer, self.wanted, self.came = layer, wanted, came

@@ -11,7 +11,7 @@ from deliralike import random
 from deliralike.backends.torch import arrays
 from deliralike.backends.torch.chance import draws_by_key
 from deliralike.backends.torch.network import AbstractTorchNetwork
-from deliralike.backends.torch.synchronised import move_running
+from deliralike.backends.torch.synchronised import move_statistics
 from deliralike.construction import current_construction
 from deliralike.errors import SettingError
 from deliralike.nn import checks
@@ -87,6 +87,8 @@ class _ConvTranspose(_Native):
 
 
 class _Norm(_Native):
+    synchronised = False
+
     def forward(self, x):
         checks.channels(self, x, self.num_features, self.n if len(x.shape) > 2 or self.n != 1 else None)
         if not (self.training or not self.track_running_stats):
@@ -97,14 +99,10 @@ class _Norm(_Native):
         return super().forward(x)
 
     def _over_replicas(self, x, here):
-        # The kernel's own way with running statistics: in place, where the layer written once assigns new ones.
         count = math.prod(x.shape) // x.shape[1]
         y, mean, var, count = self.written_once._over_replicas(self, x, count, here)
         if self.training and self.track_running_stats:
-            self.num_batches_tracked.add_(1)
-            share = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-            move_running(self.running_mean, mean.detach(), share)
-            move_running(self.running_var, var.detach() * (count / (count - 1)), share)
+            move_statistics(self, mean, var, count)
         return y
 
 
@@ -152,7 +150,7 @@ class _Plain(_Native):
 
 
 class _Dropout(_Native):
-    """PyTorch's own dropout, except inside ``random.portable`` and in a replica: there the layer written once decides."""
+    """PyTorch's own dropout; inside ``random.portable`` and in a replica the layer written once decides."""
 
     takes_options = False
     draws_masks = True

@@ -1,0 +1,179 @@
+"""Buffers: what the declared policies make of running statistics, and synchronised batch normalisation."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+from deliralike import Network, in_replicas
+from tests.parallel.networks import built, optimizer_of, replicated, same_named
+
+RNG = np.random.default_rng(2)
+
+
+class Norm(Network):
+    """Batch normalisation alone, with a weight and bias that are not one and zero."""
+
+    def __init__(self, n=1, momentum=0.1):
+        super().__init__()
+        self.bn = (self.nn.BatchNorm1d if n == 1 else self.nn.BatchNorm2d)(3, momentum=momentum)
+
+    def forward(self, x):
+        return self.bn(x)
+
+
+class Counting(Network):
+    """A buffer of whole numbers and a floating one, both changed by what the replica sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = self.nn.Buffer(np.zeros((), np.int64))
+        self.level = self.nn.Buffer(np.zeros(2))
+        self.fc = self.nn.Linear(2, 2)
+
+    def forward(self, x):
+        self.seen = self.seen + x.shape[0]
+        self.level = self.level + self.nn.mean(x, dim=0)
+        return self.fc(x)
+
+
+def run(network, *inputs):
+    return network.backend.to_numpy(network(*network.backend.prepare(inputs, network)))
+
+
+def statistics(x):
+    return x.mean(0), x.var(0, ddof=1)
+
+
+def mean_square(network, x):
+    y = network(x)
+    return network.nn.mean(y * y)
+
+
+# Local policies ------------------------------------------------------------------------------------------------------
+
+
+def running(batches, sizes, policy):
+    """Running mean and variance in NumPy, from the shares of each batch."""
+    mean, var = np.zeros(3), np.ones(3)
+    for x in batches:
+        found = [statistics(share) for share in np.split(x, np.cumsum(sizes)[:-1])]
+        means = [0.9 * mean + 0.1 * each for each, _ in found]
+        variances = [0.9 * var + 0.1 * each for _, each in found]
+        share = [1.0, 0.0, 0.0] if policy == "root" else np.array(sizes) / sum(sizes)
+        mean, var = np.average(means, 0, share), np.average(variances, 0, share)
+    return {"bn.running_mean": mean, "bn.running_var": var, "bn.num_batches_tracked": np.array(len(batches))}
+
+
+@pytest.mark.parametrize("policy", ["root", "mean"])
+def test_running_statistics_follow_the_policy_in_every_replica(backend, policy):
+    batches, network = (
+        RNG.normal(2, 3, size=(3, 8, 3)),
+        replicated(backend, 3, network=Norm, settings={"buffers": policy}),
+    )
+    for x in batches:
+        outputs = run(network, x)
+    wanted = running(batches, (3, 3, 2), policy)
+    for replica in network.replicas:
+        found = {name: value for name, value in replica.neutral_state().items() if name in wanted}
+        same_named(found, wanted)
+    shares = np.split(batches[-1], [3, 6])
+    local = np.concatenate([(share - share.mean(0)) / np.sqrt(share.var(0) + 1e-5) for share in shares])
+    np.testing.assert_allclose(outputs, local, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("policy", ["root", "mean"])
+def test_the_policy_holds_in_updates_too(backend, policy):
+    """Also with the loss in the replicas; the parameters of batch normalisation do not reach its statistics."""
+    x = RNG.normal(2, 3, size=(8, 3))
+    for wrap in (lambda loss: loss, in_replicas):
+        network = replicated(backend, 3, network=Norm, settings={"buffers": policy})
+        optimizer = optimizer_of(network)
+        loss = wrap(mean_square)
+        for _ in range(2):
+            optimizer.update(loss, x)
+        wanted = running([x, x], (3, 3, 2), policy)
+        for replica in network.replicas:
+            state = replica.neutral_state()
+            same_named({name: state[name] for name in wanted}, wanted)
+
+
+@pytest.mark.parametrize(("policy", "level"), [("root", [1.0, 2.0]), ("mean", [2.2, 3.2])])
+def test_whole_numbers_are_the_roots_and_floats_follow_the_policy(backend, policy, level):
+    network = replicated(backend, 2, network=Counting, settings={"buffers": policy})
+    x = np.array([[1.0, 2.0]] * 3 + [[4.0, 5.0]] * 2)
+    run(network, x)
+    for replica in network.replicas:
+        state = replica.neutral_state()
+        assert (state["seen"], state["seen"].dtype) == (3, np.int64)
+        np.testing.assert_allclose(state["level"], level, rtol=1e-14)
+
+
+def test_replicas_that_took_no_part_do_not_count(backend):
+    network = replicated(backend, 4, network=Counting, settings={"buffers": "mean"})
+    run(network, np.array([[1.0, 2.0], [3.0, 6.0]]))
+    for replica in network.replicas:
+        np.testing.assert_allclose(replica.neutral_state()["level"], [2.0, 4.0], rtol=1e-14)
+
+
+# Synchronised --------------------------------------------------------------------------------------------------------
+
+
+def shares_of(sizes, monkeypatch):
+    scatter = importlib.import_module("deliralike.parallel.scatter")  # of that name there is a function, too
+    monkeypatch.setattr(scatter, "partition", lambda size, parts: sizes)
+
+
+def weighted_sum(network, x, cotangent):
+    return network.nn.sum(network(x) * cotangent)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (4, 4), (1, 4), (2, 1, 4)])
+@pytest.mark.parametrize("n", [1, 2])
+def test_synchronised_statistics_are_those_of_the_whole_batch(backend, monkeypatch, sizes, n):
+    """Output, gradients of input, weight and bias, running statistics: against one network and against NumPy."""
+    shape = (sum(sizes), 3) if n == 1 else (sum(sizes), 3, 3, 2)
+    x, cotangent = RNG.normal(1, 2, size=(2, *shape))
+    state = {"bn.weight": RNG.normal(size=3), "bn.bias": RNG.normal(size=3), "bn.running_mean": RNG.normal(size=3),
+             "bn.running_var": RNG.uniform(1, 2, size=3), "bn.num_batches_tracked": np.array(4)}  # fmt: skip
+    shares_of(sizes, monkeypatch)
+    network = replicated(backend, len(sizes), n, network=Norm, settings={"buffers": "sync"})
+    of_replicas, of_one = (
+        backend.gradients(weighted_sum, loaded(each, state), x, cotangent)
+        for each in (network, built(backend, Norm, n))
+    )
+    assert of_replicas.loss == pytest.approx(of_one.loss, rel=1e-12)
+    same_named(of_replicas.parameters, of_one.parameters, "gradients")
+    for mine, other in zip(of_replicas.inputs, of_one.inputs, strict=True):  # that of the cotangent is the output
+        np.testing.assert_allclose(mine, other, rtol=1e-12, atol=1e-12)
+    rows = np.moveaxis(x, 1, -1).reshape(-1, 3)
+    mean, var = statistics(rows)
+    after = network.neutral_state()
+    np.testing.assert_allclose(after["bn.running_mean"], 0.9 * state["bn.running_mean"] + 0.1 * mean, rtol=1e-12)
+    np.testing.assert_allclose(after["bn.running_var"], 0.9 * state["bn.running_var"] + 0.1 * var, rtol=1e-12)
+    assert after["bn.num_batches_tracked"] == 5
+    for replica in network.replicas[1:]:
+        same_named(replica.neutral_state(), after, tolerance=1e-14)
+
+
+def loaded(network, state):
+    network.load_neutral_state(state)
+    return network
+
+
+@pytest.mark.parametrize("momentum", [None, 0.3])
+def test_synchronised_statistics_in_updates_are_those_of_one_network(backend, momentum):
+    """With the loss in the replicas, where each has a backward pass of its own; a plain average too."""
+    networks = [replicated(backend, 3, 2, momentum, network=Norm, settings={"buffers": "sync"})]
+    networks.append(built(backend, Norm, 2, momentum))
+    for network in networks:
+        optimizer = optimizer_of(network)
+        for x in np.random.default_rng(0).normal(1, 2, size=(3, 7, 3, 3, 2)):
+            optimizer.update(in_replicas(mean_square_of_the_rest), x)
+    same_named(networks[0].neutral_state(), networks[1].neutral_state())
+
+
+def mean_square_of_the_rest(network, x):
+    """Not a function of the mean square alone, which batch normalisation fixes."""
+    y = network(x)
+    return network.nn.mean(y * y * y + x * y)

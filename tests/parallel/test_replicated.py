@@ -1,0 +1,500 @@
+"""Replicated networks: on every backend what one device gives, for any number of replicas and any shares."""
+
+import random as python_random
+import time
+from functools import cache
+
+import numpy as np
+import pytest
+
+from deliralike import DataParallel, Network, backends, data, in_replicas, random, training, weights
+from deliralike.errors import ArgumentError, BatchError, DeviceError, SettingError
+from tests.parallel.networks import (
+    Convolutional,
+    Torn,
+    batch_of,
+    built,
+    cross_entropy,
+    devices,
+    memory,
+    optimizer_of,
+    replicated,
+    same_named,
+    same_runs,
+    train,
+)
+
+STEPS = 20
+SYNC = {"buffers": "sync"}
+RUNS = [
+    ("sgd", 1, 7),
+    ("sgd", 2, 7),
+    ("sgd", 3, 10),
+    ("sgd", 4, 10),
+    ("adam", 3, 7),
+    ("adamw", 4, 10),
+]
+
+
+def batches(samples, steps=STEPS):
+    return [batch_of(samples, seed=step) for step in range(steps)]
+
+
+@cache
+def reference(backend_name, rule, samples):
+    """The run of one device."""
+    return train(built(backends.get(backend_name)), cross_entropy, batches(samples), rule)
+
+
+# The same as one device ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rule", "count", "samples"), RUNS)
+def test_twenty_steps_are_those_of_one_device(backend, rule, count, samples):
+    """Losses, gradients, parameters and running statistics, with dropout and synchronised batch normalisation."""
+    found = train(replicated(backend, count, settings=SYNC), cross_entropy, batches(samples), rule)
+    same_runs(found, reference(backend.name, rule, samples))
+
+
+@pytest.mark.parametrize(("rule", "count", "samples"), [("sgd", 4, 10), ("adam", 3, 7), ("adamw", 2, 7)])
+def test_twenty_steps_with_the_loss_in_the_replicas_are_those_of_one_device(backend, rule, count, samples):
+    found = train(replicated(backend, count, settings=SYNC), in_replicas(cross_entropy), batches(samples), rule)
+    if (rule, samples) == ("adamw", 7):
+        wanted = train(built(backend), cross_entropy, batches(samples), rule)
+    else:
+        wanted = reference(backend.name, rule, samples)
+    same_runs(found, wanted)
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"])
+def test_on_a_device_that_stands_three_times_it_is_the_same(backend, loss):
+    places = [backend.devices()[0]] * 3
+    found = train(replicated(backend, 3, settings=SYNC, places=places), loss, batches(7, 3))
+    same_runs(found, train(built(backend), cross_entropy, batches(7, 3)))
+
+
+def test_small_batches_use_fewer_replicas(backend):
+    sizes = [5, 1, 2, 6]
+    several = [batch_of(size, seed=size) for size in sizes]
+    found = train(replicated(backend, 4, settings=SYNC), cross_entropy, several)
+    same_runs(found, train(built(backend), cross_entropy, several))
+
+
+def test_gradients_of_the_backend_are_those_of_one_network(backend):
+    networks = replicated(backend, 3, 0.0, settings=SYNC), built(backend, Convolutional, 0.0)
+    x, labels = batch_of(7)
+    found, wanted = (backend.gradients(cross_entropy, network, x, labels) for network in networks)
+    assert found.loss == pytest.approx(wanted.loss, rel=1e-13)
+    same_named(found.parameters, wanted.parameters, "gradients")
+    np.testing.assert_allclose(found.inputs[0], wanted.inputs[0], rtol=1e-12, atol=1e-13)
+    assert found.inputs[1] is None
+    same_named(networks[0].neutral_state(), networks[1].neutral_state(), "state")
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"])
+def test_virtual_shards_are_bit_identical_on_any_number_of_devices(backend, loss):
+    states = []
+    for count in (1, 2, 4):
+        network = replicated(backend, count, settings={"virtual_shards": 4, "buffers": "root"})
+        run = train(network, loss, batches(10, 4), "adam")
+        states.append((run["losses"], run["states"][-1]))
+    for losses, state in states[1:]:
+        assert losses == states[0][0]
+        assert all(np.array_equal(value, states[0][1][name]) for name, value in state.items())
+
+
+def test_fit_and_predict_work_alike(backend):
+    samples = data.Samples(*batch_of(11))
+    held_out = data.Samples(*batch_of(5, seed=2))
+    found, wanted = replicated(backend, 2, settings=SYNC), built(backend)
+    histories = [
+        training.fit(optimizer_of(net), samples, held_out, epochs=2, batch_size=4, seed=1) for net in (found, wanted)
+    ]
+    np.testing.assert_allclose(histories[0].losses, histories[1].losses, rtol=1e-12)
+    np.testing.assert_allclose(histories[0].held_out("loss"), histories[1].held_out("loss"), rtol=1e-12)
+    outputs = [np.concatenate(list(training.predict(net, samples.inputs, batch_size=4))) for net in (found, wanted)]
+    np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-12, atol=1e-13)
+
+
+# Storage and hooks ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_replicas_own_their_storage(backend, repeated):
+    places = [backend.devices()[0]] * 3 if repeated else None
+    network = replicated(backend, 3, places=places)
+    addresses = [address for replica in network.replicas for address in memory(replica).values()]
+    assert len(set(addresses)) == 3 * len(network.neutral_state())
+    optimizer_of(network).update(cross_entropy, *batch_of(7))
+    addresses = [address for replica in network.replicas for address in memory(replica).values()]
+    assert len(set(addresses)) == 3 * len(network.neutral_state())
+
+
+def test_the_root_is_the_network_that_was_given(backend):
+    given = built(backend)
+    network = DataParallel(given, devices(backend, 2), buffers="sync")
+    before = given.neutral_state()
+    optimizer_of(network).update(cross_entropy, *batch_of(5))
+    same_named(given.neutral_state(), network.neutral_state())
+    assert not np.array_equal(before["fc.weight"], given.neutral_state()["fc.weight"])
+
+
+def native_random_state(backend):
+    if backend.name == "torch":
+        import torch
+
+        return torch.get_rng_state().tolist()
+    return None  # Chainer's is NumPy's; JAX has none outside of a network
+
+
+def test_wrapping_changes_neither_weights_nor_random_states(backend):
+    network = built(backend)
+    before = network.neutral_state()
+    seen = python_random.getstate(), str(np.random.get_state()), native_random_state(backend)
+    wrapped = DataParallel(network, devices(backend, 3))
+    assert (python_random.getstate(), str(np.random.get_state()), native_random_state(backend)) == seen
+    for each in (network, wrapped, *wrapped.replicas):
+        same_named(each.neutral_state(), before, tolerance=0)
+
+
+def test_replicas_are_equal_after_every_update(backend):
+    network = replicated(backend, 3)
+    optimizer = optimizer_of(network)
+    for step in range(3):
+        optimizer.update(cross_entropy, *batch_of(7, seed=step))
+        for replica in network.replicas[1:]:
+            same_named(replica.neutral_state(), network.neutral_state(), tolerance=0)
+
+
+@pytest.mark.parametrize("hooks", ["pre_update_hooks", "post_update_hooks"])
+@pytest.mark.parametrize("loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"])
+def test_without_either_hook_the_result_is_another(backend, hooks, loss):
+    states = []
+    for remove in (False, True):
+        network = replicated(backend, 2, 0.0, settings=SYNC)
+        optimizer = optimizer_of(network)
+        assert len(getattr(optimizer, hooks)) == 1
+        if remove:
+            getattr(optimizer, hooks).clear()
+        for step in range(3):
+            optimizer.update(loss, *batch_of(5, seed=step))
+        states.append(network.neutral_state()["fc.weight"])
+    assert np.abs(states[0] - states[1]).max() > 1e-3
+
+
+# Errors --------------------------------------------------------------------------------------------------------------
+
+
+class Faulty(Network):
+    """Raises on a share of three samples, before or after the replicas have met."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.where = where
+        self.bn, self.fc = self.nn.BatchNorm1d(3), self.nn.Linear(3, 2)
+
+    def forward(self, x):
+        if self.where == "before" and x.shape[0] == 3:
+            raise Torn("fc", 3, 4)
+        x = self.bn(x)
+        if self.where == "after" and x.shape[0] == 3:
+            raise Torn("fc", 3, 4)
+        return self.fc(x)
+
+
+def mean_square(network, x):
+    y = network(x)
+    return network.nn.mean(y * y)
+
+
+def parameters(network):
+    """Without the running statistics, which move as far as the network came before an error."""
+    return {name: slot.read() for name, slot in network.neutral_slots().items() if slot.is_parameter}
+
+
+@pytest.mark.parametrize("loss", [mean_square, in_replicas(mean_square)], ids=["gathered", "in replicas"])
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_an_error_in_a_replica_keeps_its_type_and_says_where_it_was(backend, within, where, loss):
+    network = replicated(backend, 2, where, network=Faulty, settings=SYNC)
+    before, begin = parameters(network), time.monotonic()
+    with pytest.raises(Torn, match="fc: wanted 3, came 4") as caught:
+        within(optimizer_of(network).update, loss, np.ones((7, 3)))
+    assert (caught.value.layer, caught.value.wanted, caught.value.came) == ("fc", 3, 4)
+    assert f"raised in replica 1 of 2 on {devices(backend, 2)[1]}" in caught.value.__notes__
+    assert time.monotonic() - begin < 20
+    for replica in network.replicas:
+        same_named(parameters(replica), before, tolerance=0)
+
+
+def test_after_an_error_the_network_goes_on(backend, within):
+    network = replicated(backend, 2, "after", network=Faulty, settings=SYNC)
+    optimizer = optimizer_of(network)
+    with pytest.raises(Torn):
+        within(optimizer.update, mean_square, np.ones((7, 3)))
+    single = built(backend, Faulty, "never")
+    x = np.random.default_rng(0).normal(size=(9, 3))
+    within(optimizer.update, mean_square, x)
+    optimizer_of(single).update(mean_square, x)
+    same_named(parameters(network), parameters(single))
+    for replica in network.replicas[1:]:
+        same_named(replica.neutral_state(), network.neutral_state(), tolerance=1e-14)
+
+
+def test_arguments_that_disagree_are_refused_by_their_paths(backend):
+    network = replicated(backend, 2, network=Flexible)
+    x, y = backend.prepare((np.ones((4, 3)), np.ones((5, 3))), network)
+    with pytest.raises(BatchError, match=r"args\[0\] has 4, kwargs\['other'\] has 5"):
+        network(x, other=y)
+
+
+@pytest.mark.parametrize(
+    ("places", "settings", "error", "message"),
+    [
+        (["nowhere"], {}, DeviceError, "has no device 'nowhere'"),
+        (None, {"output_device": "nowhere"}, DeviceError, "has no device 'nowhere'"),
+        ([], {}, SettingError, "at least one device, not an empty list"),
+        (None, {"bufers": "sync"}, ArgumentError, "DataParallel has no setting 'bufers'. Did you mean 'buffers'"),
+        (None, {"buffers": "synced"}, SettingError, "buffers='synced' is unknown. Did you mean 'sync'"),
+        (None, {"scalars": "max"}, SettingError, "scalars='max' is unknown"),
+        (None, {"others": "first"}, SettingError, "others='first' is unknown"),
+        (None, {"virtual_shards": 1}, SettingError, "virtual_shards=1 is less than the 2 devices"),
+        (
+            None,
+            {"buffers": "sync", "side_by_side": False},
+            SettingError,
+            "buffers='sync' needs replicas that run side by",
+        ),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(backend, places, settings, error, message):
+    with pytest.raises(error, match=message):
+        DataParallel(built(backend), devices(backend, 2) if places is None else places, **settings)
+
+
+def test_one_device_gives_the_plain_network(backend):
+    network = built(backend)
+    assert DataParallel(network, devices(backend, 1)) is network
+
+
+# Checkpoints ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loads", [1, 3])
+def test_a_checkpoint_does_not_tell_how_many_replicas_there_were(backend, tmp_path, loads):
+    saved = replicated(backend, 2, settings=SYNC)
+    optimizer = optimizer_of(saved, "adam")
+    optimizer.update(cross_entropy, *batch_of(5))
+    weights.write(tmp_path / "weights.safetensors", saved)
+    loaded = replicated(backend, loads, settings=SYNC)
+    assert list(weights.read(tmp_path / "weights.safetensors")) == list(built(backend).neutral_state())
+    weights.load(loaded, tmp_path / "weights.safetensors")
+    resumed = optimizer_of(loaded, "adam")
+    resumed.load_neutral_state(optimizer.neutral_state())
+    for one in (optimizer, resumed):
+        with random.portable(1, 1):
+            one.update(cross_entropy, *batch_of(7, seed=1))
+    same_named(loaded.neutral_state(), saved.neutral_state())
+    same_named(resumed.neutral_state(), optimizer.neutral_state())
+
+
+def test_weights_that_are_loaded_reach_every_replica(backend):
+    network, other = replicated(backend, 3), Convolutional.on(backend, seed=99, dtype="float64")()
+    network.load_neutral_state(other.neutral_state())
+    for replica in network.replicas:
+        same_named(replica.neutral_state(), other.neutral_state(), tolerance=0)
+
+
+# Inputs and outputs --------------------------------------------------------------------------------------------------
+
+
+class Flexible(Network):
+    """Takes and gives what it is told."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = self.nn.Linear(3, 2)
+
+    def forward(self, x, other=None, twice=False, name="plain"):
+        y = self.fc(x if other is None else x + other)
+        return {"y": y * 2.0 if twice else y, "name": name}
+
+
+class Nested(Network):
+    """A dict with a list and a string in; a dict with a list, a tuple and a string out."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = self.nn.Linear(3, 2)
+
+    def forward(self, batch):
+        a, (b, tag) = batch["a"], batch["rest"]
+        return {"parts": [self.fc(a), (self.fc(b),)], "tag": tag, "nothing": None, "count": self.nn.mean(a)}
+
+
+class Scalar(Network):
+    """Gives a scalar, the mean of its share."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = self.nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.nn.mean(x)
+
+
+class Modal(Network):
+    """Doubles in training mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Flexible()
+
+    def forward(self, x):
+        return x * (2.0 if self.training else 1.0) * (10.0 if self.inner.training else 1.0)
+
+
+def both(backend, network, *args, settings=None, count=3, **kwargs):
+    """NumPy outputs of three replicas, and of one network."""
+    outputs = []
+    for each in (replicated(backend, count, network=network, settings=settings), built(backend, network)):
+        outputs.append(backend.to_numpy(each(*backend.prepare(args, each), **backend.prepare(kwargs, each))))
+    return outputs
+
+
+@pytest.mark.parametrize("samples", [7, 3, 2, 1])
+def test_positional_and_keyword_arguments_flags_and_strings_reach_the_replicas(backend, samples):
+    rng = np.random.default_rng(0)
+    x, other = rng.normal(size=(2, samples, 3))
+    found, wanted = both(backend, Flexible, x, other=other, twice=True, name="special")
+    np.testing.assert_allclose(found["y"], wanted["y"], rtol=1e-13, atol=1e-14)
+    assert found["name"] == "special"
+
+
+def test_nested_inputs_and_outputs_keep_their_structure(backend):
+    rng = np.random.default_rng(0)
+    batch = {"a": rng.normal(size=(7, 3)), "rest": [rng.normal(size=(7, 3)), "night"]}
+    found, wanted = both(backend, Nested, batch)
+    assert list(found) == list(wanted)
+    assert isinstance(found["parts"], list)
+    assert isinstance(found["parts"][1], tuple)
+    assert (found["tag"], found["nothing"]) == ("night", None)
+    np.testing.assert_allclose(found["parts"][0], wanted["parts"][0], rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(found["parts"][1][0], wanted["parts"][1][0], rtol=1e-13, atol=1e-14)
+    shares = [batch["a"][:3].mean(), batch["a"][3:5].mean(), batch["a"][5:].mean()]
+    np.testing.assert_allclose(found["count"], shares, rtol=1e-13)
+
+
+@pytest.mark.parametrize("scalars", ["stack", "mean", "sum"])
+def test_scalars_are_gathered_as_declared(backend, scalars):
+    x = np.random.default_rng(0).normal(size=(7, 3))
+    found, whole = both(backend, Scalar, x, settings={"scalars": scalars})
+    each = np.array([x[:3].mean(), x[3:5].mean(), x[5:].mean()])
+    wanted = {"stack": each, "mean": whole, "sum": each.sum()}[scalars]
+    np.testing.assert_allclose(found, wanted, rtol=1e-13, strict=True)
+
+
+def test_outputs_that_are_no_arrays_can_be_listed(backend):
+    found, _ = both(backend, Flexible, np.ones((5, 3)), settings={"others": "list"}, name="a")
+    assert found["name"] == ["a", "a", "a"]
+
+
+def test_samples_may_be_counted_along_another_axis(backend):
+    network = replicated(backend, 3, network=Scalar, settings={"dim": 1, "scalars": "mean"})
+    x = np.random.default_rng(0).normal(size=(2, 7))
+    assert float(backend.numpy(network(*backend.prepare((x,), network)))) == pytest.approx(x.mean(), rel=1e-13)
+
+
+def test_a_spec_says_what_is_split(backend):
+    """The second argument has as many rows as there are samples, by chance: every replica needs all of it."""
+    network = replicated(backend, 2, network=Table, settings={"spec": (("split", "copy"), {})})
+    x, table = np.arange(10.0).reshape(5, 2), np.arange(5.0)
+    found = backend.to_numpy(network(*backend.prepare((x, table), network)))
+    np.testing.assert_array_equal(found, x + table.sum())
+
+
+class Table(Network):
+    def __init__(self):
+        super().__init__()
+        self.fc = self.nn.Linear(3, 2)
+
+    def forward(self, x, table):
+        return x + self.nn.sum(table)
+
+
+def device_of(backend, array):
+    if backend.name == "jax":
+        (device,) = array.devices()
+        return "cpu" if device.id == 0 else f"cpu:{device.id}"
+    return str(array.device)
+
+
+@pytest.mark.parametrize("which", [None, 0, 1])
+def test_outputs_lie_on_the_output_device(backend, which):
+    places = devices(backend, 2)
+    network = replicated(
+        backend, 2, network=Scalar, settings={"output_device": None if which is None else places[which]}
+    )
+    outputs = network(*backend.prepare((np.ones((5, 3)),), network))
+    assert device_of(backend, outputs) == places[which or 0]
+
+
+# Modes ---------------------------------------------------------------------------------------------------------------
+
+
+def test_training_mode_reaches_the_replicas_wherever_it_is_set(backend):
+    network = replicated(backend, 2, network=Modal)
+    factor = lambda: float(backend.numpy(network(*backend.prepare((np.ones((3, 1)),), network)))[-1, 0])  # noqa: E731
+    assert factor() == 20.0
+    network.eval()
+    assert (factor(), network.training, network.root.training) == (1.0, False, False)
+    network.train()
+    assert factor() == 20.0
+    network.root.inner.eval()
+    assert factor() == 2.0
+    with network.training_mode(False):
+        assert factor() == 1.0
+    assert factor() == 2.0
+
+
+def test_evaluation_leaves_no_trace(backend):
+    network = replicated(backend, 3, settings={"buffers": "mean"})
+    before = network.neutral_state()
+    with network.training_mode(False):
+        outputs = [backend.to_numpy(network(*backend.prepare(batch_of(7)[:1], network))) for _ in range(2)]
+    np.testing.assert_array_equal(*outputs)
+    assert network.training
+    for replica in network.replicas:
+        same_named(replica.neutral_state(), before, tolerance=0)
+    single = built(backend).eval()
+    wanted = backend.to_numpy(single(*backend.prepare(batch_of(7)[:1], single)))
+    np.testing.assert_allclose(outputs[0], wanted, rtol=1e-12, atol=1e-13)
+
+
+def test_dropout_by_the_framework_differs_between_replicas_and_calls(backend):
+    """Two shares of the same samples get different masks, and so do two calls; a seed brings them back."""
+    network = replicated(backend, 2, network=Dropping)
+    x = np.ones((4, 50))
+
+    def masks():
+        return backend.to_numpy(network(*backend.prepare((x,), network))) == 0
+
+    first, second = masks(), masks()
+    assert not np.array_equal(first[:2], first[2:])
+    assert not np.array_equal(first, second)
+    assert 0.3 < first.mean() < 0.7
+
+
+class Dropping(Network):
+    def __init__(self):
+        super().__init__()
+        self.dropout, self.fc = self.nn.Dropout(0.5), self.nn.Linear(1, 1)
+
+    def forward(self, x):
+        return self.dropout(x)
+
+
+def test_settings_changed_on_the_root_reach_the_replicas(backend):
+    network = replicated(backend, 2, network=Dropping)
+    network.root.dropout.p = 1.0
+    outputs = backend.to_numpy(network(*backend.prepare((np.ones((4, 5)),), network)))
+    assert (outputs == 0).all()
