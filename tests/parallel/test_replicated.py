@@ -262,7 +262,7 @@ def test_arguments_that_disagree_are_refused_by_their_paths(backend):
             None,
             {"buffers": "sync", "side_by_side": False},
             SettingError,
-            "buffers='sync' needs replicas that run side by",
+            "buffers='sync' needs replicas that run side",
         ),
     ],
 )

@@ -1,0 +1,307 @@
+"""Optimizers over replicated networks: parts, frozen or unused parameters, the user's hooks, second gradients."""
+
+import numpy as np
+import pytest
+
+from deliralike import Network, in_replicas
+from deliralike.errors import UnknownName
+from tests.parallel.networks import (
+    Convolutional,
+    Dense,
+    batch_of,
+    built,
+    cross_entropy,
+    optimizer_of,
+    replicated,
+    same_named,
+    watch_gradients,
+)
+
+SYNC = {"buffers": "sync"}
+RNG = np.random.default_rng(4)
+WAYS = pytest.mark.parametrize("wrap", [lambda loss: loss, in_replicas], ids=["gathered", "in replicas"])
+
+
+def mean_square(network, x):
+    y = network(x)
+    return network.nn.mean(y * y)
+
+
+def pair(backend, network, *args, count=3):
+    """The same network over replicas, and on one device."""
+    return replicated(backend, count, *args, network=network, settings=SYNC), built(backend, network, *args)
+
+
+def rows(samples=7, seed=0):
+    return np.random.default_rng(seed).normal(size=(samples, 3))
+
+
+def replicas_are_equal(network):
+    for replica in network.replicas[1:]:
+        same_named(replica.neutral_state(), network.neutral_state(), tolerance=1e-14)
+
+
+# Unused and frozen parameters ----------------------------------------------------------------------------------------
+
+
+@WAYS
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_parameters_that_take_no_part_are_left_alone(backend, wrap, name):
+    network, single = pair(backend, Dense)
+    optimizer, loss = optimizer_of(network, name), wrap(mean_square)
+    seen, before = watch_gradients(optimizer), network.neutral_state()
+    for step in range(3):
+        optimizer.update(loss, rows(seed=step))
+    after = network.neutral_state()
+    for each in ("unused.weight", "unused.bias"):
+        assert np.array_equal(after[each], before[each])
+        assert seen[-1][each] is None
+    assert not any(key.startswith("unused") for key in optimizer.neutral_state())
+    assert optimizer.updated == ("fc.weight", "fc.bias")
+    of_single = optimizer_of(single, name)
+    for step in range(3):
+        of_single.update(mean_square, rows(seed=step))
+    same_named(after, single.neutral_state())
+
+
+@WAYS
+@pytest.mark.parametrize("on_root", [False, True])
+def test_parameters_frozen_after_wrapping_stay_where_they_are(backend, wrap, on_root):
+    network, single = pair(backend, Convolutional, 0.0)
+    optimizers = [(optimizer_of(network, "adamw"), wrap(cross_entropy)), (optimizer_of(single, "adamw"), cross_entropy)]
+    for optimizer, loss in optimizers:
+        optimizer.update(loss, *batch_of(7))
+    before = network.neutral_state()
+    (network.root if on_root else network).set_trainable("fc.*", False)
+    single.set_trainable("fc.*", False)
+    for optimizer, loss in optimizers:
+        for step in range(1, 3):
+            optimizer.update(loss, *batch_of(7, seed=step))
+    after = network.neutral_state()
+    assert np.array_equal(after["fc.weight"], before["fc.weight"])
+    assert not np.array_equal(after["conv.weight"], before["conv.weight"])
+    same_named(after, single.neutral_state())
+    network.set_trainable("fc.*", True)
+    single.set_trainable("fc.*", True)
+    for optimizer, loss in optimizers:
+        optimizer.update(loss, *batch_of(7, seed=3))
+    assert not np.array_equal(network.neutral_state()["fc.weight"], before["fc.weight"])
+    same_named(network.neutral_state(), single.neutral_state())
+    same_named(optimizers[0][0].neutral_state(), optimizers[1][0].neutral_state())
+    replicas_are_equal(network)
+
+
+class Branching(Network):
+    """A parameter that takes part only in shares of two samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.extra = self.nn.Linear(3, 2), self.nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.extra(x) if x.shape[0] == 2 else self.fc(x)
+
+
+@WAYS
+def test_a_parameter_that_takes_part_in_some_replicas_gets_their_gradients(backend, wrap):
+    """Shares of 3, 2 and 2; the oracle runs them one by one."""
+    x = rows()
+    network = replicated(backend, 3, network=Branching)
+    optimizer = optimizer_of(network)
+    seen = watch_gradients(optimizer)
+    optimizer.update(wrap(mean_square), x)
+    shares = np.split(x, [3, 5])
+    each = [backend.gradients(mean_square, built(backend, Branching), share).parameters for share in shares]
+    for name in ("weight", "bias"):
+        np.testing.assert_allclose(seen[0][f"fc.{name}"], each[0][f"fc.{name}"] * 3 / 7, rtol=1e-12)
+        of_two = (each[1][f"extra.{name}"] + each[2][f"extra.{name}"]) * 2 / 7
+        np.testing.assert_allclose(seen[0][f"extra.{name}"], of_two, rtol=1e-12)
+    replicas_are_equal(network)
+
+
+# Hooks of the user's -------------------------------------------------------------------------------------------------
+
+
+def clip(optimizer, gradients):
+    """Scale to a norm of 0.01; any array that knows arithmetic."""
+    norm = sum((g * g).sum() for g in gradients.values() if g is not None) ** 0.5
+    return {name: None if g is None else g * (0.01 / norm) for name, g in gradients.items()}
+
+
+@WAYS
+def test_clipping_sees_the_accumulated_gradient(backend, wrap):
+    network, single = pair(backend, Convolutional, 0.0)
+    for each, loss in ((network, wrap(cross_entropy)), (single, cross_entropy)):
+        optimizer = optimizer_of(each)
+        optimizer.pre_update_hooks.append(clip)
+        seen = watch_gradients(optimizer)
+        for step in range(3):
+            optimizer.update(loss, *batch_of(7, seed=step))
+        norms = [np.sqrt(sum((g**2).sum() for g in gradients.values())) for gradients in seen]
+        np.testing.assert_allclose(norms, [0.01] * 3, rtol=1e-12)
+    same_named(network.neutral_state(), single.neutral_state())
+
+
+def test_hooks_after_the_update_find_the_replicas_equal(backend):
+    network = replicated(backend, 2, 0.0)
+    optimizer, found = optimizer_of(network), []
+
+    def look(optimizer):
+        found.append(replicas_are_equal(network))
+
+    optimizer.post_update_hooks.append(look)
+    optimizer.update(cross_entropy, *batch_of(5))
+    assert found == [None]
+
+
+# Several optimizers --------------------------------------------------------------------------------------------------
+
+
+class Adversaries(Network):
+    """A generator with batch normalisation, and a discriminator."""
+
+    def __init__(self):
+        super().__init__()
+        nn = self.nn
+        self.generator = nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 3))
+        self.discriminator = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def forward(self, noise, real=None):
+        made = self.discriminator(self.generator(noise))
+        return made if real is None else (made, self.discriminator(real))
+
+
+def fooling(network, noise):
+    return network.nn.mean(network.nn.softplus(-network(noise)))
+
+
+def telling_apart(network, noise, real):
+    made, true = network(noise, real)
+    return network.nn.mean(network.nn.softplus(made)) + network.nn.mean(network.nn.softplus(-true))
+
+
+@WAYS
+def test_two_optimizers_train_two_parts_in_turn(backend, wrap):
+    network, single = pair(backend, Adversaries, count=2)
+    for each, way in ((network, wrap), (single, lambda loss: loss)):
+        of_generator, of_discriminator = (
+            optimizer_of_part(each, "adam", pattern) for pattern in ("generator.*", "discriminator.*")
+        )
+        losses = way(telling_apart), way(fooling)
+        for step in range(4):
+            noise, real = rows(7, seed=step), rows(7, seed=100 + step)
+            before = each.neutral_state()
+            of_discriminator.update(losses[0], noise, real)
+            between = each.neutral_state()
+            of_generator.update(losses[1], noise)
+            after = each.neutral_state()
+        assert moved(before, between) == {"discriminator"}
+        assert moved(between, after) == {"generator"}
+        assert {name.partition(".")[0] for name in of_generator.updated} == {"generator"}
+        assert {name.partition(".")[0] for name in of_discriminator.neutral_state()} - {"steps"} == {"discriminator"}
+    same_named(network.neutral_state(), single.neutral_state())
+    replicas_are_equal(network)
+
+
+def optimizer_of_part(network, name, pattern):
+    from deliralike.rules import rule
+
+    return network.backend.optimizer(rule(name, lr=0.01), network, parameters=pattern)
+
+
+def moved(before, after):
+    """Which parts' parameters have changed."""
+    names = [name for name in before if name.endswith(("weight", "bias"))]
+    return {name.partition(".")[0] for name in names if not np.array_equal(before[name], after[name])}
+
+
+def test_a_pattern_that_matches_nothing_suggests_another(backend):
+    network = replicated(backend, 2, network=Adversaries)
+    with pytest.raises(UnknownName, match=r"no parameter matches 'generater.*"):
+        optimizer_of_part(network, "adam", "generater.*")
+
+
+@WAYS
+def test_updates_in_turn_by_two_optimizers_do_not_mix_their_gradients(backend, wrap):
+    """What the discriminator's loss left in the generator's parameters is not taken for the generator's own."""
+    network = replicated(backend, 2, network=Adversaries, settings=SYNC)
+    single = built(backend, Adversaries)
+    seen = []
+    for each, way in ((network, wrap), (single, lambda loss: loss)):
+        first, second = (optimizer_of_part(each, "sgd", f"{part}.*") for part in ("discriminator", "generator"))
+        watched = watch_gradients(second)
+        losses = way(telling_apart), way(fooling)
+        for step in range(2):
+            first.update(losses[0], rows(7, seed=step), rows(7, seed=9))
+            second.update(losses[1], rows(7, seed=step))
+        seen.append(watched)
+    for found, wanted in zip(*seen, strict=True):
+        same_named(found, wanted)
+
+
+# Gradients of gradients ----------------------------------------------------------------------------------------------
+
+
+class Smooth(Network):
+    """Twice differentiable, with batch normalisation, which the replicas share."""
+
+    def __init__(self):
+        super().__init__()
+        nn = self.nn
+        self.first, self.bn, self.last = nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.last(self.nn.tanh(self.bn(self.first(x))))
+
+
+def gradient_penalty(network, x):
+    """The mean squared distance of the input gradients' norms from one."""
+    gradient = input_gradient(network, x)
+    norms = network.nn.sum(gradient * gradient, dim=1) ** 0.5
+    return network.nn.mean((norms - 1.0) ** 2)
+
+
+def input_gradient(network, x):
+    if network.backend.name == "torch":
+        import torch
+
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(network(x).sum(), x, create_graph=True)[0]
+    if network.backend.name == "chainer":
+        import chainer
+
+        x = chainer.Variable(getattr(x, "array", x))
+        y = chainer.functions.sum(network(x))
+        return chainer.grad([y], [x], enable_double_backprop=True)[0]
+    import jax
+
+    return jax.grad(lambda x: network(x).sum())(x)
+
+
+def test_a_gradient_penalty_is_that_of_one_network(backend):
+    assert "double_backward" in backend.capabilities
+    network, single = pair(backend, Smooth, count=2)
+    for each in (network, single):
+        optimizer = optimizer_of(each)
+        for step in range(3):
+            optimizer.update(gradient_penalty, rows(7, seed=step))
+    same_named(network.neutral_state(), single.neutral_state())
+
+
+def test_a_gradient_penalty_in_the_replicas_is_that_of_one_network(backend):
+    """Without batch normalisation: with it, the gradient inside of a replica would be that of all replicas' outputs."""
+    network, single = pair(backend, Plain, count=2)
+    for each, loss in ((network, in_replicas(gradient_penalty)), (single, gradient_penalty)):
+        optimizer = optimizer_of(each)
+        for step in range(3):
+            optimizer.update(loss, rows(7, seed=step))
+    same_named(network.neutral_state(), single.neutral_state())
+
+
+class Plain(Network):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = self.nn.Linear(3, 4), self.nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.last(self.nn.tanh(self.first(x)))
