@@ -270,8 +270,8 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
                 parameter.zerograd()
 
     def copy(self, mode: str = "share") -> DataParallelChainerNetwork:
-        """A replicated copy of the module; see ``chainer.Link.copy``."""
-        module = self.module.copy(mode)
+        """A replicated copy of the module; see ``chainer.Link.copy``. Tied parameters stay tied."""
+        module = copy.deepcopy(self.module) if mode == "copy" else self.module.copy(mode)
         wrapped = module if isinstance(module, AbstractChainerNetwork) else WrappedChainerNetwork(module)
         return type(self).of(wrapped, self.settings)
 

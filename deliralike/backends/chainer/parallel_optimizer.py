@@ -86,8 +86,10 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
     def __init__(self, optimizer: chainer.Optimizer) -> None:
         """Wrap an optimizer; nothing of it changes."""
         if not isinstance(optimizer, chainer.Optimizer):
-            raise ArgumentError(f"DataParallelChainerOptimizer wraps an optimizer such as chainer.optimizers.SGD(), not "
-                                f"{optimizer!r}: from_optimizer_class makes one from its class")  # fmt: skip
+            raise ArgumentError(
+                f"DataParallelChainerOptimizer wraps an optimizer such as chainer.optimizers.SGD(), not {optimizer!r}: "
+                f"from_optimizer_class makes one from its class"
+            )
         object.__setattr__(self, "optimizer", optimizer)
 
     @classmethod
