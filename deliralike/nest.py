@@ -35,8 +35,13 @@ def flatten(nest: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
         ([2, None, 1], {'b': 'z', 'a': ('x', 'y')})
     """
     leaves, structure = optree.tree_flatten(nest, is_leaf, **_OPTIONS)
-    while not _SEEN.issuperset(builtins.map(type, leaves)):
-        _look_at({type(leaf) for leaf in leaves})
+    looked_at: set[type] = set()
+    while not _LEAVES.issuperset(builtins.map(type, leaves)):
+        classes = {type(leaf) for leaf in leaves} - looked_at
+        if not classes:
+            break  # containers that `is_leaf` stopped at
+        _look_at(classes)
+        looked_at |= classes
         leaves, structure = optree.tree_flatten(nest, is_leaf, **_OPTIONS)
     return leaves, structure
 
@@ -163,11 +168,13 @@ def _difference(first: Any, second: Any, path: str, where: tuple[str, str], pref
         return ""
     if mine is None or other is None or _kind(mine, prefix) is not _kind(other, prefix):
         return f"{path} is {described(first)} {where[0]} and {described(second)} {where[1]}."
-    if tuple(mine.entries) != tuple(other.entries):
+    order = set if prefix else tuple  # in a prefix the keys of an ordered dict may stand in any order
+    if order(mine.entries) != order(other.entries):
         what = _article(type(first).__name__)
         return f"{path} is {what} {_extent(mine)} {where[0]} and {_extent(other)} {where[1]}."
-    pairs = zip(mine.entries, mine.children, other.children, strict=True)
-    found = (_difference(a, b, _step(mine, entry, path), where, prefix) for entry, a, b in pairs)
+    children = dict(zip(other.entries, other.children, strict=True))
+    pairs = zip(mine.entries, mine.children, strict=True)
+    found = (_difference(child, children[at], _step(other, at, path), where, prefix) for at, child in pairs)
     return next(filter(None, found), "") or _other_difference(mine, other, path, where)
 
 
@@ -197,17 +204,17 @@ def _article(name: str) -> str:
 
 
 def _graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
-    words = _level(prefix)
+    words, level = _level(prefix), _level(nest)
     if words is None:
         return put(prefix, nest)
-    level = _level(nest)
-    children = [_graft(word, child, put) for word, child in zip(words.children, level.children, strict=True)]
+    at = dict(zip(words.entries, words.children, strict=True))
+    children = [_graft(at[entry], child, put) for entry, child in zip(level.entries, level.children, strict=True)]
     return level.unflatten_func(level.metadata, children)
 
 
 # Classes that optree does not know -----------------------------------------------------------------------------------
 
-_SEEN: set[type] = {bool, int, float, complex, str, bytes, type(None)}
+_LEAVES: set[type] = {bool, int, float, complex, str, bytes, type(None)}  # classes whose instances are leaves
 _LOCK = threading.Lock()
 _PLAIN_METACLASSES = ("builtins", "abc", "typing")
 
@@ -329,17 +336,19 @@ def _slots(cls: type) -> list[str]:
 
 
 def _look_at(classes: set[type]) -> None:
-    """Register those classes whose instances are containers; remember all."""
+    """Register those classes whose instances are containers, remember those whose are leaves."""
     with _LOCK:
-        for cls in classes - _SEEN:
+        for cls in classes - _LEAVES:
+            if optree.register_pytree_node.get(cls, namespace=NAMESPACE) is not None:
+                continue  # by another thread meanwhile; a container is never remembered, so nobody takes it for a leaf
             base = _base(cls)
-            known = optree.register_pytree_node.get(cls, namespace=NAMESPACE)
-            if base is not None and known is None:
-                builder = _Builder(cls, base)
-                optree.register_pytree_node(
-                    cls, builder.take_apart, builder.put_together, path_entry_type=_Step, namespace=NAMESPACE
-                )
-            _SEEN.add(cls)
+            if base is None:
+                _LEAVES.add(cls)
+                continue
+            builder: Any = _Builder(cls, base)
+            optree.register_pytree_node(
+                cls, builder.take_apart, builder.put_together, path_entry_type=_Step, namespace=NAMESPACE
+            )
 
 
 def _base(cls: type) -> Any:

@@ -1,0 +1,37 @@
+"""How many samples each device gets."""
+
+import numpy as np
+import pytest
+
+from deliralike.errors import SettingError
+from deliralike.parallel.partition import partition
+
+
+@pytest.mark.parametrize("parts", range(1, 9))
+def test_shares_are_those_of_numpy_without_the_empty_ones(parts):
+    for size in range(1, 41):
+        theirs = [len(share) for share in np.array_split(np.zeros(size), parts) if len(share)]
+        assert list(partition(size, parts)) == theirs
+
+
+@pytest.mark.parametrize("parts", [1, 2, 8])
+def test_no_samples_make_one_share(parts):
+    assert partition(0, parts) == (0,)
+
+
+def test_numpy_integers_count_as_whole_numbers():
+    assert partition(np.int64(5), np.int32(2)) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("size", "parts", "message"),
+    [
+        (-1, 2, r"partition: size=-1 is less than 0"),
+        (3, 0, r"partition: parts=0 is less than 1"),
+        (2.0, 2, r"partition: size=2\.0 is a float, wanted a whole number"),
+        (2, "2", r"partition: parts='2' is a str, wanted a whole number"),
+    ],
+)
+def test_what_is_no_count_is_an_error(size, parts, message):
+    with pytest.raises(SettingError, match=message):
+        partition(size, parts)
