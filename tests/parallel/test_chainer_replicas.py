@@ -186,7 +186,7 @@ def test_links_in_plain_containers_are_those_of_the_replica():
     assert replica.conv is not module.conv
 
 
-# What follows the root -------------------------------------------------------------------------------------------------
+# What follows the root -----------------------------------------------------------------------------------------------
 
 
 class Scaled(chainer.Chain):
@@ -294,7 +294,7 @@ def test_the_state_of_a_recurrent_link_is_each_replicas_own_and_is_reset_in_all(
             np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-14)
 
 
-# Link hooks ------------------------------------------------------------------------------------------------------------
+# Link hooks ----------------------------------------------------------------------------------------------------------
 
 
 class Counting(chainer.LinkHook):
@@ -335,7 +335,7 @@ def test_spectral_normalisation_works_in_replicas():
     assert isinstance(network.replicas[1].native[0].W, chainer.Parameter)
 
 
-# What reaches a replica's thread ---------------------------------------------------------------------------------------
+# What reaches a replica's thread -------------------------------------------------------------------------------------
 
 
 class Watching(chainer.Link):
@@ -469,7 +469,7 @@ def test_after_an_error_the_network_runs_again(within):
     assert within(network, np.ones((4, 3))).shape == (4, 2)
 
 
-# Sums over replicas ----------------------------------------------------------------------------------------------------
+# Sums over replicas --------------------------------------------------------------------------------------------------
 
 
 def in_each_replica(function, shares, in_threads=False):
@@ -527,7 +527,7 @@ def test_a_replica_that_does_not_come_to_a_sum_is_an_error(within):
         within(in_each_replica, odd, [np.ones((2, 1)), np.ones((2, 1))])
 
 
-# Chainer's own batch normalisation --------------------------------------------------------------------------------------
+# Chainer's own batch normalisation -----------------------------------------------------------------------------------
 
 NORMS = {
     "channels": lambda: L.BatchNormalization(3, decay=0.7, eps=1e-3),
@@ -599,7 +599,7 @@ def test_synchronisation_leaves_the_users_link_as_it_was(within):
     np.testing.assert_allclose(module(x).array, module.copy("copy")(x).array, rtol=1e-13)
 
 
-# Persistent values ------------------------------------------------------------------------------------------------------
+# Persistent values ---------------------------------------------------------------------------------------------------
 
 
 class Counters(chainer.Link):
@@ -655,7 +655,7 @@ def test_averages_that_nobody_moved_are_not_rounded():
     assert all((replica.native.bn.avg_mean == before).all() for replica in network.replicas)
 
 
-# Native random layers ---------------------------------------------------------------------------------------------------
+# Native random layers ------------------------------------------------------------------------------------------------
 
 
 class Dropping(Network):
@@ -695,7 +695,7 @@ def test_a_call_without_random_layers_draws_nothing():
     assert np.random.rand() == wanted
 
 
-# Gradients and optimizers -------------------------------------------------------------------------------------------------
+# Gradients and optimizers --------------------------------------------------------------------------------------------
 
 
 class TwoParts(Network):
@@ -850,7 +850,7 @@ def test_without_the_copy_the_replicas_would_fall_behind():
     assert (network.replicas[1].neutral_state()["critic.bias"] != network.neutral_state()["critic.bias"]).any()
 
 
-# Devices ------------------------------------------------------------------------------------------------------------------
+# Devices -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_replicated_network_does_not_move():

@@ -264,10 +264,11 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
                 parameter.cleargrad()
 
     def zerograds(self) -> None:
-        """Set the gradients to zero in every replica."""
-        for parameters in self._copies.parameters:
-            for parameter in parameters:
-                parameter.zerograd()
+        """Set the gradients to zero in every replica; those of parameters without a shape are cleared."""
+        self.cleargrads()
+        for parameter in (each for parameters in self._copies.parameters for each in parameters):
+            if parameter.is_initialized:
+                parameter.grad = parameter.xp.zeros_like(parameter.array)
 
     def copy(self, mode: str = "share") -> DataParallelChainerNetwork:
         """A replicated copy of the module; see ``chainer.Link.copy``. Tied parameters stay tied."""

@@ -1,0 +1,668 @@
+"""The names that Chainer's users know: the wrapper, the optimizer, its hooks, and Chainer's own trainer with them."""
+
+import copy
+import io
+import pickle
+from collections import OrderedDict, defaultdict, namedtuple
+
+import numpy as np
+import pytest
+
+from deliralike import backends
+from deliralike.errors import ArgumentError, DeviceError, SettingError, ShapeError, StructureError
+from deliralike.parallel import in_replicas
+
+CHAINER = backends.get("chainer")
+import chainer  # noqa: E402 - after the backend has bridged it
+import chainer.functions as F  # noqa: E402
+import chainer.links as L  # noqa: E402
+from chainer import training  # noqa: E402
+from chainer.training import extensions  # noqa: E402
+
+from deliralike.backends.chainer import (  # noqa: E402
+    AbstractChainerNetwork,
+    DataParallelChainerNetwork,
+    DataParallelChainerOptimizer,
+    ParallelOptimizerCumulateGradientsHook,
+    ParallelOptimizerUpdateModelParameters,
+)
+
+RNG = np.random.default_rng(8)
+HOST = "@numpy"
+Pair = namedtuple("Pair", ["first", "second"])
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with chainer.using_config("dtype", np.float64):
+        yield
+
+
+class Classifier(AbstractChainerNetwork):
+    """A network as delira's users write it: `forward` gives a dict."""
+
+    def __init__(self, features=6, classes=3):
+        super().__init__()
+        self.hidden, self.out = L.Linear(features, 5), L.Linear(5, classes)
+
+    def forward(self, x):
+        return {"pred": self.out(F.tanh(self.hidden(x)))}
+
+
+class Plain(chainer.Chain):
+    def __init__(self, norm=False):
+        super().__init__()
+        with self.init_scope():
+            self.hidden = L.Linear(6, 5)
+            self.norm = L.BatchNormalization(5) if norm else chainer.Sequential()
+            self.out = L.Linear(5, 3)
+
+    def forward(self, x):
+        return self.out(F.tanh(self.norm(self.hidden(x)) if len(list(self.norm.params())) else self.hidden(x)))
+
+
+class Same(chainer.Link):
+    """Gives its arguments back, and remembers what it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def forward(self, *args, **kwargs):
+        self.calls.append((args, kwargs))
+        return args[0] if args else kwargs
+
+
+def over(module, replicas=2, **settings):
+    return DataParallelChainerNetwork(module, [HOST] * replicas, **settings)
+
+
+# Scatter and gather --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("samples", "replicas"), [(10, 4), (9, 3), (12, 4), (8, 3), (16, 8), (7, 4), (2, 4), (3, 4), (1, 2)]
+)
+def test_every_sample_goes_to_exactly_one_replica_and_shares_are_balanced(samples, replicas):
+    network, x = over(Same(), replicas), np.arange(2.0 * samples).reshape(samples, 2)
+    np.testing.assert_array_equal(getattr(network(x), "array", network(x)), x)
+    args, kwargs = network._scatter((x,), {}, [HOST] * replicas)
+    sizes = [len(each[0]) for each in args]
+    assert sum(sizes) == samples and max(sizes) - min(sizes) <= 1 and min(sizes) > 0
+    assert sizes == sorted(sizes, reverse=True) and len(args) == len(kwargs) == min(samples, replicas)
+
+
+def test_scatter_splits_positional_and_keyword_arguments_alike():
+    x = np.arange(10.0).reshape(5, 2)
+    args, kwargs = DataParallelChainerNetwork._scatter((x, "name", None), {"y": x[:, 0], "flag": 3}, [HOST, HOST])
+    assert [(len(a[0]), a[1:], len(k["y"]), k["flag"]) for a, k in zip(args, kwargs, strict=True)] == [
+        (3, ("name", None), 3, 3),
+        (2, ("name", None), 2, 3),
+    ]
+
+
+def test_a_batch_smaller_than_the_devices_keeps_arguments_that_are_no_arrays():
+    network = over(Same(), 3)
+    assert network(x=np.ones((2, 1)), mode="train")["mode"] == "train"
+
+
+def test_scatter_and_gather_take_another_dimension():
+    x = np.arange(12.0).reshape(2, 6)
+    args, _ = DataParallelChainerNetwork._scatter((x,), {}, [HOST] * 4, dim=1)
+    assert [each[0].shape for each in args] == [(2, 2), (2, 2), (2, 1), (2, 1)]
+    np.testing.assert_array_equal(DataParallelChainerNetwork._gather([each[0] for each in args], 1, HOST), x)
+    network = DataParallelChainerNetwork(Same(), [HOST, HOST], batch_dim=1)
+    np.testing.assert_array_equal(network(x), x)
+
+
+@pytest.mark.parametrize(
+    "nest",
+    [
+        {"a": 1.0, "b": [2.0, (3.0,)]},
+        Pair(1.0, 2.0),
+        OrderedDict([("z", 1.0), ("a", 2.0)]),
+        defaultdict(list, {"k": 1.0}),
+        [],
+        {},
+        [[1.0], 2.0],
+    ],
+    ids=["dict", "namedtuple", "ordered", "default", "empty list", "empty dict", "lists"],
+)
+def test_nests_of_arrays_come_back_as_they_went(nest):
+    x = RNG.normal(size=(5, 2))
+    from deliralike import nest as nests
+
+    batch = nests.map(lambda value: x * value, nest)
+    (found,) = [over(Same(), 2)([batch, x])[0]]
+    assert type(found) is type(batch) and nests.same_structure(found, batch)
+    for one, other in zip(nests.leaves(found), nests.leaves(batch), strict=True):
+        np.testing.assert_array_equal(one, other)
+    if isinstance(nest, defaultdict):
+        assert found.default_factory is list
+
+
+def test_what_is_no_array_of_numbers_goes_to_each_replica_as_it_is():
+    module = Same()
+    network, function = over(module), len
+    words, scalar = "abc", np.float64(2.0)
+    over_all = network((np.ones((4, 1)), words, None, function, 3, scalar))
+    assert over_all[1:5] == (words, None, function, 3)
+    (args, _), *_ = module.calls
+    assert args[0][1] is words and args[0][5] == 2.0
+
+
+def test_arrays_of_words_do_not_become_variables():
+    module, words = Same(), np.array(["a", "b", "c"])
+    over(module)(words, np.ones((3, 1)))
+    assert all(type(args[0]) is np.ndarray and args[0].dtype.kind == "U" for args, _ in module.calls)
+
+
+def test_gather_leaves_outputs_of_other_structure_to_an_error_with_a_path():
+    with pytest.raises(StructureError, match=r"keys \['a'\] on replica 0 and with keys \['b'\] on replica 1"):
+        DataParallelChainerNetwork._gather([{"a": np.ones(2)}, {"b": np.ones(2)}], 0, HOST)
+    with pytest.raises(StructureError, match="of length 1 on replica 0 and of length 2 on replica 1"):
+        DataParallelChainerNetwork._gather([[np.ones(2)], [np.ones(2), np.ones(2)]], 0, HOST)
+
+
+@pytest.mark.parametrize("value", ["word", 3, None, Pair("a", None)])
+def test_gather_returns_once_what_is_equal_on_all_replicas(value):
+    assert DataParallelChainerNetwork._gather([value, value], 0, HOST) == value
+
+
+def test_gather_stacks_what_has_no_axes_and_takes_numpy_arrays():
+    losses = [chainer.Variable(np.array(1.0)), chainer.Variable(np.array(2.0))]
+    np.testing.assert_array_equal(DataParallelChainerNetwork._gather(losses, 0, HOST).array, [1.0, 2.0])
+    found = DataParallelChainerNetwork._gather([np.ones((2, 1)), np.zeros((1, 1))], 0, HOST)
+    np.testing.assert_array_equal(found, [[1.0], [1.0], [0.0]])
+
+
+def test_gather_keeps_the_outputs_where_they_are_and_their_graph():
+    x = [chainer.Variable(np.ones((2, 1))), chainer.Variable(np.ones((1, 1)))]
+    outputs = [x[0] * 2.0, x[1] * 3.0]
+    arrays = [output.array for output in outputs]
+    F.sum(DataParallelChainerNetwork._gather(outputs, 0, HOST)).backward()
+    assert [output.array is array for output, array in zip(outputs, arrays, strict=True)] == [True, True]
+    np.testing.assert_array_equal(np.concatenate([each.grad for each in x]), [[2.0], [2.0], [3.0]])
+
+
+# Devices -------------------------------------------------------------------------------------------------------------
+
+
+def test_one_device_is_enough():
+    module, x = Plain(), RNG.normal(size=(5, 6))
+    np.testing.assert_allclose(over(module, 1)(x).array, module(x).array, rtol=1e-14)
+
+
+def test_devices_may_be_given_as_chainer_gives_them():
+    network = DataParallelChainerNetwork(
+        Plain(), [chainer.get_device(HOST), HOST], output_device=chainer.get_device(HOST)
+    )
+    assert network.settings.devices == (HOST, HOST) and network.settings.output_device == HOST
+
+
+def test_unknown_devices_and_settings_are_errors():
+    with pytest.raises(DeviceError, match="no device '@numpi'"):
+        DataParallelChainerNetwork(Plain(), ["@numpi"])
+    with pytest.raises(DeviceError, match="no device '@numpi'"):
+        DataParallelChainerNetwork(Plain(), [HOST], output_device="@numpi")
+    with pytest.raises(SettingError, match="at least one device"):
+        DataParallelChainerNetwork(Plain(), [])
+    with pytest.raises(ArgumentError, match="no setting 'buffer'"):
+        DataParallelChainerNetwork(Plain(), [HOST], buffer="sync")
+
+
+# Names, counts, files ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [Plain, Classifier, lambda: L.Linear(6, 3)], ids=["chain", "abstract", "link"])
+def test_parameters_names_and_counts_are_the_modules(make):
+    module = make()
+    network = over(module, 3)
+    assert dict(network.namedparams()).keys() == dict(module.namedparams()).keys()
+    assert {id(p) for p in network.params()} == {id(p) for p in module.params()}
+    assert network.count_params() == module.count_params()
+    assert [name for name, _ in network.namedlinks()] == [name for name, _ in module.namedlinks()]
+    assert len(list(network.links())) == len(list(module.links()))
+
+
+def test_the_wrapper_is_a_link_among_others():
+    model = L.Classifier(over(Plain()))
+    assert sorted(name for name, _ in model.namedparams())[0] == "/predictor/hidden/W"
+    assert any(isinstance(link, DataParallelChainerNetwork) for link in model.links())
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["from the wrapper", "from the bare network"])
+@pytest.mark.parametrize("make", [lambda: Plain(norm=True), Classifier], ids=["chain", "abstract"])
+def test_a_file_fits_the_wrapper_and_the_bare_network(make, first, tmp_path):
+    bare, network = make(), over(make(), 3)
+    source, target = (network, bare) if first else (bare, network)
+    chainer.serializers.save_npz(tmp_path / "weights.npz", source)
+    with np.load(tmp_path / "weights.npz") as file:
+        assert "hidden/W" in file.files
+    chainer.serializers.load_npz(tmp_path / "weights.npz", target)
+    x = RNG.normal(size=(7, 6))
+    with chainer.using_config("train", False):
+        wanted, found = (getattr(y, "array", y) for y in (_output(bare, x), _output(network, x)))
+    np.testing.assert_allclose(found, wanted, rtol=1e-13)
+
+
+def _output(network, x):
+    y = network(x)
+    return y["pred"] if isinstance(y, dict) else y
+
+
+def test_copied_parameters_reach_every_replica():
+    source, network, x = Plain(), over(Plain(), 3), RNG.normal(size=(7, 6))
+    network.copyparams(source)
+    np.testing.assert_allclose(network(x).array, source(x).array, rtol=1e-13)
+
+
+@pytest.mark.parametrize("how", ["deepcopy", "pickle", "copy"])
+def test_a_copy_is_another_replicated_network(how):
+    network, x = over(Plain()), RNG.normal(size=(5, 6))
+    ways = {"deepcopy": copy.deepcopy, "pickle": _through_bytes, "copy": lambda net: net.copy("copy")}
+    other = ways[how](network)
+    np.testing.assert_allclose(other(x).array, network(x).array, rtol=1e-13)
+    other.module.out.b.array[...] = 9.0
+    assert (network.module.out.b.array != 9.0).all() and len(other.replicas) == 2
+
+
+def _through_bytes(network):
+    return pickle.loads(pickle.dumps(network))
+
+
+def test_its_text_shows_devices_and_tree():
+    assert repr(over(Classifier())).startswith(
+        "DataParallelChainerNetwork(devices=['@numpy', '@numpy']\n  (module): Class"
+    )
+
+
+@pytest.mark.parametrize("name", ["cleargrads", "zerograds"])
+def test_gradients_are_cleared_in_every_replica(name):
+    network = over(Plain(), 3)
+    F.sum(network(RNG.normal(size=(5, 6)))).backward()
+    assert all(p.grad.any() for replica in network.replicas for p in replica.native.out.params())
+    getattr(network, name)()
+    gradients = [p.grad for replica in network.replicas for p in replica.params()]
+    assert all(grad is None if name == "cleargrads" else not grad.any() for grad in gradients)
+
+
+# closure and prepare_batch -------------------------------------------------------------------------------------------
+
+
+def test_prepare_batch_keeps_labels_whole_and_puts_them_where_the_outputs_are():
+    batch = {"data": np.ones((4, 6)), "label": np.arange(4), "name": "a"}
+    found = DataParallelChainerNetwork.prepare_batch(batch, HOST, HOST)
+    assert found["data"].dtype == np.float32 and found["label"].dtype == np.int64 and found["name"] == "a"
+
+
+def test_a_closure_trains_and_evaluates():
+    module = Classifier().copy("copy")
+    network = over(module)
+    batch = {"data": RNG.normal(size=(7, 6)), "label": RNG.integers(0, 3, 7).astype(np.int32)}
+    losses = {"ce": F.softmax_cross_entropy}
+    before, _ = network.closure(network, batch, {}, losses)
+    optimizer = DataParallelChainerOptimizer.from_optimizer_class(chainer.optimizers.SGD, lr=0.5).setup(network)
+    for step in range(5):
+        values, predictions = network.closure(network, batch, {"default": optimizer}, losses, iter_num=step, fold=0)
+    after, _ = network.closure(network, batch, None, losses)
+    assert after["total"] < before["total"] and values.keys() == {"total", "ce"} and predictions["pred"].shape == (7, 3)
+
+
+# The optimizer -------------------------------------------------------------------------------------------------------
+
+
+def wrapped(rule=None, network=None):
+    return DataParallelChainerOptimizer(rule or chainer.optimizers.Adam()).setup(network or over(Plain()))
+
+
+def test_setup_returns_the_optimizer_itself():
+    optimizer = DataParallelChainerOptimizer(chainer.optimizers.SGD())
+    network = over(Plain())
+    assert optimizer.setup(network) is optimizer and optimizer.target is network
+
+
+def test_it_is_an_optimizer_of_chainers():
+    assert isinstance(wrapped(), chainer.Optimizer)
+
+
+@pytest.mark.parametrize("wrong", [None, "SGD", chainer.optimizers.SGD(), int, L.Linear],
+                         ids=lambda wrong: f"{type(wrong).__name__} {getattr(wrong, '__name__', '')}")  # fmt: skip
+def test_a_class_that_is_none_is_an_error(wrong):
+    with pytest.raises(
+        ArgumentError, match=r"optim_cls=.* is no class of optimizers, wanted one such as chainer.optimizers"
+    ):
+        DataParallelChainerOptimizer.from_optimizer_class(wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, chainer.optimizers.SGD, "SGD"], ids=repr)
+def test_only_an_optimizer_can_be_wrapped(wrong):
+    with pytest.raises(ArgumentError, match="wraps an optimizer such as .* from_optimizer_class makes one"):
+        DataParallelChainerOptimizer(wrong)
+
+
+def test_the_class_is_made_with_its_own_arguments():
+    optimizer = DataParallelChainerOptimizer.from_optimizer_class(chainer.optimizers.MomentumSGD, 0.3, momentum=0.5)
+    assert type(optimizer.optimizer) is chainer.optimizers.MomentumSGD
+    assert (optimizer.lr, optimizer.momentum) == (0.3, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("alpha", 0.5), ("t", 7), ("epoch", 3), ("use_auto_new_epoch", True), ("_loss_scale", 2.0), ("eta", 0.1),
+     ("hyperparam", chainer.optimizer.Hyperparameter()), ("something_new", 1), ("_post_update_hooks", {})],
+)  # fmt: skip
+def test_every_attribute_is_that_of_the_optimizer_inside(name, value):
+    optimizer = wrapped()
+    setattr(optimizer, name, value)
+    assert getattr(optimizer.optimizer, name) is value and getattr(optimizer, name) is value
+
+
+def test_an_attribute_that_is_not_there_is_missed():
+    with pytest.raises(AttributeError, match="'Adam' object has no attribute 'learning_rate'"):
+        wrapped().learning_rate
+
+
+def test_settings_of_the_optimizer_inside_are_seen():
+    optimizer = wrapped()
+    optimizer.optimizer.alpha, optimizer.optimizer.t = 0.25, 9
+    assert (optimizer.alpha, optimizer.t) == (0.25, 9)
+    optimizer.new_epoch()
+    assert optimizer.epoch == optimizer.optimizer.epoch == 1
+
+
+def test_a_set_rate_is_the_one_that_is_used():
+    network = over(Plain())
+    optimizer, before = wrapped(chainer.optimizers.SGD(lr=1.0), network), network.module.out.b.array.copy()
+    optimizer.lr = 0.0
+    optimizer.update(lambda x: F.sum(network(x)), RNG.normal(size=(5, 6)))
+    np.testing.assert_array_equal(network.module.out.b.array, before)
+    assert optimizer.t == 1
+
+
+def test_its_state_is_saved_and_loaded_as_the_optimizers_inside(tmp_path):
+    network, x = over(Plain()), RNG.normal(size=(5, 6))
+    optimizer = wrapped(chainer.optimizers.Adam(), network)
+    optimizer.update(lambda x: F.sum(network(x) ** 2), x)
+    chainer.serializers.save_npz(tmp_path / "optimizer.npz", optimizer)
+    alone = chainer.optimizers.Adam().setup(network.module.copy("copy"))
+    chainer.serializers.load_npz(tmp_path / "optimizer.npz", alone)
+    assert alone.t == 1
+    np.testing.assert_array_equal(
+        alone.target.out.W.update_rule.state["m"], network.module.out.W.update_rule.state["m"]
+    )
+
+
+def test_it_can_be_copied():
+    optimizer = pickle.loads(pickle.dumps(DataParallelChainerOptimizer(chainer.optimizers.SGD(lr=0.3))))
+    assert optimizer.lr == 0.3 and copy.deepcopy(optimizer).lr == 0.3
+
+
+def test_the_neutral_optimizer_finds_the_rate_of_a_wrapped_adam():
+    network = over(Plain())
+    neutral = CHAINER.wrap_optimizer(DataParallelChainerOptimizer(chainer.optimizers.Adam(alpha=0.125)), network)
+    assert neutral.lr == 0.125
+    neutral.lr = 0.5
+    assert neutral.native.alpha == 0.5
+
+
+# Its hooks -----------------------------------------------------------------------------------------------------------
+
+
+def test_hooks_have_what_chainer_asks_of_hooks():
+    accumulate, update = ParallelOptimizerCumulateGradientsHook(), ParallelOptimizerUpdateModelParameters()
+    assert (accumulate.timing, update.timing) == ("pre", "post")
+    assert accumulate.call_for_each_param is update.call_for_each_param is False
+    assert isinstance(accumulate.name, str) and accumulate.name != update.name
+
+
+RULES = {
+    "SGD": lambda: chainer.optimizers.SGD(lr=0.1),
+    "MomentumSGD": lambda: chainer.optimizers.MomentumSGD(lr=0.1),
+    "Adam": lambda: chainer.optimizers.Adam(alpha=0.05),
+    "AdamW": lambda: chainer.optimizers.AdamW(alpha=0.05, weight_decay_rate=0.1),
+    "RMSprop": lambda: chainer.optimizers.RMSprop(lr=0.02),
+}
+
+
+def trained(network, optimizer, loss=None, steps=5, samples=7):
+    rng = np.random.default_rng(2)
+    for _ in range(steps):
+        x, y = rng.normal(size=(samples, 6)), rng.integers(0, 3, samples).astype(np.int32)
+        if loss is None:
+            optimizer.update(lambda x, y: F.softmax_cross_entropy(network(x), y), x, y)
+        else:
+            optimizer.update(loss, x, y)
+    return {name: p.array for name, p in sorted(network.namedparams())}
+
+
+def same(found, wanted, tolerance=1e-12):
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+@pytest.mark.parametrize("rule", RULES)
+def test_steps_are_those_of_one_device(rule, replicas):
+    alone = Plain()
+    network = over(alone.copy("copy"), replicas)
+    wanted = trained(alone, RULES[rule]().setup(alone))
+    same(trained(network, wrapped(RULES[rule](), network)), wanted)
+    for replica in network.replicas:
+        same({name: p.array for name, p in sorted(replica.native.namedparams())}, wanted)
+
+
+def test_a_loss_in_the_replicas_gives_the_same_steps():
+    alone = Plain()
+    network = over(alone.copy("copy"), 2)
+    wanted = trained(alone, RULES["Adam"]().setup(alone))
+    loss = in_replicas(lambda net, x, y: F.softmax_cross_entropy(net(x), y))
+    same(trained(network, wrapped(RULES["Adam"](), network), loss), wanted)
+
+
+def test_hooks_that_the_user_adds_to_a_plain_optimizer_do_the_same():
+    alone = Plain()
+    network = over(alone.copy("copy"), 2)
+    optimizer = RULES["Adam"]().setup(network)
+    optimizer.add_hook(ParallelOptimizerCumulateGradientsHook())
+    optimizer.add_hook(ParallelOptimizerUpdateModelParameters())
+    same(trained(network, optimizer), trained(alone, RULES["Adam"]().setup(alone)))
+
+
+@pytest.mark.parametrize("left_out", [ParallelOptimizerCumulateGradientsHook, ParallelOptimizerUpdateModelParameters])
+def test_without_either_hook_the_steps_are_others(left_out):
+    alone = Plain()
+    network = over(alone.copy("copy"), 2)
+    optimizer = wrapped(RULES["SGD"](), network)
+    optimizer.remove_hook(left_out.name)
+    found, wanted = trained(network, optimizer), trained(alone, RULES["SGD"]().setup(alone))
+    assert any(abs(found[name] - wanted[name]).max() > 1e-4 for name in wanted)
+
+
+@pytest.mark.parametrize("hook", [
+    chainer.optimizer_hooks.GradientClipping(0.1), chainer.optimizer_hooks.GradientHardClipping(-0.02, 0.03),
+    chainer.optimizer_hooks.WeightDecay(0.1), chainer.optimizer_hooks.Lasso(0.05)], ids=lambda hook: hook.name)  # fmt: skip
+def test_the_users_hooks_see_the_accumulated_gradient(hook):
+    alone = Plain()
+    network = over(alone.copy("copy"), 3)
+    wanted_optimizer, optimizer = RULES["SGD"]().setup(alone), wrapped(RULES["SGD"](), network)
+    for each in (wanted_optimizer, optimizer):
+        each.add_hook(hook)
+    same(trained(network, optimizer), trained(alone, wanted_optimizer))
+
+
+def test_what_a_hook_does_to_the_weights_after_the_update_is_copied():
+    def clip(optimizer):
+        for parameter in optimizer.target.params():
+            np.clip(parameter.array, -0.1, 0.1, out=parameter.array)
+
+    alone = Plain()
+    network = over(alone.copy("copy"), 2)
+    wanted_optimizer, optimizer = RULES["SGD"]().setup(alone), wrapped(RULES["SGD"](), network)
+    for each in (wanted_optimizer, optimizer):
+        each.add_hook(clip, "clip", timing="post")
+    same(trained(network, optimizer), trained(alone, wanted_optimizer))
+
+
+def test_an_update_on_gradients_that_are_there_accumulates_them():
+    alone, x = Plain(), RNG.normal(size=(5, 6))
+    network = over(alone.copy("copy"), 2)
+    for net, optimizer in ((alone, RULES["SGD"]().setup(alone)), (network, wrapped(RULES["SGD"](), network))):
+        net.cleargrads()
+        F.sum(net(x) ** 2).backward()
+        optimizer.update()
+    same({n: p.array for n, p in network.namedparams()}, {n: p.array for n, p in alone.namedparams()})
+
+
+def test_a_replicated_network_inside_another_link_is_kept_in_step():
+    alone = L.Classifier(Plain())
+    model = L.Classifier(over(alone.predictor.copy("copy"), 2))
+    optimizers = RULES["MomentumSGD"]().setup(alone), wrapped(RULES["MomentumSGD"](), model)
+    for net, optimizer in zip((alone, model), optimizers, strict=True):
+        rng = np.random.default_rng(2)
+        for _ in range(4):
+            optimizer.update(net, rng.normal(size=(5, 6)), rng.integers(0, 3, 5).astype(np.int32))
+    same({n: p.array for n, p in model.namedparams()}, {n: p.array for n, p in alone.namedparams()})
+
+
+def test_a_loss_of_each_replica_that_is_not_made_one_is_an_error():
+    model = over(L.Classifier(Plain()), 2)
+    optimizer = wrapped(RULES["SGD"](), model)
+    x, y = RNG.normal(size=(5, 6)), RNG.integers(0, 3, 5).astype(np.int32)
+    with pytest.raises(ShapeError, match=r"this one has shape \(2,\): .* scalars='mean'"):
+        optimizer.update(model, x, y)
+
+
+def test_a_gradient_that_is_not_finite_in_one_replica_stops_the_update_under_loss_scaling():
+    network = over(Plain(), 2)
+    optimizer, before = wrapped(RULES["SGD"](), network), network.module.out.W.array.copy()
+    optimizer.loss_scaling()
+    x = RNG.normal(size=(4, 6))
+    x[3] = np.inf
+    with pytest.warns(UserWarning, match="Non finite number"), np.errstate(all="ignore"):
+        optimizer.update(lambda x: F.sum(network(x) * 0.0), x)
+    np.testing.assert_array_equal(network.module.out.W.array, before)
+
+
+def test_loss_scaling_gives_the_same_steps():
+    alone = Plain()
+    network = over(alone.copy("copy"), 2)
+    optimizer = wrapped(RULES["SGD"](), network)
+    optimizer.loss_scaling(scale=128.0)
+    same(trained(network, optimizer), trained(alone, RULES["SGD"]().setup(alone)), 1e-11)
+
+
+def test_a_chainer_optimizer_with_hooks_does_not_accumulate_twice_behind_the_neutral_one():
+    alone = Plain()
+    network = over(alone.copy("copy"), 2)
+
+    def loss(net, x, y):
+        return F.softmax_cross_entropy(net(x), y)
+
+    wanted = trained(
+        CHAINER.wrap(alone), _Neutral(CHAINER.wrap_optimizer(RULES["SGD"]().setup(alone), CHAINER.wrap(alone)), loss)
+    )
+    found = trained(network, _Neutral(CHAINER.wrap_optimizer(wrapped(RULES["SGD"](), network), network), loss))
+    same(found, {name.removeprefix("/native"): value for name, value in wanted.items()})
+
+
+class _Neutral:
+    """A neutral optimizer that `trained` can call."""
+
+    def __init__(self, optimizer, loss):
+        self.optimizer, self.loss = optimizer, loss
+
+    def update(self, _, *batch):
+        self.optimizer.update(self.loss, *batch)
+
+
+# Chainer's own trainer -----------------------------------------------------------------------------------------------
+
+
+def train_with_chainer(model, optimizer, folder, loss_func=None, device=None):
+    """Two epochs with an evaluator, a schedule, a log and a snapshot; the log and the trainer."""
+    rng = np.random.default_rng(6)
+    data = chainer.datasets.TupleDataset(rng.normal(size=(22, 6)), rng.integers(0, 3, 22).astype(np.int32))
+    np.random.seed(5)
+    batches = chainer.iterators.SerialIterator(data, 5, shuffle=True)
+    validation = chainer.iterators.SerialIterator(data, 7, repeat=False, shuffle=False)
+    updater = training.StandardUpdater(batches, optimizer, device=device, loss_func=loss_func)
+    trainer = training.Trainer(updater, (2, "epoch"), out=str(folder))
+    trainer.extend(extensions.Evaluator(validation, model))
+    trainer.extend(extensions.ExponentialShift("lr", 0.5), trigger=(1, "epoch"))
+    trainer.extend(extensions.snapshot(filename="snapshot.npz"), trigger=(1, "epoch"))
+    log = extensions.LogReport(trigger=(1, "epoch"), filename=None)
+    trainer.extend(log)
+    trainer.run()
+    return log.log, trainer
+
+
+MODELS = {
+    "the classifier replicated": lambda net, n: over(L.Classifier(net), n, scalars="mean", buffers="sync"),
+    "the network replicated": lambda net, n: L.Classifier(over(net, n, buffers="sync")),
+}
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("kind", MODELS)
+def test_chainers_trainer_trains_replicas_as_one_device(kind, norm, tmp_path):
+    alone = Plain(norm)
+    model = MODELS[kind](alone.copy("copy"), 2)
+    alone = L.Classifier(alone)
+    logs = []
+    for net, optimizer in (
+        (alone, chainer.optimizers.MomentumSGD(lr=0.1).setup(alone)),
+        (model, DataParallelChainerOptimizer.from_optimizer_class(chainer.optimizers.MomentumSGD, lr=0.1).setup(model)),
+    ):
+        log, trainer = train_with_chainer(net, optimizer, tmp_path, device=HOST)
+        assert (
+            optimizer.epoch == 2 and optimizer.lr == pytest.approx(0.025) and optimizer.t == trainer.updater.iteration
+        )
+        logs.append(log)
+    same({n: p.array for n, p in model.namedparams()}, {n: p.array for n, p in alone.namedparams()})
+    if norm:
+        norms = [next(link for link in net.links() if isinstance(link, L.BatchNormalization)) for net in (alone, model)]
+        np.testing.assert_allclose(norms[1].avg_var, norms[0].avg_var, rtol=1e-12)
+    for found, wanted in zip(logs[1], logs[0], strict=True):
+        for key in ("main/loss", "main/accuracy", "validation/main/loss", "validation/main/accuracy"):
+            assert found[key] == pytest.approx(wanted[key], rel=1e-12), key
+
+
+def test_a_snapshot_of_replicas_goes_on_on_one_device(tmp_path):
+    model = over(L.Classifier(Plain()), 2, scalars="mean")
+    train_with_chainer(model, wrapped(chainer.optimizers.MomentumSGD(lr=0.1), model), tmp_path)
+    alone = L.Classifier(Plain())
+    chainer.serializers.load_npz(tmp_path / "snapshot.npz", alone, path="updater/model:main/")
+    same({n: p.array for n, p in alone.namedparams()}, {n: p.array for n, p in model.namedparams()}, 0)
+    optimizer = chainer.optimizers.MomentumSGD().setup(alone)
+    chainer.serializers.load_npz(tmp_path / "snapshot.npz", optimizer, path="updater/optimizer:main/")
+    assert optimizer.t > 0 and optimizer.target.predictor.out.W.update_rule.state["v"].any()
+
+
+def test_chainers_updater_takes_a_loss_in_replicas(tmp_path):
+    def loss(network, x, y):
+        return F.softmax_cross_entropy(network(x), y)
+
+    nets, found = [Plain()], []
+    nets.append(over(nets[0].copy("copy"), 2))
+    optimizers = (
+        chainer.optimizers.MomentumSGD(lr=0.1).setup(nets[0]),
+        wrapped(chainer.optimizers.MomentumSGD(lr=0.1), nets[1]),
+    )
+    for net, optimizer, function in zip(
+        nets, optimizers, (lambda x, y: loss(nets[0], x, y), in_replicas(loss)), strict=True
+    ):
+        evaluated = L.Classifier(net)
+        train_with_chainer(evaluated, optimizer, tmp_path, loss_func=function)
+        found.append({n: p.array for n, p in net.namedparams()})
+    same(found[1], found[0])
+
+
+def test_a_stream_of_bytes_serves_as_a_file():
+    network, stream = over(Plain()), io.BytesIO()
+    chainer.serializers.save_npz(stream, network)
+    other = over(Plain(), 3)
+    chainer.serializers.load_npz(io.BytesIO(stream.getvalue()), other)
+    x = RNG.normal(size=(5, 6))
+    np.testing.assert_allclose(other(x).array, network(x).array, rtol=1e-13)
