@@ -18,13 +18,48 @@ from deliralike.backends.torch import arrays, files
 from deliralike.backends.torch.data_parallel import DataParallelTorchNetwork
 from deliralike.backends.torch.functional import TorchFunctions
 from deliralike.backends.torch.layers import NATIVE
+from deliralike.backends.torch.native_data_parallel import (
+    DataParallel,
+    ReplicationCallbackDataParallel,
+    data_parallel,
+    exec_data_parallel_replication_callback,
+    patch_replication_callback,
+)
+from deliralike.backends.torch.native_parallel import gather, parallel_apply, replicate, scatter, scatter_kwargs
 from deliralike.backends.torch.network import AbstractTorchNetwork, WrappedTorchNetwork
 from deliralike.backends.torch.optimizer import TorchOptimizer, native_optimizer
+from deliralike.backends.torch.parallel_optimizer import DataParallelTorchOptimizer
+from deliralike.backends.torch.synchronised import (
+    SynchronizedBatchNorm1d,
+    SynchronizedBatchNorm2d,
+    SynchronizedBatchNorm3d,
+)
 from deliralike.network import AbstractNetwork
+from deliralike.parallel.callbacks import CallbackContext
 from deliralike.parallel.replicated import Settings
 from deliralike.rules import Rule
 
-__all__ = ["BACKEND", "AbstractTorchNetwork", "DataParallelTorchNetwork", "TorchOptimizer"]
+__all__ = [
+    "BACKEND",
+    "AbstractTorchNetwork",
+    "CallbackContext",
+    "DataParallel",
+    "DataParallelTorchNetwork",
+    "DataParallelTorchOptimizer",
+    "ReplicationCallbackDataParallel",
+    "SynchronizedBatchNorm1d",
+    "SynchronizedBatchNorm2d",
+    "SynchronizedBatchNorm3d",
+    "TorchOptimizer",
+    "data_parallel",
+    "exec_data_parallel_replication_callback",
+    "gather",
+    "parallel_apply",
+    "patch_replication_callback",
+    "replicate",
+    "scatter",
+    "scatter_kwargs",
+]
 
 
 class TorchBackend(Backend):

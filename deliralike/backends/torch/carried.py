@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
+
+from deliralike.parallel.side_by_side import blas_threads
 
 
 def carried(places: Sequence[str]) -> Callable[[], AbstractContextManager[Any]]:
@@ -17,16 +19,40 @@ def carried(places: Sequence[str]) -> Callable[[], AbstractContextManager[Any]]:
 
 
 def devices_of(given: Sequence[Any] | None, otherwise: str) -> list[str]:
-    """Names of devices: of numbers of GPUs, names or ``torch.device``; for None all GPUs, or `otherwise` without any."""
-    if given is None:
-        given = list(range(torch.cuda.device_count())) or [otherwise]
-    return [f"cuda:{device}" if isinstance(device, int) else _full_name(torch.device(device)) for device in given]
+    """The names of devices; for None all GPUs, or `otherwise` where there is none."""
+    given = (list(range(torch.cuda.device_count())) or [otherwise]) if given is None else given
+    return [named(device) for device in given]
 
 
-def _full_name(device: torch.device) -> str:
+def named(device: Any) -> str:
+    """The name of a device given as the number of a GPU (-1 is the CPU), a name or a ``torch.device``."""
+    if isinstance(device, int):
+        return "cpu" if device == -1 else f"cuda:{device}"
+    device = torch.device(device)
     if device.type == "cuda" and device.index is None and torch.cuda.is_available():
         return f"cuda:{torch.cuda.current_device()}"
     return "cpu" if device.type == "cpu" else str(device)
+
+
+def current_device(place: str) -> AbstractContextManager[Any]:
+    """A context in which ``"cuda"`` means this device."""
+    return torch.cuda.device(place) if place.startswith("cuda") else nullcontext()
+
+
+@contextmanager
+def sharing_threads(replicas: int, places: Sequence[str]) -> Iterator[None]:
+    """PyTorch's own threads and those of every BLAS, shared out among replicas on the CPU, and restored."""
+    if replicas == 1 or "cpu" not in places:
+        yield
+        return
+    before = torch.get_num_threads()
+    share = max(1, before // replicas)
+    try:
+        torch.set_num_threads(share)  # threads that start from now on take this number
+        with blas_threads(share):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
 
-from deliralike.backends.torch.carried import carried, devices_of
+from deliralike.backends.torch.carried import carried, current_device, devices_of, sharing_threads
 from deliralike.backends.torch.chance import draws_masks
 from deliralike.backends.torch.lazy import has_lazy, make_lazy
 from deliralike.backends.torch.network import AbstractTorchNetwork, WrappedTorchNetwork
@@ -24,7 +24,8 @@ from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica
 from deliralike.parallel.replicated import ReplicatedNetwork, Settings
 from deliralike.parallel.scatter import Shares
-from deliralike.parallel.side_by_side import blas_threads
+
+_COMPILE_FIRST = "replicas run in threads: compile the network, torch.compile(network), then replicate what that gives"
 
 
 class _Wrapper(NetworkType):
@@ -42,7 +43,9 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
     batch normalisation can be synchronised; the loss can be computed in the replicas.
 
     Plain attributes that ``forward`` sets stay in the replica that set them. Hooks registered on the module run once
-    in each replica; hooks registered on this wrapper run once for the whole batch.
+    in each replica; hooks registered on this wrapper run once for the whole batch. Dropout layers of this package draw
+    from a generator of each replica; PyTorch's own draw from the global one, in the order in which the threads come.
+    To compile, wrap ``torch.compile(module)``; compiling the wrapper changes nothing.
 
     Args:
         module: A module of PyTorch's or a network of this package, on the first device.
@@ -126,6 +129,12 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
             make_lazy(self.root, partial(_run_once, self.root, loss, share))
         return shares
 
+    @torch.compiler.disable(reason=_COMPILE_FIRST)
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Scatter the arguments, run the replicas, gather their outputs."""
+        return super().forward(*args, **kwargs)
+
+    @torch.compiler.disable(reason=_COMPILE_FIRST)
     def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
         """As everywhere; after an error the replicas' buffers are the root's again."""
         try:
@@ -136,27 +145,16 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
 
     def _job(self, place: Replica, carried: Callable, function: Callable, share: Any) -> Any:
         synchronise = place.synchronised and place.count > 1 and has_native_norm(self.root)
-        with _current_device(place.device), synchronising(place) if synchronise else nullcontext():
+        with current_device(place.device), synchronising(place) if synchronise else nullcontext():
             return super()._job(place, carried, function, share)
 
     def carried(self) -> Callable[[], AbstractContextManager[Any]]:
         """Grad and inference mode, autocast, default device, hooks on saved tensors, streams."""
         return carried(self.settings.places)
 
-    @contextmanager
-    def threads_shared_out(self, replicas: int) -> Iterator[None]:
-        """PyTorch's own threads and those of every BLAS, shared out among replicas on the CPU."""
-        if replicas == 1 or "cpu" not in self.settings.places:
-            yield
-            return
-        before = torch.get_num_threads()
-        share = max(1, before // replicas)
-        try:
-            torch.set_num_threads(share)  # threads that start from now on take this number
-            with blas_threads(share):
-                yield
-        finally:
-            torch.set_num_threads(before)
+    def threads_shared_out(self, replicas: int) -> AbstractContextManager[Any]:
+        """PyTorch's own threads and those of every BLAS, among replicas on the CPU."""
+        return sharing_threads(replicas, self.settings.places)
 
     def draw_seed(self) -> int:
         """A number above zero from PyTorch's generator; zero, and none drawn, where no layer of ours draws masks."""
@@ -181,29 +179,36 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         """What stands for one of the root's tensors in the other replicas, in their order."""
         return [copy for copies in self._copies if (copy := copies.of(tensor)) is not None]
 
-    def replica_gradients(self) -> Iterator[dict[str, Any]]:
-        """The replicas' gradients, handed over: they are cleared there. A tied parameter comes under its first name."""
-        parameters = self._own_parameters()
+    def replica_gradients(self, names: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+        """The replicas' gradients (those named, or all), handed over: they are cleared there.
+
+        So a second hook that accumulates them adds nothing. A tied parameter comes under its first name.
+        """
+        chosen = self._chosen(names)
         for copies in self._copies:
-            own = {name: copies.of(parameter) for name, parameter in parameters.items()}
-            yield {name: copy.grad for name, copy in own.items() if copy is not None}
+            own = {name: copies.of(parameter) for name, parameter in chosen.items()}
+            gradients = {name: copy.grad for name, copy in own.items() if copy is not None}
             for copy in own.values():
                 if copy is not None:
                     copy.grad = None
+            yield gradients
 
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica."""
-        parameters = self._own_parameters()
-        chosen = parameters.values() if names is None else [parameters[name] for name in names if name in parameters]
+        chosen = self._chosen(names).values()
         with _without_graph():
             for copies in self._copies:
                 copies.take(chosen)
 
-    def _own_parameters(self) -> dict[str, torch.nn.Parameter]:
-        """The root's parameters by neutral name, each once."""
-        known: dict[int, str] = {}
-        slots = self.root.neutral_slots().items()
-        return {name: s.native for name, s in slots if s.is_parameter and known.setdefault(id(s.native), name) == name}
+    def own_parameters(self) -> dict[str, torch.nn.Parameter]:
+        """The root's parameters by neutral name, a tied one under its first name only."""
+        slots = [(name, slot.native) for name, slot in self.root.neutral_slots().items() if slot.is_parameter]
+        first = {id(parameter): name for name, parameter in reversed(slots)}
+        return {name: parameter for name, parameter in slots if first[id(parameter)] == name}
+
+    def _chosen(self, names: Sequence[str] | None) -> dict[str, torch.nn.Parameter]:
+        parameters = self.own_parameters()
+        return parameters if names is None else {name: parameters[name] for name in names if name in parameters}
 
     def settle_buffers(self, sizes: Sequence[int]) -> None:
         """Nothing in evaluation, where no buffer changes; else all replicas get new tensors.
@@ -269,8 +274,10 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         place = torch.device(self.settings.devices[0])
         if (moved := fn(torch.empty(0, device=place)).device) != place:
-            raise DeviceError(f"the replicas of a network stay on their devices, here {list(self.settings.devices)}; to "
-                              f"use {str(moved)!r} move the module, then wrap it again")  # fmt: skip
+            raise DeviceError(
+                f"the replicas of a network stay on their devices, {list(self.settings.devices)}; to use "
+                f"{str(moved)!r} move the module, then wrap it again"
+            )
         self.root._apply(fn, recurse)
         self._share_tables()
         self.follow()
@@ -330,7 +337,3 @@ def _without_graph() -> Iterator[None]:
     """Tensors made here take no part in a graph now, and may do so later."""
     with torch.inference_mode(False), torch.no_grad():
         yield
-
-
-def _current_device(place: str) -> AbstractContextManager[Any]:
-    return torch.cuda.device(place) if place.startswith("cuda") else ExitStack()

@@ -49,15 +49,18 @@ class Likeness:
         return self.known.get(id(original), (None, None))[1]
 
     def _copy(self, module: torch.nn.Module, copy: torch.nn.Module) -> None:
+        _refuse_compiled(module)
         if type(copy) is not type(module):
             object.__setattr__(copy, "__class__", type(module))  # parametrized since
         state = {name: value if type(value) in _PLAIN else self._mapped(value) for name, value in vars(module).items()}
         for name in _OWN_DICTS:
             if name in state and state[name] is vars(module)[name]:
                 state[name] = state[name].copy()  # what a replica adds is its own
-        _keep_compiled(module, copy, state)
+        before = dict(vars(copy))
         vars(copy).clear()
         vars(copy).update(state)
+        if "dynamo_ctx" in state:
+            _compiled_anew(module, copy, before)
 
     def _mapped(self, value: Any) -> Any:
         known = self.known.get(id(value))
@@ -115,8 +118,23 @@ def _empty(module: torch.nn.Module) -> torch.nn.Module:
     return object.__new__(type(module))
 
 
-def _keep_compiled(module: torch.nn.Module, copy: torch.nn.Module, state: dict[str, Any]) -> None:
-    """Compiled programs call the module that they were made from: a copy needs its own."""
+def _refuse_compiled(module: torch.nn.Module) -> None:
+    """An error for ``module.compile()``, whose program calls the module that it was made from, from any copy."""
+    if vars(module).get("_compiled_call_impl") is not None:
+        raise CapabilityError(
+            f"a {type(module).__name__} that was compiled in place by module.compile() cannot be replicated: wrap what "
+            f"torch.compile(module) gives, or wrap it before and leave it as it is"
+        )
+
+
+def _compiled_anew(module: torch.nn.Module, copy: torch.nn.Module, before: dict[str, Any]) -> None:
+    """A copy of what ``torch.compile`` gave calls its own copy of the module."""
+    if not isinstance(module, torch._dynamo.eval_frame.OptimizedModule):
+        return
+    if "forward" in before and before.get("dynamo_ctx") is vars(module).get("dynamo_ctx"):
+        vars(copy).update({name: before[name] for name in ("forward", "_forward") if name in before})
+    else:
+        copy._initialize()  # type: ignore[operator]
 
 
 class Copies(Likeness):
