@@ -203,6 +203,13 @@ def test_shares_are_those_of_numpy(backend, size, devices):
         np.testing.assert_array_equal(on_host(backend, share["x"]), expected)
 
 
+@pytest.mark.parametrize("dim", [0, 1, -1, -2, -3])
+def test_numpy_arrays_are_split_along_any_dim_without_a_backend(dim):
+    array = np.arange(60).reshape(4, 5, 3)
+    for share, wanted in zip(scatter(array, ["cpu"] * 3, dim), np.array_split(array, 3, axis=dim), strict=True):
+        np.testing.assert_array_equal(share, wanted)
+
+
 def test_an_empty_batch_is_one_empty_share(backend):
     shares = split_batch([backend.array(np.zeros((0, 2), "float32")), "x"], many(backend, 3), backend=backend)
     assert shares.sizes == (0,)
@@ -229,6 +236,12 @@ def test_all_else_goes_to_every_device_as_it_is(backend):
     batch = {"x": backend.array(np.zeros((4, 1), "float32")), **others}
     for share in scatter(batch, many(backend, 2), backend=backend):
         assert all(share[key] is value for key, value in others.items())
+
+
+def test_an_array_without_axes_goes_to_each_device_that_takes_part(backend):
+    batch = {"x": backend.array(np.zeros((2, 3), "float32")), "scale": backend.array(np.float32(4))}
+    shares = scatter(batch, many(backend, 5), backend=backend)
+    assert [float(on_host(backend, share["scale"])) for share in shares] == [4, 4]
 
 
 def test_key_order_survives(backend):
@@ -329,6 +342,15 @@ def test_a_copy_has_storage_of_its_own(name):
         for copied in share[:3]:
             copied[...] = 7
     assert [float(on_host(backend, weight).sum()), float(on_host(backend, scalar)), host.sum()] == [0, 1, 0]
+
+
+def test_a_copy_of_an_object_is_a_deep_one(backend):
+    names = ["a", "b"]
+    holder = type("Holder", (), {})()
+    holder.inner = [1]
+    for share in scatter((holder, names), many(backend, 2), spec=("copy", "split"), backend=backend):
+        assert share[0] is not holder
+        assert share[0].inner == [1] and share[0].inner is not holder.inner
 
 
 def test_one_word_may_stand_for_a_whole_batch(backend):
