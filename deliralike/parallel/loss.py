@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from deliralike.errors import ArgumentError, SettingError, suggestion
+from deliralike.errors import ArgumentError, SettingError, ShapeError, suggestion
 
 REDUCTIONS = ("mean", "sum", "denominator")
 
@@ -35,15 +35,21 @@ class InReplicas:
 
         Raises:
             ArgumentError: A denominator is declared, and the function gave none.
+            ShapeError: The loss is no scalar.
         """
+        loss = result[0] if isinstance(result, tuple) else result
+        if tuple(getattr(loss, "shape", ())):
+            raise ShapeError(
+                f"the loss function gave an array of shape {tuple(loss.shape)}, wanted a scalar: take its mean"
+            )
         if self.reduction != "denominator":
-            return (result[0], None, result[1:]) if isinstance(result, tuple) else (result, None, None)
+            return loss, None, result[1:] if isinstance(result, tuple) else None
         if not isinstance(result, tuple) or len(result) < 2:
             raise ArgumentError(
                 f"a loss with reduction='denominator' gives a tuple (sum, denominator, ...), not a "
                 f"{type(result).__name__}: return the sum over the share and what it is to be divided by"
             )
-        return result[0], result[1], result[2:] or None
+        return loss, result[1], result[2:] or None
 
     def weights(self, sizes: Sequence[int]) -> list[float]:
         """What each share's loss counts for when no denominator is declared."""

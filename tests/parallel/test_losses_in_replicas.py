@@ -4,9 +4,19 @@ import numpy as np
 import pytest
 
 from deliralike import in_replicas
-from deliralike.errors import ArgumentError, SettingError
+from deliralike.errors import ArgumentError, SettingError, ShapeError
 from deliralike.parallel.loss import InReplicas
-from tests.parallel.networks import Convolutional, batch_of, built, cross_entropy, optimizer_of, same_named
+from tests.parallel.networks import (
+    Convolutional,
+    batch_of,
+    built,
+    cross_entropy,
+    optimizer_of,
+    replicated,
+    same_named,
+    same_runs,
+    train,
+)
 
 WEIGHTS = np.array([1.0, 2.0, 0.5, 3.0])
 
@@ -122,3 +132,98 @@ def test_equal_losses_are_equal_so_that_they_share_a_compiled_program():
 def test_a_mean_counts_by_its_share(sizes, wanted):
     assert InReplicas(summed).weights(sizes) == wanted
     assert InReplicas(summed, "sum").weights(sizes) == [1.0] * len(sizes)
+
+
+# Replicated networks -------------------------------------------------------------------------------------------------
+
+LOSSES = {
+    "mean": (in_replicas(cross_entropy), cross_entropy),
+    "sum": (in_replicas(summed, "sum"), summed),
+    "denominator": (in_replicas(weighted, "denominator"), mean_weighted),
+}
+
+
+def labelled(labels):
+    return batch_of(len(labels))[0], np.array(labels)
+
+
+@pytest.mark.parametrize("reduction", LOSSES)
+def test_losses_and_gradients_of_unequal_shares_are_those_of_one_network(backend, reduction):
+    """Shares of 3, 2 and 2 whose labels weigh differently, and one in which every label is ignored."""
+    network = replicated(backend, 3, 0.0, settings={"buffers": "sync"})
+    single = built(backend, Convolutional, 0.0)
+    in_shares, whole = LOSSES[reduction]
+    batches = [labelled([0, 1, 3, 2, 2, 3, 1]), labelled([1, 2, 0, 0, 3, 3, 2])]
+    found, wanted = train(network, in_shares, batches, lr=0.01), train(single, whole, batches, lr=0.01)
+    same_runs(found, wanted)
+
+
+@pytest.mark.parametrize("reduction", LOSSES)
+def test_called_as_a_function_it_has_the_graph_of_all_replicas(backend, reduction):
+    """As part of a larger loss, and through `Backend.gradients`."""
+    network = replicated(backend, 3, 0.0, settings={"buffers": "sync"})
+    in_shares, whole = LOSSES[reduction]
+    x, labels = labelled([0, 1, 3, 2, 2, 3, 1])
+    found = backend.gradients(part_of(in_shares), network, x, labels)
+    wanted = backend.gradients(part_of(whole), built(backend, Convolutional, 0.0), x, labels)
+    assert found.loss == pytest.approx(wanted.loss, rel=1e-13)
+    same_named(found.parameters, wanted.parameters)
+    np.testing.assert_allclose(found.inputs[0], wanted.inputs[0], rtol=1e-12, atol=1e-13)
+
+
+def part_of(loss):
+    return lambda network, x, labels: loss(network, x, labels) * 3.0 + network.nn.sum(x * x)
+
+
+def test_what_else_the_replicas_returned_is_gathered(backend):
+    network = replicated(backend, 3, 0.0)
+    loss = in_replicas(with_extras)
+    x, labels = batch_of(7)
+    value, seen, first, name = optimizer_of(network).update(loss, x, labels)
+    np.testing.assert_array_equal(backend.numpy(seen), labels)
+    np.testing.assert_allclose(backend.numpy(first), [x[0, 0, 0, 0], x[3, 0, 0, 0], x[5, 0, 0, 0]], rtol=1e-14)
+    assert name == "cross-entropy"
+    assert tuple(value.shape) == ()
+
+
+def with_extras(network, x, labels):
+    return cross_entropy(network, x, labels), labels, x[0, 0, 0, 0], "cross-entropy"
+
+
+def test_a_spec_says_what_of_the_batch_is_split(backend):
+    """The class weights have as many entries as there are samples, by chance: every replica needs all of them."""
+    loss = in_replicas(with_weights, "denominator", spec=("split", "split", "copy"))
+    network, single = replicated(backend, 2, 0.0, settings={"buffers": "sync"}), built(backend, Convolutional, 0.0)
+    batch = (*labelled([0, 3, 1, 2]), WEIGHTS)
+    values = []
+    for each in (network, single):
+        result = optimizer_of(each).update(loss, *batch)
+        values.append(float(backend.numpy(result)))
+    assert values[0] == pytest.approx(values[1], rel=1e-13)
+    same_named(network.neutral_state(), single.neutral_state())
+
+
+def with_weights(network, x, labels, weights):
+    nn, scores = network.nn, network(x)
+    total = nn.cross_entropy(scores, labels, weight=weights, reduction="sum")
+    return total, nn.sum(nn.one_hot(labels, 4, scores) * weights)
+
+
+def test_a_settings_spec_speaks_of_calls_and_not_of_losses(backend):
+    network = replicated(backend, 2, 0.0, settings={"spec": (("split",), {})})
+    assert np.isfinite(float(backend.numpy(optimizer_of(network).update(in_replicas(cross_entropy), *batch_of(5)))))
+
+
+def test_replicas_one_after_the_other_give_the_same(backend):
+    batches = [batch_of(7, seed=step) for step in range(2)]
+    runs = [
+        train(replicated(backend, 3, settings={"side_by_side": together}), in_replicas(cross_entropy), batches)
+        for together in (True, False)
+    ]
+    same_runs(*runs)
+
+
+def test_a_loss_that_is_no_scalar_is_refused(backend):
+    network = replicated(backend, 2, 0.0)
+    with pytest.raises(ShapeError, match="wanted a scalar"):
+        optimizer_of(network).update(in_replicas(lambda network, x, labels: network(x)), *batch_of(5))
