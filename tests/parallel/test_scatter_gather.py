@@ -546,6 +546,7 @@ def test_an_array_on_one_replica_and_a_number_on_another(backend):
             "output['y'] has shape (2, 3) on replica 0 and (1, 3) on replica 1: they may differ along dim -1",
         ),
         ([(), (2,)], 0, "output['y'] has shape () on replica 0 and (2,) on replica 1"),
+        ([(2, 3), (2, 3), (2, 4)], 0, "output['y'] has shape (2, 3) on replica 0 and (2, 4) on replica 2"),
         ([(2,), (2,)], 1, "output['y'] has shape (2,) on replica 0, so there is no dim 1 to join it along"),
         ([(2,), (3,)], -2, "output['y'] has shape (2,) on replica 0"),
     ],
