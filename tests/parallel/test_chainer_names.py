@@ -8,7 +8,7 @@ from collections import OrderedDict, defaultdict, namedtuple
 import numpy as np
 import pytest
 
-from deliralike import backends
+from deliralike import backends, rules
 from deliralike.errors import ArgumentError, DeviceError, SettingError, ShapeError, StructureError
 from deliralike.parallel import in_replicas
 
@@ -480,9 +480,15 @@ def test_without_either_hook_the_steps_are_others(left_out):
     assert any(abs(found[name] - wanted[name]).max() > 1e-4 for name in wanted)
 
 
-@pytest.mark.parametrize("hook", [
-    chainer.optimizer_hooks.GradientClipping(0.1), chainer.optimizer_hooks.GradientHardClipping(-0.02, 0.03),
-    chainer.optimizer_hooks.WeightDecay(0.1), chainer.optimizer_hooks.Lasso(0.05)], ids=lambda hook: hook.name)  # fmt: skip
+HOOKS = [
+    chainer.optimizer_hooks.GradientClipping(0.1),
+    chainer.optimizer_hooks.GradientHardClipping(-0.02, 0.03),
+    chainer.optimizer_hooks.WeightDecay(0.1),
+    chainer.optimizer_hooks.Lasso(0.05),
+]
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.name)
 def test_the_users_hooks_see_the_accumulated_gradient(hook):
     alone = Plain()
     network = over(alone.copy("copy"), 3)
@@ -565,6 +571,42 @@ def test_a_chainer_optimizer_with_hooks_does_not_accumulate_twice_behind_the_neu
     )
     found = trained(network, _Neutral(CHAINER.wrap_optimizer(wrapped(RULES["SGD"](), network), network), loss))
     same(found, {name.removeprefix("/native"): value for name, value in wanted.items()})
+
+
+def test_a_replicated_network_inside_another_is_kept_in_step_by_the_neutral_optimizer():
+    alone = L.Classifier(Plain())
+    model = L.Classifier(over(alone.predictor.copy("copy"), 2))
+    x, y = RNG.normal(size=(5, 6)), RNG.integers(0, 3, 5).astype(np.int32)
+    for net in map(CHAINER.wrap, (alone, model)):
+        optimizer = CHAINER.optimizer(rules.Adam(lr=0.05), net)
+        for _ in range(3):
+            optimizer.update(lambda net, x, y: net(x, y), x, y)
+    same({n: p.array for n, p in model.namedparams()}, {n: p.array for n, p in alone.namedparams()})
+
+
+def test_gradients_of_a_network_with_a_replicated_one_inside_are_whole():
+    alone = L.Classifier(Plain())
+    model = L.Classifier(over(alone.predictor.copy("copy"), 2))
+    x, y = RNG.normal(size=(5, 6)), RNG.integers(0, 3, 5).astype(np.int32)
+    wanted, found = (CHAINER.gradients(lambda n, x, y: n(x, y), CHAINER.wrap(net), x, y) for net in (alone, model))
+    same(found.parameters, wanted.parameters)
+
+
+@pytest.mark.parametrize("neutral", [False, True])
+def test_parameters_without_a_shape_are_trained_as_on_one_device(neutral):
+    def run(replicas):
+        np.random.seed(3)
+        net = chainer.Sequential(L.Linear(None, 5), F.tanh, L.Linear(None, 3))
+        net = net if replicas == 1 else over(net, replicas)
+        if neutral:
+            abstract = CHAINER.wrap(net)
+            optimizer = CHAINER.optimizer(rules.Adam(lr=0.05), abstract)
+            trained(net, _Neutral(optimizer, lambda net, x, y: F.softmax_cross_entropy(net(x), y)))
+        else:
+            trained(net, RULES["Adam"]().setup(net) if replicas == 1 else wrapped(RULES["Adam"](), net))
+        return {name: p.array for name, p in net.namedparams()}
+
+    same(run(2), run(1))
 
 
 class _Neutral:

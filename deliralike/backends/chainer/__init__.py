@@ -12,7 +12,7 @@ from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer
-from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork
+from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork, replicated_networks
 from deliralike.backends.chainer.functional import ChainerFunctions
 from deliralike.backends.chainer.network import AbstractChainerNetwork, WrappedChainerNetwork
 from deliralike.backends.chainer.optimizer import ChainerOptimizer, NeutralOptimizer
@@ -22,8 +22,6 @@ from deliralike.backends.chainer.parallel_optimizer import (
     ParallelOptimizerUpdateModelParameters,
 )
 from deliralike.network import AbstractNetwork
-from deliralike.parallel.hooks import AccumulateGradients
-from deliralike.parallel.replicated import ReplicatedNetwork
 from deliralike.parallel.replicated import Settings as ParallelSettings
 from deliralike.rules import Rule
 
@@ -85,10 +83,9 @@ class ChainerBackend(Backend):
         loss = loss[0] if isinstance(loss, tuple) else loss
         loss.backward()
         slots = {name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable}
-        total = {name: parameter.grad for name, parameter in slots.items()}
-        if isinstance(network, ReplicatedNetwork):
-            total = AccumulateGradients(network)(None, total)
-        parameters = {name: _numpy_or_none(gradient) for name, gradient in total.items()}
+        for replicated in replicated_networks(network):
+            replicated.accumulate_gradients()
+        parameters = {name: _numpy_or_none(parameter.grad) for name, parameter in slots.items()}
         by_input = nest.map(lambda x: _numpy_or_none(x.grad) if isinstance(x, Variable) else None, inputs)
         network.cleargrads()
         return Gradients(float(arrays.numpy(loss)), parameters, by_input)

@@ -38,7 +38,13 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
     """A Chainer network that runs as several replicas side by side, each on its share of a batch.
 
     ``params``, ``namedparams``, ``links``, ``serialize`` … are those of the network inside, without a prefix: a file
-    saved here loads in the bare network, and the other way round.
+    saved here loads in the bare network, and the other way round. What is set on the module later (attributes, hooks,
+    frozen parameters, training mode, other layers) reaches the replicas at the next call; weights that are written
+    into its arrays do after `copy_parameters`.
+
+    In portable mode dropout does not depend on the number of replicas. Else our own layers draw from a generator that
+    each replica has for the call; ``F.dropout`` and whatever draws from NumPy's generator itself does so in the order
+    in which the threads come to it. Function hooks and link hooks are called from several threads at once.
 
     Args:
         module: A ``chainer.Link`` or a network written once, on the first device. It becomes the first replica.
@@ -312,6 +318,11 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
     def _gather(cls, predictions: Sequence[Any], dim: int, target_device: Any) -> Any:
         """The replicas' outputs as one, on a device; the outputs themselves stay where they are."""
         return gather(predictions, dim, target_device, backend=cls.backend)
+
+
+def replicated_networks(link: chainer.Link) -> Iterator[DataParallelChainerNetwork]:
+    """The replicated networks in a link, itself included."""
+    return (each for each in link.links() if isinstance(each, DataParallelChainerNetwork))
 
 
 def _threads_now() -> int:

@@ -191,6 +191,9 @@ class AbstractChainerNetwork(AbstractNetwork, chainer.Chain, metaclass=ChainerNe
     Written-once networks are bound to it; a network written for Chainer alone may subclass it as it would
     ``chainer.Chain``, with or without ``init_scope``. ``params``, ``copy``, ``to_device``, ``serializers`` … are
     Chainer's own. Training mode holds where both `training` and Chainer's ``config.train`` say so.
+
+    Better than in delira: each network has a record of its own arguments; evaluation needs no optimizer; labels keep
+    their type.
     """
 
     block_path = ""

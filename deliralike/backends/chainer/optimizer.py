@@ -11,6 +11,7 @@ import numpy as np
 from deliralike import rules
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import chainer
+from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork, replicated_networks
 from deliralike.errors import ArgumentError
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
@@ -117,6 +118,8 @@ class ChainerOptimizer(AbstractOptimizer):
         else:
             result = loss_function(self.network, *batch)
             _backward(result[0] if isinstance(result, tuple) else result)
+        for inside in self._replicated_inside():
+            inside.accumulate_gradients()
         return _detached(result), {name: parameter.grad for name, parameter in self._parameters().items()}
 
     def apply(self, gradients):
@@ -131,6 +134,8 @@ class ChainerOptimizer(AbstractOptimizer):
         unused = [parameter.update_rule for name, parameter in parameters.items() if gradients.get(name) is None]
         with _disabled([rule for rule in unused if rule is not None]):  # Chainer's own rules would go on with zeros
             self.native.update()
+        for inside in self._replicated_inside():
+            inside.copy_parameters()
 
     @property
     def lr(self) -> float:
@@ -167,6 +172,10 @@ class ChainerOptimizer(AbstractOptimizer):
             name, _, slot = key.rpartition("/")
             if name:
                 _load(parameters[name], self._rules[name], slot, value, self.steps)
+
+    def _replicated_inside(self) -> list[DataParallelChainerNetwork]:
+        """The replicated networks below a network that is none itself, and so has no hooks for them."""
+        return [] if isinstance(self.network, ReplicatedNetwork) else list(replicated_networks(self.network))
 
     def _slots(self) -> dict[str, Slot]:
         slots = self.network.neutral_slots().items()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork
+from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork, replicated_networks
 from deliralike.errors import ArgumentError, ShapeError
 from deliralike.parallel.loss import InReplicas
 
@@ -49,11 +49,6 @@ class ParallelOptimizerUpdateModelParameters:
         """Copy all parameters."""
         for network in replicated_networks(optimizer.target):
             network.copy_parameters()
-
-
-def replicated_networks(link: chainer.Link) -> Iterator[DataParallelChainerNetwork]:
-    """The replicated networks in a link, itself included."""
-    return (each for each in link.links() if isinstance(each, DataParallelChainerNetwork))
 
 
 class DataParallelChainerOptimizer(chainer.Optimizer):
