@@ -129,8 +129,9 @@ class TorchBackend(Backend):
         if total is None:
             return addition.to(device, copy=True)
         addition = arrays.moved(addition, device)
-        # In place where that is possible: a sparse gradient cannot take a dense one.
-        return total + addition if total.is_sparse and not addition.is_sparse else total.add_(addition)
+        if total.is_sparse and not addition.is_sparse:
+            return addition + total  # sparse ones take no dense one in place
+        return total.add_(addition)
 
     def _sum(self, gradients: Sequence[torch.Tensor | None], device: str) -> torch.Tensor | None:
         given = [gradient for gradient in gradients if gradient is not None]

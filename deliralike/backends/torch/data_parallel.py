@@ -15,7 +15,7 @@ from deliralike.backends.torch.lazy import has_lazy, make_lazy
 from deliralike.backends.torch.network import AbstractTorchNetwork, WrappedTorchNetwork
 from deliralike.backends.torch.replicas import Copies
 from deliralike.backends.torch.sums import sum_in_threads, sum_of_graphs
-from deliralike.backends.torch.synchronised import has_native_norm, synchronising
+from deliralike.backends.torch.synchronised import synchronising
 from deliralike.errors import DeviceError
 from deliralike.network import NetworkType
 from deliralike.parallel.callbacks import call_replication_callbacks
@@ -144,7 +144,8 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
             raise
 
     def _job(self, place: Replica, carried: Callable, function: Callable, share: Any) -> Any:
-        synchronise = place.synchronised and place.count > 1 and has_native_norm(self.root)
+        native = isinstance(self.root, WrappedTorchNetwork)  # layers of this package know what to do
+        synchronise = place.synchronised and place.count > 1 and native
         with current_device(place.device), synchronising(place) if synchronise else nullcontext():
             return super()._job(place, carried, function, share)
 

@@ -84,12 +84,6 @@ def move_statistics(layer: Any, mean: torch.Tensor, var: torch.Tensor, count: in
     _move(layer.running_var, var * (count / (count - 1)), share)
 
 
-def has_native_norm(module: torch.nn.Module) -> bool:
-    """Whether a batch norm of PyTorch's own is among the blocks."""
-    return any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and not hasattr(m, "written_once")
-               for m in module.modules())  # fmt: skip
-
-
 def batch_norm(replica: Replica, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float,
                where: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:  # fmt: skip
     """The output, and mean, biased variance and count of values of the whole batch.
@@ -100,7 +94,8 @@ def batch_norm(replica: Replica, x: torch.Tensor, weight: torch.Tensor | None, b
     count = sum(replica.exchange(f"{where}: the number of values", x.numel() // x.shape[1]))
     if count < 2:
         raise ShapeError(
-            f"{where}: expected more than 1 value for each channel in training, the whole batch has {count}"
+            f"{where}: batch statistics need more than one value per channel, the batch over all replicas has {count}: "
+            f"use a larger batch, or evaluation mode"
         )
     total, kept = partial(_total, replica, f"{where}: a sum"), x.dtype
     x = x if kept in (torch.float32, torch.float64) else x.float()  # sums need more digits than half precision has

@@ -1,0 +1,773 @@
+"""Replicated networks on PyTorch: what only a ``torch.nn.Module`` has, against the same module on one device."""
+
+import copy
+import pickle
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from deliralike import DataParallel, backends, in_replicas
+from deliralike.backends.torch import DataParallelTorchNetwork
+from deliralike.errors import CapabilityError, DeviceError, ShapeError
+from deliralike.rules import SGD
+from tests.parallel.networks import same_named
+
+BACKEND = backends.get("torch")
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(3)
+
+
+def batch(samples=7, features=3):
+    return torch.randn(samples, features, dtype=torch.float64)
+
+
+def layers(*modules):
+    return nn.Sequential(*modules).double()
+
+
+def over(module, count=3, **settings):
+    return DataParallelTorchNetwork(module, ["cpu"] * count, **settings)
+
+
+def squared(network, x):
+    return (network(x) ** 2).mean()
+
+
+LOSSES = {"gathered": squared, "in replicas": in_replicas(squared)}
+both_losses = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+
+
+def trained(network, loss, x, steps=3, **rule):
+    """The state after some steps."""
+    network = BACKEND.wrap(network)
+    optimizer = BACKEND.optimizer(SGD(lr=0.1, **({"momentum": 0.9} | rule)), network)
+    for _ in range(steps):
+        optimizer.update(loss, x)
+    return network.neutral_state()
+
+
+def same_training(module, x, loss, count=3, steps=3, tolerance=1e-12, rule=None, **settings):
+    """Replicas train a module to the same state as one device."""
+    network = over(copy.deepcopy(module), count, **settings)
+    wanted = trained(module, squared, x, steps, **rule or {})
+    same_named(trained(network, loss, x, steps, **rule or {}), wanted, tolerance=tolerance)
+    return network
+
+
+class Watched(nn.Module):
+    """Notes what it sees in each replica."""
+
+    def __init__(self, look):
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+        self.look, self.seen = look, []
+
+    def forward(self, x):
+        self.seen.append(self.look(self))
+        return self.fc(x)
+
+
+# Storage, structure --------------------------------------------------------------------------------------------------
+
+
+def test_every_replica_has_parameters_of_its_own_that_are_leaves():
+    network = over(Watched(lambda module: list(module.parameters())))
+    network(torch.ones(5, 3)).sum().backward()
+    seen = network.module.seen
+    assert [len(parameters) for parameters in seen] == [2, 2, 2]
+    assert all(parameter.is_leaf and parameter.grad is not None for parameters in seen for parameter in parameters)
+    assert len({parameter.data_ptr() for parameters in seen for parameter in parameters}) == 6
+
+
+def test_wrapping_changes_neither_weights_nor_the_random_state():
+    module, state = layers(nn.Linear(3, 4), nn.Dropout(0.5)), torch.get_rng_state()
+    before = copy.deepcopy(module.state_dict())
+    parameters = list(module.parameters())
+    network = over(module)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(one is other for one, other in zip(network.parameters(), parameters, strict=True))
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+def test_it_is_a_module_with_the_names_of_the_one_given():
+    module = layers(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    network = over(module)
+    assert list(network.state_dict()) == list(module.state_dict())
+    assert dict(network.named_parameters()).keys() == dict(module.named_parameters()).keys()
+    assert dict(network.named_buffers()).keys() == dict(module.named_buffers()).keys()
+    assert list(network.modules()) == list(module.modules())
+    assert list(network.children()) == list(module.children())
+    assert network.get_submodule("1") is module[1]
+    assert repr(network).startswith("DataParallelTorchNetwork(\n  devices=['cpu', 'cpu', 'cpu']")
+
+
+def test_gradients_may_be_clipped_and_cleared_by_pytorchs_own_means():
+    network = over(layers(nn.Linear(3, 2)))
+    network(batch()).sum().backward()
+    assert all(replica.native[0].weight.grad is not None for replica in network.replicas)
+    nn.utils.clip_grad_norm_(network.parameters(), 0.1)
+    norm = torch.cat([parameter.grad.flatten() for parameter in network.parameters()]).norm()
+    assert float(norm) == pytest.approx(0.1, rel=1e-4)
+    network.zero_grad()
+    assert all(p.grad is None for replica in network.replicas for p in replica.parameters())
+
+
+def test_as_a_part_of_a_larger_module_it_is_saved_and_loaded_with_it():
+    larger = nn.ModuleDict({"inside": over(layers(nn.Linear(3, 2), nn.BatchNorm1d(2)))})
+    other = nn.ModuleDict({"inside": layers(nn.Linear(3, 2), nn.BatchNorm1d(2))})
+    other["inside"][1].running_mean.fill_(3.0)
+    assert list(larger.state_dict()) == list(other.state_dict())
+    larger.load_state_dict(other.state_dict())
+    larger.eval()
+    x = batch()
+    assert torch.equal(larger["inside"](x), other.eval()["inside"](x))
+    assert not any(replica.training for replica in larger["inside"].replicas)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda network: pickle.loads(pickle.dumps(network))])
+def test_a_copy_has_replicas_of_its_own(copied):
+    network = over(layers(nn.Linear(3, 2), nn.BatchNorm1d(2)))
+    other = copied(network)
+    x = batch()
+    assert torch.equal(network(x), other(x))
+    trained(other, squared, x)
+    assert not torch.equal(network.eval()(x), other.eval()(x))
+    same_named(trained(copy.deepcopy(network), squared, x), trained(copy.deepcopy(network), squared, x))
+    assert other.settings == network.settings
+
+
+def test_changing_the_type_reaches_every_replica():
+    network = over(layers(nn.Linear(3, 2))).float()
+    assert network(batch().float()).dtype == torch.float32
+    assert network.double()(batch()).dtype == torch.float64
+    assert {p.dtype for replica in network.replicas for p in replica.parameters()} == {torch.float64}
+
+
+def test_the_type_may_be_changed_on_the_module_too():
+    network = over(layers(nn.Linear(3, 2), nn.BatchNorm1d(2)))
+    network.eval().module.float()
+    x = batch().float()
+    torch.testing.assert_close(network(x), network.module(x))
+    assert {p.dtype for replica in network.replicas for p in replica.parameters()} == {torch.float32}
+
+
+def test_moving_it_to_another_device_is_refused():
+    network = over(layers(nn.Linear(3, 2)))
+    with pytest.raises(DeviceError, match=r"stay on their devices, \['cpu', 'cpu', 'cpu'\]; to use 'meta' move the"):
+        network.to("meta")
+    assert network.module[0].weight.device.type == "cpu"
+
+
+def test_a_module_on_another_device_than_the_first_is_refused():
+    with pytest.raises(DeviceError, match=r"the module is on 'meta', the first device is 'cpu': move it there first"):
+        over(nn.Linear(3, 2, device="meta"))
+
+
+def test_devices_may_be_called_device_ids_and_be_device_objects():
+    network = DataParallelTorchNetwork(nn.Linear(3, 2), device_ids=[torch.device("cpu"), "cpu"], output_device="cpu")
+    assert network.settings.devices == ("cpu", "cpu")
+    assert network(torch.ones(3, 3)).shape == (3, 2)
+
+
+def test_what_changes_on_the_module_reaches_the_replicas():
+    network = over(Watched(lambda module: (module.setting, module.fc.weight.requires_grad, module.training)))
+    network.module.setting = "first"
+    network(torch.ones(3, 3))
+    network.module.setting, network.module.training = "second", False
+    network.module.fc.weight.requires_grad_(False)
+    network(torch.ones(3, 3)).sum().backward()
+    assert network.module.seen == [("first", True, True)] * 3 + [("second", False, False)] * 3
+    assert [replica.native.fc.weight.grad for replica in network.replicas] == [None] * 3
+    network.requires_grad_(True)
+    assert all(parameter.requires_grad for replica in network.replicas for parameter in replica.parameters())
+
+
+def test_layers_added_or_exchanged_later_reach_the_replicas():
+    module = layers(nn.Linear(3, 3))
+    network = over(module)
+    network(batch())
+    module.append(nn.Linear(3, 2).double())
+    module[0] = nn.Linear(3, 3).double()
+    x = batch()
+    torch.testing.assert_close(network(x), module(x), rtol=0, atol=1e-14)
+
+
+class Holding(nn.Module):
+    """Layers, tensors and methods that an attribute holds beside their registration."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.order = [self.first, (self.second, {"again": self.first})]
+        self.weights = [self.first.weight, self.second.weight]
+        self.steps = {"last": self.last}
+        self.scale = torch.tensor([0.5, 1.5, 2.0], dtype=torch.float64)
+
+    def last(self, x):
+        return x @ self.weights[0].T + x @ self.weights[1].T
+
+    def forward(self, x):
+        for layer in (self.order[0], self.order[1][0], self.order[1][1]["again"]):
+            x = layer(x)
+        return self.steps["last"](x) * self.scale
+
+
+@both_losses
+def test_layers_parameters_and_methods_in_attributes_are_the_replicas_own(loss):
+    same_training(Holding().double(), batch(), loss)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(x)))
+
+
+@both_losses
+def test_tied_parameters_stay_tied(loss):
+    network = same_training(Tied().double(), batch(), loss)
+    assert all(replica.native.first.weight is replica.native.second.weight for replica in network.replicas)
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(3, 4, num_layers=2, batch_first=True, bidirectional=True)
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+
+@both_losses
+def test_recurrent_layers_train_as_on_one_device(loss):
+    same_training(Recurrent().double(), torch.randn(5, 4, 3, dtype=torch.float64), loss)
+
+
+def test_torchscript_modules_are_refused():
+    class Scripted(torch.jit.ScriptModule):
+        pass
+
+    with pytest.raises(CapabilityError, match="of TorchScript cannot be replicated: replicate the module that it was"):
+        over(nn.Sequential(Scripted(), nn.Linear(3, 2)))
+
+
+# Hooks and reparametrisations ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before wrapping", "after wrapping"])
+@both_losses
+def test_hooks_run_once_in_each_replica(before, loss):
+    module, seen = layers(nn.Linear(3, 2), nn.ReLU()), []
+    network = None if before else over(module)
+    module.register_forward_pre_hook(lambda m, args: seen.append(("pre", len(args[0]))))
+    module[0].register_forward_hook(lambda m, args, output: seen.append(("forward", len(output))))
+    module[1].register_full_backward_hook(lambda m, into, out: seen.append(("backward", len(out[0]))))
+    BACKEND.optimizer(SGD(lr=0.1), network or over(module)).update(loss, batch(7))
+    assert sorted(seen) == sorted((what, size) for what in ("pre", "forward", "backward") for size in (3, 2, 2))
+
+
+def test_a_hook_that_is_a_method_gets_the_replicas_own_object():
+    class Hooked(nn.Linear):
+        def __init__(self):
+            super().__init__(3, 2)
+            self.register_forward_hook(self.check)
+
+        def check(self, module, args, output):
+            assert self is module
+
+    over(Hooked())(torch.ones(3, 3))
+
+
+def test_a_hook_that_was_removed_does_not_run():
+    module, seen = layers(nn.Linear(3, 2)), []
+    handle = module.register_forward_hook(lambda *_: seen.append(1))
+    network = over(module)
+    handle.remove()
+    network(batch())
+    assert not seen
+
+
+NORMS = {
+    "old weight_norm": nn.utils.weight_norm,
+    "old spectral_norm": nn.utils.spectral_norm,
+    "weight_norm": nn.utils.parametrizations.weight_norm,
+    "spectral_norm": nn.utils.parametrizations.spectral_norm,
+}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+@pytest.mark.parametrize("norm", NORMS.values(), ids=NORMS)
+@pytest.mark.parametrize("after", [False, True], ids=["before wrapping", "after wrapping"])
+@both_losses
+def test_weight_norms_train_as_on_one_device(norm, after, loss):
+    def made():
+        torch.manual_seed(5)
+        return layers(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+    plain, inside = made(), made()
+    torch.manual_seed(6)
+    norm(plain[0])
+    if after:
+        network = over(inside)
+        network(batch())
+    torch.manual_seed(6)
+    norm(inside[0])
+    network = network if after else over(inside)
+    x = batch()
+    before = {name: buffer.clone() for name, buffer in plain.named_buffers()}
+    same_named(trained(network, loss, x), trained(plain, squared, x))
+    for name, buffer in plain.named_buffers():  # the vectors of power iteration
+        assert not torch.equal(buffer, before[name])
+
+
+# Lazily shaped parameters --------------------------------------------------------------------------------------------
+
+
+@both_losses
+def test_lazily_shaped_parameters_are_those_of_one_device(loss):
+    def made():
+        torch.manual_seed(8)
+        return nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d(), nn.LazyLinear(2))
+
+    x = torch.randn(8, 3)
+    plain, seen = made(), []
+    plain(x)
+    state = torch.get_rng_state()
+    lazy = made()
+    network = over(lazy, buffers="sync")
+    lazy.register_forward_hook(lambda *_: seen.append(1))
+    network(x)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert len(seen) == 3
+    same_named(network.neutral_state(), BACKEND.wrap(plain).neutral_state(), tolerance=1e-6)
+    torch.manual_seed(9)
+    same_named(trained(network, loss, x), trained(plain, squared, x), tolerance=1e-5)
+    assert len(network.replicas) == 3
+
+
+def test_making_lazy_parameters_leaves_other_buffers_alone():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.LazyLinear(2)
+            self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x):
+            self.calls = self.calls + 1
+            return self.fc(x)
+
+    network = over(Counting())
+    network(batch().float())
+    assert int(network.module.calls) == 1
+    assert network.training
+    assert network.module.fc.training
+
+
+# What threads have of their own --------------------------------------------------------------------------------------
+
+
+MODES = {
+    "no_grad": (torch.no_grad, lambda _: torch.is_grad_enabled(), False),
+    "inference": (torch.inference_mode, lambda _: torch.is_inference_mode_enabled(), True),
+    "autocast": (lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+                 lambda _: torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"), torch.bfloat16),
+    "autocast cache": (lambda: torch.autocast("cpu", cache_enabled=False),
+                       lambda _: torch.is_autocast_cache_enabled(), False),
+    "autocast on GPUs": (lambda: torch.autocast("cuda", dtype=torch.float16, enabled=torch.cuda.is_available()),
+                         lambda _: torch.is_autocast_enabled("cuda"), torch.cuda.is_available()),
+    "default device": (lambda: torch.device("meta"), lambda _: torch.empty(1).device.type, "meta"),
+    "anomaly": (lambda: torch.autograd.set_detect_anomaly(True), lambda _: torch.is_anomaly_enabled(), True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("context", "look", "wanted"), MODES.values(), ids=MODES)
+@pytest.mark.filterwarnings("ignore:Anomaly Detection", "ignore:User provided device_type of 'cuda'")
+def test_modes_of_the_calling_thread_hold_in_replicas(context, look, wanted):
+    network, x = over(Watched(look)), torch.ones(6, 3)
+    with context():
+        network(x)
+    assert network.module.seen == [wanted] * 3
+
+
+def test_hooks_on_saved_tensors_hold_in_replicas():
+    packed = []
+    network, x = over(layers(nn.Linear(3, 2), nn.Tanh())), batch()
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: packed.append(threading.current_thread().name) or t, lambda t: t
+    ):
+        y = network(x)
+    y.sum().backward()
+    assert {"replica 0", "replica 1", "replica 2"} <= {*packed}
+
+
+def test_threads_are_shared_out_and_given_back():
+    before = torch.get_num_threads()
+    network = over(Watched(lambda _: torch.get_num_threads()), 2)
+    try:
+        torch.set_num_threads(6)
+        network(torch.ones(4, 3))
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            network(torch.ones(4, 5))
+        assert {*network.module.seen} == {3}
+        assert torch.get_num_threads() == 6
+    finally:
+        torch.set_num_threads(before)
+
+
+# Batch normalisation -------------------------------------------------------------------------------------------------
+
+
+class OfMyOwn(nn.BatchNorm1d):
+    def forward(self, x):
+        return super().forward(x) * 2.0
+
+
+class Functional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("var", torch.ones(4))
+
+    def forward(self, x):
+        return nn.functional.batch_norm(x, self.mean, self.var, training=self.training, momentum=0.3)
+
+
+NORM_LAYERS = {
+    "BatchNorm1d": lambda: nn.BatchNorm1d(4),
+    "a plain average": lambda: nn.BatchNorm1d(4, momentum=None),
+    "without weights": lambda: nn.BatchNorm1d(4, affine=False),
+    "without statistics": lambda: nn.BatchNorm1d(4, track_running_stats=False),
+    "SyncBatchNorm": lambda: nn.SyncBatchNorm(4),
+    "a class of my own": lambda: OfMyOwn(4),
+    "the function": Functional,
+}
+
+
+@pytest.mark.parametrize("norm", NORM_LAYERS.values(), ids=NORM_LAYERS)
+@pytest.mark.parametrize("samples", [7, 3], ids=["shares of 3, 2, 2", "shares of 1"])
+@both_losses
+def test_pytorchs_own_batch_norms_are_synchronised(norm, samples, loss):
+    module = layers(nn.Linear(3, 4), norm(), nn.Tanh(), nn.Linear(4, 2))
+    network = same_training(module, batch(samples), loss, buffers="sync", steps=4)
+    assert type(network.module[1]) is type(module[1])
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+@both_losses
+def test_batch_norms_written_once_update_their_buffers_in_place(momentum, loss):
+    net = BACKEND.nn
+    from deliralike.network import build
+
+    norm = build(net.BatchNorm1d, 4, momentum=momentum, dtype="float64")
+    module = nn.Sequential(nn.Linear(3, 4).double(), norm)
+    mean = norm.running_mean
+    network = over(module, buffers="sync")
+    trained(network, loss, batch(4))
+    assert network.module[1].running_mean is mean
+    assert int(network.module[1].num_batches_tracked) == 3
+    assert float(mean.abs().sum()) > 0
+
+
+def test_one_value_in_the_whole_batch_is_refused(within):
+    network = over(layers(nn.BatchNorm1d(3)), buffers="sync")
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        within(network, batch(1))
+    two = over(layers(nn.BatchNorm1d(3)), 2, buffers="sync")
+    assert within(two, batch(2)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("policy", ["root", "sync"])
+def test_statistics_are_not_synchronised_unless_that_is_asked_for(policy):
+    x, module = batch(6), layers(nn.BatchNorm1d(3))
+    wanted = module[0].running_mean * 0.9 + 0.1 * (x[:3].mean(0) if policy == "root" else x.mean(0))
+    network = over(module, 2, buffers=policy)
+    network(x)
+    for replica in network.replicas:
+        torch.testing.assert_close(replica.native[0].running_mean, wanted, rtol=1e-12, atol=1e-12)
+
+
+def penalty(network, x):
+    x = x.detach().requires_grad_()
+    gradient = torch.autograd.grad(network(x).sum(), x, create_graph=True)[0]
+    return (gradient**2).mean() + squared(network, x)
+
+
+@pytest.mark.parametrize("loss", [penalty, in_replicas(penalty)], ids=LOSSES)
+@pytest.mark.parametrize("buffers", ["root", "sync"])
+def test_gradients_of_gradients_are_those_of_one_device(loss, buffers):
+    norm = [nn.BatchNorm1d(4, track_running_stats=False)] if buffers == "sync" else []
+    module, x = layers(nn.Linear(3, 4), *norm, nn.Tanh(), nn.Linear(4, 2)), batch(6)
+    plain = copy.deepcopy(module)
+    same_named(trained(over(module, buffers=buffers), loss, x), trained(plain, penalty, x))
+
+
+# Buffers -------------------------------------------------------------------------------------------------------------
+
+
+class Buffers(nn.Module):
+    """Changes one buffer in place and puts new tensors in the place of two others; one takes part in the graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+        self.register_buffer("in_place", torch.zeros(3))
+        self.register_buffer("renewed", torch.ones(3))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        y = self.fc(x * self.renewed)
+        with torch.no_grad():
+            if self.training:
+                self.in_place += x.mean(0)
+                self.renewed = self.renewed * 0.5 + x.mean(0)
+                self.calls = self.calls + len(x)
+        return y
+
+
+@pytest.mark.parametrize("policy", ["root", "mean", "sync"])
+def test_buffers_follow_the_declared_policy(policy):
+    network, x = over(Buffers().double(), buffers=policy), batch(7)
+    y = network(x)
+    means = [share.mean(0) for share in x.split([3, 2, 2])]
+    wanted = means[0] if policy != "mean" else sum(m * n for m, n in zip(means, (3, 2, 2), strict=True)) / 7
+    for replica in network.replicas:
+        module = replica.native
+        torch.testing.assert_close(module.in_place, wanted, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(module.renewed, 0.5 + wanted, rtol=1e-12, atol=1e-12)
+        assert int(module.calls) == 3
+    assert len({replica.native.renewed.data_ptr() for replica in network.replicas}) == 3
+    y.sum().backward()  # settling has not touched what the graph holds
+    assert network.replicas[2].native.fc.weight.grad is not None
+
+
+def test_two_forwards_before_one_backward_are_possible():
+    network, plain = over(layers(nn.Linear(3, 4), nn.BatchNorm1d(4)), buffers="sync"), None
+    plain = copy.deepcopy(network.module)
+    first, second = batch(), batch()
+    (network(first) * network(second)).sum().backward()
+    (plain(first) * plain(second)).sum().backward()
+    total = sum(replica.native[0].weight.grad for replica in network.replicas)
+    torch.testing.assert_close(total, plain[0].weight.grad, rtol=1e-10, atol=1e-10)
+
+
+def test_in_evaluation_buffers_stay_the_same_objects():
+    network = over(layers(nn.BatchNorm1d(3))).eval()
+    x = batch().requires_grad_()
+    network(x).sum().backward()
+    before = [[*replica.buffers()] for replica in network.replicas]
+    with torch.inference_mode():
+        network(batch())
+    after = [[*replica.buffers()] for replica in network.replicas]
+    assert all(one is other for a, b in zip(before, after, strict=True) for one, other in zip(a, b, strict=True))
+
+
+def test_buffers_changed_by_hand_reach_the_replicas():
+    network = over(Buffers().double()).eval()
+    network(batch())
+    network.module.renewed.fill_(0.0)
+    torch.testing.assert_close(network(batch()), network.module.fc.bias.expand(7, 2))
+
+
+def test_after_training_under_inference_mode_gradients_are_possible():
+    network = over(layers(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+    with torch.inference_mode():
+        network(batch())
+    network.eval()
+    network(batch()).sum().backward()
+    assert network.replicas[1].native[0].weight.grad is not None
+
+
+def test_after_an_error_the_replicas_have_the_roots_buffers():
+    class Failing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(3)
+
+        def forward(self, x):
+            y = self.norm(x)
+            if len(x) == 3:
+                raise KeyError("three", "samples")
+            return y
+
+    network = over(Failing().double(), 2)
+    with pytest.raises(KeyError, match="'three', 'samples'") as caught:
+        network(batch(7))
+    assert caught.value.__notes__ == ["raised in replica 1 of 2 on cpu"]
+    root, other = (replica.native.norm for replica in network.replicas)
+    assert torch.equal(root.running_mean, other.running_mean)
+    assert root.running_mean is not other.running_mean
+
+
+# Gradients and optimizers --------------------------------------------------------------------------------------------
+
+
+@both_losses
+def test_sparse_gradients_are_accumulated_sparse(loss):
+    def made():
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Embedding(6, 3, sparse=True), nn.Linear(3, 2)).double()
+
+    index = torch.tensor([[0, 1], [1, 1], [2, 0], [5, 1], [4, 4]])
+    network, seen = over(made()), []
+    optimizer = BACKEND.optimizer(SGD(lr=0.1), network)
+    optimizer.pre_update_hooks.append(lambda _, gradients: seen.append(gradients["0.weight"].is_sparse) or gradients)
+    for _ in range(3):
+        optimizer.update(loss, index)
+    wanted = trained(made(), squared, index, momentum=0.0)
+    same_named(network.neutral_state(), wanted)
+    assert seen == [True] * 3
+
+
+def test_gradients_are_added_in_place():
+    total, addition = torch.ones(3), torch.full((3,), 2.0)
+    assert BACKEND.add(total, addition, "cpu") is total
+    assert total.tolist() == [3.0] * 3
+    copied = BACKEND.add(None, addition, "cpu")
+    assert torch.equal(copied, addition)
+    assert copied.data_ptr() != addition.data_ptr()
+
+
+def test_sparse_and_dense_gradients_add_up():
+    dense, sparse = torch.ones(3), torch.tensor([0.0, 2.0, 0.0]).to_sparse()
+    wanted = [1.0, 3.0, 1.0]
+    assert BACKEND.add(sparse, dense, "cpu").tolist() == wanted
+    assert BACKEND.add(dense, sparse, "cpu").tolist() == wanted
+    assert BACKEND.add(sparse, sparse.clone(), "cpu").to_dense().tolist() == [0.0, 4.0, 0.0]
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.generator, self.critic = nn.Linear(3, 3), nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.critic(torch.tanh(self.generator(x)))
+
+
+@pytest.mark.parametrize("loss", [squared, in_replicas(squared)], ids=LOSSES)
+def test_optimizers_over_parts_of_one_network_leave_each_other_alone(loss):
+    def run(network, loss):
+        network = BACKEND.wrap(network)
+        one = BACKEND.optimizer(SGD(lr=0.1), network, "generator.*")
+        other = BACKEND.optimizer(SGD(lr=0.2, momentum=0.9), network, "critic.*")
+        x = torch.linspace(-1, 1, 15, dtype=torch.float64).reshape(5, 3)
+        for step in range(4):
+            (one, other)[step % 2].update(loss, x)
+        assert one.updated == ("generator.weight", "generator.bias")
+        return network.neutral_state()
+
+    torch.manual_seed(2)
+    plain = Two().double()
+    same_named(run(over(copy.deepcopy(plain)), loss), run(plain, squared))
+
+
+def test_gradients_of_the_backend_count_tied_parameters_once():
+    plain, x = Tied().double(), batch().numpy()
+    found = BACKEND.gradients(squared, over(copy.deepcopy(plain)), x)
+    wanted = BACKEND.gradients(squared, BACKEND.wrap(plain), x)
+    same_named(found.parameters, wanted.parameters)
+    np.testing.assert_allclose(found.inputs[0], wanted.inputs[0], rtol=1e-12)
+
+
+class FailsBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise UnicodeDecodeError("utf-8", b"abc", 0, 1, "in backward")
+
+
+def test_an_error_in_backward_keeps_its_type_and_ends_the_others(within):
+    def loss(network, x):
+        y = network(x)
+        return (FailsBackward.apply(y) if len(x) == 2 else y).sum()
+
+    network = over(layers(nn.Linear(3, 4), nn.BatchNorm1d(4)), 2, buffers="sync")
+    optimizer = BACKEND.optimizer(SGD(lr=0.1), network)
+    with pytest.raises(UnicodeDecodeError, match="in backward") as caught:
+        within(optimizer.update, in_replicas(loss), batch(5))
+    assert "raised in replica 1 of 2 on cpu" in caught.value.__notes__
+    within(optimizer.update, in_replicas(squared), batch(5))
+
+
+# Chance --------------------------------------------------------------------------------------------------------------
+
+
+def test_masks_of_our_dropout_are_reproducible_and_differ_between_replicas_and_calls():
+    from deliralike.network import build
+
+    network = over(build(BACKEND.nn.Dropout, 0.5))
+    x = torch.ones(6, 200)
+    BACKEND.seed(4)
+    first, second = network(x), network(x)
+    BACKEND.seed(4)
+    assert torch.equal(network(x), first)
+    assert not torch.equal(first, second)
+    assert not torch.equal(first[:2], first[2:4])
+    assert {*first.unique().tolist()} == {0.0, 2.0}
+    assert 0.4 < float((first == 0).float().mean()) < 0.6
+
+
+def test_no_random_number_is_drawn_where_no_mask_is():
+    from deliralike.network import build
+
+    network = over(nn.Sequential(nn.Linear(3, 3), build(BACKEND.nn.Dropout, 0.5)))
+    network.eval()
+    state = torch.get_rng_state()
+    network(torch.ones(4, 3))
+    assert torch.equal(torch.get_rng_state(), state)
+    network.train()
+    network(torch.ones(4, 3))
+    assert not torch.equal(torch.get_rng_state(), state)
+
+
+# Compiled networks ---------------------------------------------------------------------------------------------------
+
+
+@both_losses
+def test_a_compiled_network_can_be_replicated(loss):
+    plain, x = layers(nn.Linear(3, 4), nn.Tanh()), batch()
+    compiled = torch.compile(copy.deepcopy(plain), backend="eager")
+    found = trained(over(compiled), loss, x)
+    wanted = trained(plain, squared, x)
+    same_named({name.removeprefix("_orig_mod."): value for name, value in found.items()}, wanted)
+
+
+def test_a_replicated_network_that_is_compiled_gives_the_same():
+    network, x = over(layers(nn.Linear(3, 4), nn.Tanh())), batch()
+    assert torch.equal(torch.compile(network, backend="eager")(x), network(x))
+
+
+def test_a_network_that_was_compiled_in_place_is_refused():
+    module = layers(nn.Linear(3, 2))
+    network = over(module)
+    module.compile(backend="eager")
+    for replicate in (lambda: over(module), lambda: network(batch())):
+        with pytest.raises(
+            CapabilityError, match="compiled in place by module.compile.. cannot be replicated: wrap what"
+        ):
+            replicate()
+
+
+def test_the_factory_of_the_package_makes_one():
+    assert isinstance(DataParallel(nn.Linear(3, 2), ["cpu", "cpu"]), DataParallelTorchNetwork)
+
+
+def test_synchronised_layers_need_two_values(within):
+    from deliralike.backends.torch import SynchronizedBatchNorm1d
+
+    network = over(layers(SynchronizedBatchNorm1d(2, track_running_stats=False)), 2)
+    with pytest.raises(ShapeError, match="the batch over all replicas has 0: use a larger batch"):
+        within(network, torch.zeros(2, 2, 0, dtype=torch.float64))
