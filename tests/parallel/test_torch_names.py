@@ -1,0 +1,606 @@
+"""The names that PyTorch's users know, with their signatures: on CPU devices, against the module on one device."""
+
+import copy
+import inspect
+import pickle
+from collections import OrderedDict, defaultdict, namedtuple
+
+import pytest
+import torch
+from torch import nn
+
+from deliralike.backends import torch as names
+from deliralike.backends.torch import BACKEND, DataParallelTorchNetwork, DataParallelTorchOptimizer
+from deliralike.errors import ArgumentError, BatchError, DeviceError, StructureError
+from deliralike.rules import SGD
+
+Pair = namedtuple("Pair", "first second")
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(3)
+
+
+def batch(samples=7, features=3):
+    return torch.randn(samples, features, dtype=torch.float64)
+
+
+def network(*more):
+    return nn.Sequential(nn.Linear(3, 4), *more, nn.Tanh(), nn.Linear(4, 2)).double()
+
+
+def squared(net, x):
+    return (net(x) ** 2).mean()
+
+
+def same(found, wanted):
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-12, atol=1e-12)
+
+
+def gradients(module):
+    return {name: parameter.grad for name, parameter in module.named_parameters()}
+
+
+# Functions -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["scatter", "scatter_kwargs", "gather", "replicate", "parallel_apply", "data_parallel"]
+)
+def test_functions_take_the_arguments_of_pytorchs(name):
+    originals = vars(torch.nn.parallel) | vars(torch.nn.parallel.scatter_gather)
+    ours, theirs = (inspect.signature(function).parameters for function in (getattr(names, name), originals[name]))
+    assert [(p.name, p.default) for p in ours.values()] == [(p.name, p.default) for p in theirs.values()]
+
+
+def test_the_class_takes_the_arguments_of_pytorchs():
+    ours, theirs = (inspect.signature(cls).parameters for cls in (names.DataParallel, torch.nn.DataParallel))
+    assert [(p.name, p.default) for p in ours.values()] == [(p.name, p.default) for p in theirs.values()]
+
+
+def test_scatter_gives_balanced_shares_and_keeps_types():
+    nest = OrderedDict(a=Pair(torch.arange(7), [torch.arange(14).reshape(7, 2)]), b=defaultdict(list, c=torch.ones(7)))
+    shares = names.scatter(nest, ["cpu", torch.device("cpu"), "cpu"])
+    assert [share["a"].first.tolist() for share in shares] == [[0, 1, 2], [3, 4], [5, 6]]
+    assert all(type(share) is OrderedDict and type(share["a"]) is Pair for share in shares)
+    assert all(type(share["b"]) is defaultdict for share in shares)
+    assert names.scatter(torch.zeros(2, 5), ["cpu", "cpu"], dim=1)[1].shape == (2, 2)
+
+
+def test_scatter_kwargs_shares_both_by_one_count():
+    inputs, kwargs = names.scatter_kwargs((torch.arange(5), "name"), {"mask": torch.arange(5)}, ["cpu"] * 2)
+    assert [(x.tolist(), name) for x, name in inputs] == [([0, 1, 2], "name"), ([3, 4], "name")]
+    assert [share["mask"].tolist() for share in kwargs] == [[0, 1, 2], [3, 4]]
+    assert names.scatter_kwargs((torch.arange(2),), None, ["cpu"] * 2)[1] == ({}, {})
+    with pytest.raises(BatchError, match=r"args\[0\] has 5, kwargs\['mask'\] has 4"):
+        names.scatter_kwargs((torch.arange(5),), {"mask": torch.arange(4)}, ["cpu"] * 2)
+
+
+def test_gather_joins_scalars_without_a_warning_and_refuses_what_differs():
+    outputs = [{"loss": torch.tensor(1.0), "y": torch.ones(2, 1), "name": "x"},
+               {"loss": torch.tensor(2.0), "y": torch.zeros(1, 1), "name": "x"}]  # fmt: skip
+    gathered = names.gather(outputs, -1)
+    assert gathered["loss"].tolist() == [1.0, 2.0]
+    assert gathered["y"].flatten().tolist() == [1.0, 1.0, 0.0]
+    assert gathered["name"] == "x"
+    with pytest.raises(StructureError, match="replica 1"):
+        names.gather([{"a": torch.ones(1)}, {"b": torch.ones(1)}], "cpu")
+
+
+def test_scatter_and_gather_are_differentiable():
+    x = batch().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: names.gather(names.scatter(x, ["cpu"] * 3), "cpu") ** 2, [x])
+
+
+def test_gradients_of_every_replica_land_on_the_module_that_was_replicated():
+    module, x = network(nn.BatchNorm1d(4)), batch()
+    replicas = names.replicate(module, ["cpu"] * 3)
+    assert replicas[0] is module
+    assert [len(list(replica.parameters())) for replica in replicas] == [6] * 3
+    pointers = [{tensor.data_ptr() for tensor in replica.state_dict().values()} for replica in replicas]
+    assert len(set.union(*pointers)) == sum(map(len, pointers))
+    for replica in replicas:
+        squared(replica, x).backward()
+    wanted = copy.deepcopy(module)
+    wanted.zero_grad()
+    (squared(wanted, x) * 3).backward()
+    same(gradients(module), gradients(wanted))
+
+
+def test_detached_replicas_send_no_gradients():
+    module = network()
+    replicas = names.replicate(module, ["cpu"] * 2, detach=True)
+    assert replicas[0] is not module
+    assert not any(parameter.requires_grad for replica in replicas for parameter in replica.parameters())
+    assert torch.equal(replicas[1](torch.ones(1, 3).double()), module(torch.ones(1, 3).double()))
+
+
+def test_frozen_parameters_stay_frozen_in_replicas():
+    module = network()
+    module[0].weight.requires_grad_(False)
+    _, other = names.replicate(module, ["cpu"] * 2)
+    assert [parameter.requires_grad for parameter in other.parameters()] == [False, True, True, True]
+
+
+def test_parallel_apply_calls_each_module_on_its_own_arguments():
+    def scaled(x, by=1.0):
+        return x * by
+
+    inputs = [torch.ones(2), (torch.ones(1),), [torch.ones(3), 5.0]]
+    outputs = names.parallel_apply([scaled] * 3, inputs, [{}, {"by": 3.0}, {}])
+    assert [output.tolist() for output in outputs] == [[1.0, 1.0], [3.0], [5.0, 5.0, 5.0]]
+
+
+def test_parallel_apply_carries_modes_and_errors():
+    def grad_enabled(x):
+        if len(x) == 3:
+            raise UnicodeDecodeError("utf-8", b"abc", 0, 1, "no")
+        return torch.is_grad_enabled()
+
+    with torch.no_grad():
+        assert names.parallel_apply([grad_enabled] * 2, [torch.ones(2), torch.ones(2)]) == [False, False]
+    with pytest.raises(UnicodeDecodeError, match="no") as caught:
+        names.parallel_apply([grad_enabled] * 2, [torch.ones(2), torch.ones(3)])
+    assert caught.value.__notes__ == ["raised in replica 1 of 2 on cpu"]
+
+
+def test_parallel_apply_wants_as_many_of_everything():
+    with pytest.raises(ArgumentError, match="2 modules, 1 inputs, 2 kwargs and 1 devices: wanted as many of each"):
+        names.parallel_apply([abs, abs], [torch.ones(1)])
+
+
+# DataParallel --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("samples", [7, 2, 1])
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_network_trains_with_any_optimizer_as_on_one_device(samples, optimizer):
+    plain = network()
+    parallel = names.DataParallel(copy.deepcopy(plain), ["cpu"] * 3)
+    x = batch(samples)
+    for net in (plain, parallel):
+        steps = optimizer(net.parameters(), lr=0.01)
+        for _ in range(4):
+            steps.zero_grad()
+            squared(net, x).backward()
+            steps.step()
+    same(parallel.module.state_dict(), plain.state_dict())
+
+
+def test_it_is_one_of_pytorchs_with_its_names():
+    parallel = names.DataParallel(network(), ["cpu", torch.device("cpu")])
+    assert isinstance(parallel, torch.nn.DataParallel)
+    assert list(parallel.state_dict()) == [f"module.{name}" for name in parallel.module.state_dict()]
+    assert parallel.device_ids == ["cpu", "cpu"]
+    other = pickle.loads(pickle.dumps(parallel))
+    x = batch()
+    assert torch.equal(other(x), parallel(x))
+
+
+def test_without_devices_it_is_the_module():
+    module, x = network(), batch()
+    parallel = names.DataParallel(module)
+    assert parallel.device_ids == ([] if not torch.cuda.is_available() else parallel.device_ids)
+    if not torch.cuda.is_available():
+        assert torch.equal(parallel(x), module(x))
+    assert torch.equal(names.DataParallel(module, ["cpu"])(x), module(x))
+    with pytest.raises(DeviceError, match="device_ids is empty; None stands for all GPUs"):
+        names.DataParallel(module, [])
+
+
+def test_keywords_other_axes_and_nests_are_shared_out():
+    class Summed(nn.Module):
+        def forward(self, x, *, pair, name):
+            return {"sum": x.sum(0), "pair": Pair(pair.first * 2, pair.second), "name": name, "size": x.shape[1]}
+
+    x = torch.arange(15.0).reshape(3, 5)
+
+    class Even(Summed):
+        def forward(self, x, **kwargs):
+            return {key: value for key, value in super().forward(x, **kwargs).items() if key != "size"}
+
+    parallel = names.DataParallel(Even(), ["cpu"] * 2, dim=-1)
+    output = parallel(x, pair=Pair(x[0], x[1]), name="n")
+    assert torch.equal(output["sum"], x.sum(0))
+    assert torch.equal(output["pair"].first, x[0] * 2)
+    assert torch.equal(output["pair"].second, x[1])
+    assert output["name"] == "n"
+    with pytest.raises(StructureError, match="size"):
+        names.DataParallel(Summed(), ["cpu"] * 2, dim=-1)(x, pair=Pair(x[0], x[1]), name="n")
+
+
+def test_a_parameter_that_is_elsewhere_is_refused():
+    module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2, device="meta"))
+    with pytest.raises(
+        DeviceError, match=r"'1.weight' is on 'meta', wanted on the first device 'cpu': move the module"
+    ):
+        names.DataParallel(module, ["cpu", "cpu"])(torch.ones(4, 3))
+
+
+def test_what_the_first_share_does_to_the_module_stays():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.calls = nn.BatchNorm1d(3), 0
+
+        def forward(self, x):
+            self.calls += 1
+            return self.norm(x)
+
+    module, x = Counting().double(), batch(7)
+    parallel = names.DataParallel(module, ["cpu"] * 2)
+    parallel(x)
+    parallel(x)
+    assert module.calls == 2
+    assert int(module.norm.num_batches_tracked) == 2
+    torch.testing.assert_close(module.norm.running_mean, x[:4].mean(0) * 0.19, rtol=1e-12, atol=1e-12)
+
+
+def test_every_step_may_be_overridden():
+    class Mine(names.DataParallel):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.called = []
+
+        def replicate(self, module, device_ids):
+            self.called.append(("replicate", len(device_ids)))
+            return super().replicate(module, device_ids)
+
+        def scatter(self, inputs, kwargs, device_ids):
+            self.called.append(("scatter", len(device_ids)))
+            return super().scatter(inputs, kwargs, device_ids)
+
+        def parallel_apply(self, replicas, inputs, kwargs):
+            self.called.append(("parallel_apply", len(replicas)))
+            return super().parallel_apply(replicas, inputs, kwargs)
+
+        def gather(self, outputs, output_device):
+            self.called.append(("gather", output_device))
+            return super().gather(outputs, output_device) + 1
+
+    module, x = network(), batch(2)
+    mine = Mine(module, ["cpu"] * 3, "cpu")
+    assert torch.equal(mine(x), module(x[:1]).new_tensor(torch.cat([module(x[:1]), module(x[1:])]).tolist()) + 1)
+    assert mine.called == [("scatter", 3), ("replicate", 2), ("parallel_apply", 2), ("gather", "cpu")]
+
+
+def test_under_no_grad_there_is_no_graph():
+    parallel = names.DataParallel(network(), ["cpu"] * 2)
+    with torch.no_grad():
+        assert not parallel(batch()).requires_grad
+
+
+def test_the_function_sends_gradients_to_the_module_given():
+    module, x = network(), batch()
+    wanted = copy.deepcopy(module)
+    names.data_parallel(module, (x,), ["cpu"] * 3, output_device=-1, module_kwargs={}).pow(2).mean().backward()
+    squared(wanted, x).backward()
+    same(gradients(module), gradients(wanted))
+
+
+def test_gradients_of_gradients_reach_the_module():
+    module = network()
+    wanted = copy.deepcopy(module)
+
+    def penalty(net, x):
+        x = x.requires_grad_()
+        return (torch.autograd.grad(net(x).sum(), x, create_graph=True)[0] ** 2).sum()
+
+    x = batch()
+    penalty(names.DataParallel(module, ["cpu"] * 3), x.clone()).backward()
+    penalty(wanted, x.clone()).backward()
+    for name, gradient in gradients(wanted).items():
+        found = gradients(module)[name]
+        assert (found is None) == (gradient is None), name
+        if gradient is not None:
+            torch.testing.assert_close(found, gradient, rtol=1e-12, atol=1e-12)
+
+
+# Synchronised batch norm ---------------------------------------------------------------------------------------------
+
+SHAPES = {1: (7, 4, 5), 2: (7, 4, 3, 5), 3: (7, 4, 3, 1, 5)}
+WRAPPERS = {
+    "DataParallel": lambda module: names.DataParallel(module, ["cpu"] * 3),
+    "DataParallelTorchNetwork": lambda module: DataParallelTorchNetwork(module, ["cpu"] * 3),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize("samples", [7, 3])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_synchronised_batch_norm_is_that_of_the_whole_batch(wrap, momentum, samples, n):
+    layer = getattr(names, f"SynchronizedBatchNorm{n}d")(4, momentum=momentum).double()
+    plain = getattr(nn, f"BatchNorm{n}d")(4, momentum=momentum).double()
+    for parameter in (*layer.parameters(), *plain.parameters()):
+        parameter.data.copy_(torch.linspace(0.5, 2.0, 4))
+    parallel = wrap(layer)
+    for step in range(2):
+        x = torch.randn(samples, *SHAPES[n][1:], dtype=torch.float64) * 3 + step
+        inputs = [x.clone().requires_grad_(), x.clone().requires_grad_()]
+        outputs = [net(given) for net, given in zip((parallel, plain), inputs, strict=True)]
+        torch.testing.assert_close(*outputs, rtol=1e-12, atol=1e-12)
+        for output in outputs:
+            (output**3).sum().backward()
+        torch.testing.assert_close(inputs[0].grad, inputs[1].grad, rtol=1e-9, atol=1e-9)
+    same(layer.state_dict(), plain.state_dict())
+    parallel.eval()
+    torch.testing.assert_close(parallel(x), plain.eval()(x), rtol=1e-12, atol=1e-12)
+
+
+def test_outside_of_replicas_it_is_plain_batch_norm():
+    layer, plain, x = names.SynchronizedBatchNorm1d(3).double(), nn.BatchNorm1d(3).double(), batch()
+    assert torch.equal(layer(x), plain(x))
+    same(layer.state_dict(), plain.state_dict())
+    with pytest.raises(ValueError, match="expected 4D input"):
+        names.DataParallel(names.SynchronizedBatchNorm2d(3), ["cpu"] * 2)(batch(4).float())
+
+
+def test_synchronised_batch_norm_takes_the_arguments_of_pytorchs():
+    for n in (1, 2, 3):
+        ours = inspect.signature(getattr(names, f"SynchronizedBatchNorm{n}d")).parameters
+        theirs = inspect.signature(getattr(nn, f"BatchNorm{n}d")).parameters
+        assert [(p.name, p.default) for p in ours.values()] == [(p.name, p.default) for p in theirs.values()]
+
+
+def test_a_replica_that_fails_ends_those_that_wait_for_it(within):
+    class Failing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = names.SynchronizedBatchNorm1d(3)
+
+        def forward(self, x):
+            if len(x) == 2:
+                raise LookupError("no two")
+            return self.norm(x)
+
+    with pytest.raises(LookupError, match="no two"):
+        within(names.DataParallel(Failing().double(), ["cpu"] * 2), batch(5))
+
+
+# Callbacks -----------------------------------------------------------------------------------------------------------
+
+
+class Called(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 2)
+        self.log = []
+
+    def __data_parallel_replicate__(self, context, copy_id):
+        assert isinstance(context, names.CallbackContext)
+        context.seen = [*getattr(context, "seen", ()), copy_id]
+        self.log.append((copy_id, context))
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_the_callbacks_come_before_each_forward_the_masters_first():
+    module = Called()
+    parallel = names.ReplicationCallbackDataParallel(module, ["cpu"] * 3)
+    parallel(torch.ones(6, 3))
+    assert [copy_id for copy_id, _ in module.log] == [0, 1, 2]
+    assert len({id(context) for _, context in module.log}) == 1
+    assert module.log[0][1].seen == [0, 1, 2]
+    parallel(torch.ones(6, 3))
+    assert [copy_id for copy_id, _ in module.log] == [0, 1, 2] * 2
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_data_parallel_can_be_patched(times):
+    module = Called()
+    parallel = names.DataParallel(module, ["cpu"] * 2)
+    for _ in range(times):
+        names.patch_replication_callback(parallel)
+    parallel(torch.ones(6, 3))
+    assert [copy_id for copy_id, _ in module.log] == [0, 1]
+    with pytest.raises(ArgumentError, match="wants a DataParallel, not a Called"):
+        names.patch_replication_callback(module)
+
+
+def test_the_callbacks_can_be_called_by_hand():
+    modules = [nn.Sequential(Called(), Called()) for _ in range(2)]
+    names.exec_data_parallel_replication_callback(modules)
+    assert [[layer.log[0][0] for layer in module] for module in modules] == [[0, 0], [1, 1]]
+    assert modules[0][0].log[0][1] is modules[1][0].log[0][1]
+    assert modules[0][0].log[0][1] is not modules[0][1].log[0][1]
+
+
+def test_lasting_replicas_are_called_once():
+    module = Called()
+    parallel = DataParallelTorchNetwork(module, ["cpu"] * 3)
+    parallel(torch.ones(6, 3))
+    parallel(torch.ones(6, 3))
+    assert [copy_id for copy_id, _ in module.log] == [0, 1, 2]
+
+
+# The optimizer -------------------------------------------------------------------------------------------------------
+
+
+def replicated(count=3, *more):
+    plain = network(*more)
+    return plain, DataParallelTorchNetwork(copy.deepcopy(plain), ["cpu"] * count)
+
+
+OPTIMIZERS = {
+    "SGD": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+    "AdamW": (torch.optim.AdamW, {"lr": 0.01}),
+    "Adagrad": (torch.optim.Adagrad, {}),
+}
+
+
+@pytest.mark.parametrize(("optimizer", "options"), OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_an_ordinary_loop_trains_as_on_one_device(optimizer, options):
+    plain, parallel = replicated()
+    ours = DataParallelTorchOptimizer.from_optimizer_class(optimizer, parallel, **options)
+    theirs = optimizer(plain.parameters(), **options)
+    schedules = [torch.optim.lr_scheduler.StepLR(each, 2, 0.5) for each in (ours, theirs)]
+    for _ in range(5):
+        x = batch()
+        for net, each in ((parallel, ours), (plain, theirs)):
+            each.zero_grad()
+            squared(net, x).backward()
+            each.step()
+        for schedule in schedules:
+            schedule.step()
+    same(parallel.state_dict(), plain.state_dict())
+    assert ours.param_groups[0]["lr"] == theirs.param_groups[0]["lr"] < options.get("lr", 0.01)
+    for replica in parallel.replicas[1:]:
+        same(replica.native.state_dict(), dict(parallel.state_dict()))
+
+
+def test_it_is_an_optimizer_of_pytorchs_whose_attributes_can_be_read_and_set():
+    _, parallel = replicated()
+    inner = torch.optim.SGD(parallel.parameters(), lr=0.1)
+    optimizer = DataParallelTorchOptimizer(inner, parallel)
+    assert isinstance(optimizer, torch.optim.Optimizer)
+    assert optimizer.param_groups is inner.param_groups
+    assert optimizer.defaults["lr"] == 0.1
+    optimizer.defaults = {"lr": 0.2}
+    assert inner.defaults == {"lr": 0.2}
+    optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "lr": 1.0})
+    assert len(inner.param_groups) == 2
+    assert repr(optimizer).startswith("DataParallelTorchOptimizer(SGD (")
+
+
+def test_hooks_registered_later_see_the_accumulated_gradients():
+    plain, parallel = replicated()
+    optimizer, seen = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1), []
+    optimizer.register_step_pre_hook(lambda *_: seen.append(parallel.module[0].weight.grad.clone()))
+    optimizer.register_step_post_hook(lambda *_: seen.append("after"))
+    x = batch()
+    squared(parallel, x).backward()
+    squared(plain, x).backward()
+    optimizer.step()
+    torch.testing.assert_close(seen[0], plain[0].weight.grad, rtol=1e-12, atol=1e-12)
+    assert seen[1:] == ["after"]
+
+
+def test_gradients_may_be_accumulated_and_clipped_before_the_step():
+    plain, parallel = replicated()
+    ours = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1)
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.1)
+    x = batch()
+    for net, each in ((parallel, ours), (plain, theirs)):
+        for part in (x[:4], x[4:]):  # two backward passes to one step
+            squared(net, part).backward()
+        if each is ours:
+            ours.accumulate()
+        nn.utils.clip_grad_norm_(net.parameters(), 0.05)
+        each.step()
+    same(parallel.state_dict(), plain.state_dict())
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_zero_grad_reaches_every_replica(set_to_none):
+    plain, parallel = replicated()
+    ours = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1)
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for net, each in ((parallel, ours), (plain, theirs)):
+        squared(net, torch.ones(5, 3).double()).backward()
+        each.zero_grad(set_to_none)
+        squared(net, torch.ones(4, 3).double() * 2).backward()
+        each.step()
+    same(parallel.state_dict(), plain.state_dict())
+
+
+def test_a_closure_is_accumulated_each_time_that_it_is_called():
+    plain, parallel = replicated()
+    x, losses = batch(), []
+    for net in (parallel, plain):
+        options = {"max_iter": 5, "line_search_fn": "strong_wolfe"}
+        optimizer = torch.optim.LBFGS(net.parameters(), **options)
+        optimizer = DataParallelTorchOptimizer(optimizer, parallel) if net is parallel else optimizer
+
+        def closure(net=net, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = squared(net, x)
+            loss.backward()
+            return loss
+
+        losses.append([optimizer.step(closure).item() for _ in range(3)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-8)
+    assert losses[0][-1] < losses[0][0] / 10
+    for name, value in plain.state_dict().items():
+        torch.testing.assert_close(parallel.state_dict()[name], value, rtol=1e-6, atol=1e-8)
+
+
+def test_its_state_can_be_saved_and_loaded():
+    _, parallel = replicated()
+    optimizer = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.Adam, parallel, lr=0.1)
+    squared(parallel, batch()).backward()
+    optimizer.step()
+    other_plain = copy.deepcopy(parallel.module)
+    theirs = torch.optim.Adam(other_plain.parameters(), lr=0.5)
+    theirs.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    loaded = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.Adam, parallel, lr=0.5)
+    loaded.load_state_dict(copy.deepcopy(theirs.state_dict()))
+    x = batch()
+    for net, each in ((parallel, loaded), (other_plain, theirs)):
+        each.zero_grad()
+        squared(net, x).backward()
+        each.step()
+    same(parallel.state_dict(), other_plain.state_dict())
+
+
+def test_a_pickled_one_still_accumulates():
+    plain, parallel = replicated()
+    optimizer = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1)
+    other = pickle.loads(pickle.dumps(optimizer))
+    theirs, x = torch.optim.SGD(plain.parameters(), lr=0.1), batch()
+    for net, each in ((other.network, other), (plain, theirs)):
+        squared(net, x).backward()
+        each.step()
+    same(other.network.state_dict(), plain.state_dict())
+
+
+def test_over_a_part_of_a_network_it_leaves_the_rest_alone():
+    plain, parallel = replicated()
+    x = batch()
+    results = []
+    for net, module in ((parallel, parallel.module), (plain, plain)):
+        parts = [module[0].parameters(), module[2].parameters()]
+        each = [torch.optim.SGD(part, lr=0.1) for part in parts]
+        if net is parallel:
+            each = [DataParallelTorchOptimizer(one, parallel) for one in each]
+        for step in range(4):
+            each[step % 2].zero_grad()
+            squared(net, x).backward()
+            each[step % 2].step()
+        results.append(module.state_dict())
+    same(*results)
+
+
+def test_behind_the_neutral_interface_nothing_is_accumulated_twice():
+    plain, parallel = replicated()
+    inner = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1)
+    ours = BACKEND.wrap_optimizer(inner, parallel)
+    theirs, x = BACKEND.optimizer(SGD(lr=0.1), BACKEND.wrap(plain)), batch()
+    for _ in range(3):
+        ours.update(squared, x)
+        theirs.update(squared, x)
+    same(dict(parallel.state_dict()), dict(plain.state_dict()))
+
+
+def test_over_a_plain_module_it_is_the_inner_optimizer():
+    plain = network()
+    other = copy.deepcopy(plain)
+    ours = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, plain, lr=0.1)
+    theirs, x = torch.optim.SGD(other.parameters(), lr=0.1), batch()
+    for net, each in ((plain, ours), (other, theirs)):
+        squared(net, x).backward()
+        each.step()
+        each.zero_grad()
+    same(plain.state_dict(), other.state_dict())
+
+
+def test_what_is_no_optimizer_is_refused():
+    _, parallel = replicated()
+    with pytest.raises(ArgumentError, match=r"wants an optimizer, not <class .*SGD'>: give one that"):
+        DataParallelTorchOptimizer(torch.optim.SGD, parallel)
+    with pytest.raises(ArgumentError, match="wants a class of torch.optim, not None"):
+        DataParallelTorchOptimizer.from_optimizer_class(None, parallel)
