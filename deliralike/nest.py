@@ -7,19 +7,15 @@ framework's own, is a leaf.
 """
 
 import builtins
-import functools
-import threading
-from collections import OrderedDict, UserDict, UserList, defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import optree
-from optree.utils import total_order_sorted
 
+from deliralike.containers import LEAVES, NAMESPACE, Build, Place, look_at
 from deliralike.errors import StructureError
 
-NAMESPACE = "deliralike"
 _OPTIONS: dict[str, Any] = {"none_is_leaf": True, "namespace": NAMESPACE}
 
 
@@ -36,11 +32,11 @@ def flatten(nest: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
     """
     leaves, structure = optree.tree_flatten(nest, is_leaf, **_OPTIONS)
     looked_at: set[type] = set()
-    while not _LEAVES.issuperset(builtins.map(type, leaves)):
+    while not LEAVES.issuperset(builtins.map(type, leaves)):
         classes = {type(leaf) for leaf in leaves} - looked_at
         if not classes:
             break  # containers that `is_leaf` stopped at
-        _look_at(classes)
+        look_at(classes)
         looked_at |= classes
         leaves, structure = optree.tree_flatten(nest, is_leaf, **_OPTIONS)
     return leaves, structure
@@ -185,15 +181,15 @@ def _kind(level: Any, prefix: bool) -> Any:
 
 def _other_difference(mine: Any, other: Any, path: str, where: tuple[str, str]) -> str:
     """What a type registered by the user holds beside its children; None of it for a type of Python's own."""
-    if mine.kind != optree.PyTreeKind.CUSTOM or mine.metadata == other.metadata or isinstance(mine.metadata, _Build):
+    if mine.kind != optree.PyTreeKind.CUSTOM or mine.metadata == other.metadata or isinstance(mine.metadata, Build):
         return ""
     return f"{path} is built with {mine.metadata!r} {where[0]} and with {other.metadata!r} {where[1]}."
 
 
 def _extent(level: Any) -> str:
     """How large a container is, in words."""
-    names = [entry.name if isinstance(entry, _Place) else entry for entry in level.entries]
-    if any(isinstance(entry, _Place) and not entry.is_item for entry in level.entries):
+    names = [entry.name if isinstance(entry, Place) else entry for entry in level.entries]
+    if any(isinstance(entry, Place) and not entry.is_item for entry in level.entries):
         return f"with fields {names}"
     is_mapping = issubclass(level.type, dict) or names != list(range(len(names)))
     return f"with keys {names}" if is_mapping else f"of length {len(names)}"
@@ -210,156 +206,3 @@ def _graft(prefix: Any, nest: Any, put: Callable[[Any, Any], Any]) -> Any:
     at = dict(zip(words.entries, words.children, strict=True))
     children = [_graft(at[entry], child, put) for entry, child in zip(level.entries, level.children, strict=True)]
     return level.unflatten_func(level.metadata, children)
-
-
-# Classes that optree does not know -----------------------------------------------------------------------------------
-
-_LEAVES: set[type] = {bool, int, float, complex, str, bytes, type(None)}  # classes whose instances are leaves
-_LOCK = threading.Lock()
-_PLAIN_METACLASSES = ("builtins", "abc", "typing")
-
-
-class _Place(NamedTuple):
-    """One child of a container: an item, or an attribute."""
-
-    name: Any
-    is_item: bool
-
-
-class _Step(optree.PyTreeEntry):
-    """How a path goes to such a child."""
-
-    def __call__(self, obj: Any, /) -> Any:
-        return obj[self.entry.name] if self.entry.is_item else getattr(obj, self.entry.name)
-
-    def codify(self, /, node: str = "") -> str:
-        return f"{node}[{self.entry.name!r}]" if self.entry.is_item else f"{node}.{self.entry.name}"
-
-
-@dataclass(frozen=True)
-class _Build:
-    """What an instance is built of, its children aside.
-
-    Attributes:
-        places: Of the children: items first.
-        mirrored: Names of attributes that are items of the same name.
-        factory: Of a subclass of defaultdict.
-        own_dict: Whether the attributes are the items (``self.__dict__ = self``).
-        order: Of the keys; the children are sorted where it does not matter, as optree does with a dict.
-    """
-
-    places: tuple[_Place, ...]
-    mirrored: tuple[str, ...]
-    factory: Any
-    own_dict: bool
-    order: tuple[Any, ...] = field(compare=False)
-
-
-class _Builder:
-    """Takes the instances of one class apart and puts them together, without running the class's own code."""
-
-    def __init__(self, cls: type, base: Any) -> None:
-        """Look at a class; `base` is the container of Python's own that it is a subclass of, or object."""
-        self.cls, self.base = cls, base
-        declared = [each.name for each in fields(cls)] if is_dataclass(cls) else []
-        self.stored = dict.fromkeys([*declared, *(slot for each in cls.__mro__ for slot in _slots(each))])
-        members = (member for each in cls.__mro__ for member in vars(each).items())
-        self.cached = {name for name, member in members if isinstance(member, functools.cached_property)}
-
-    def take_apart(self, instance: Any) -> tuple[list[Any], _Build, tuple[_Place, ...]]:
-        """The children, all else, and where the children stand."""
-        items, attributes = self._items(instance), self._attributes(instance)
-        mirrored = [name for name, value in attributes.items() if name in items and items[name] is value]
-        attributes = {name: value for name, value in attributes.items() if name not in mirrored}
-        keys = list(items) if self.base in (list, OrderedDict) else total_order_sorted(items)
-        places = (*(_Place(key, True) for key in keys), *(_Place(name, False) for name in attributes))
-        factory = instance.default_factory if self.base is defaultdict else None
-        build = _Build(places, tuple(mirrored), factory, _own_dict(instance) is instance, tuple(items))
-        return [*(items[key] for key in keys), *attributes.values()], build, places
-
-    def put_together(self, build: _Build, children: Iterable[Any]) -> Any:
-        """A new instance of the same kind with other children."""
-        new = self.base.__new__(self.cls)
-        filled = list(zip(build.places, children, strict=True))
-        items = {place.name: child for place, child in filled if place.is_item}
-        self._fill(new, {key: items[key] for key in build.order}, build.factory)
-        attributes = {"__dict__": new} if build.own_dict else {}
-        attributes |= {place.name: child for place, child in filled if not place.is_item}
-        for name, value in (attributes | {name: items[name] for name in build.mirrored}).items():
-            object.__setattr__(new, name, value)
-        return new
-
-    def _items(self, instance: Any) -> dict[Any, Any]:
-        if self.base is object:
-            return {}
-        return dict(enumerate(list.__iter__(instance)) if self.base is list else self.base.items(instance))
-
-    def _attributes(self, instance: Any) -> dict[str, Any]:
-        """What is stored on an instance; a cached property is not, since it would not hold for other children."""
-        own = _own_dict(instance)
-        names = self.stored if own is instance else {**self.stored, **own}
-        values = {name: _stored(instance, name) for name in names if name not in self.cached}
-        return {name: value for name, value in values.items() if value is not _NOTHING}
-
-    def _fill(self, new: Any, items: dict[Any, Any], factory: Any) -> None:
-        if self.base is list:
-            list.extend(new, items.values())
-        elif self.base is not object:
-            if self.base is defaultdict:
-                new.default_factory = factory
-            for key, value in items.items():
-                self.base.__setitem__(new, key, value)
-
-
-_NOTHING = object()
-
-
-def _stored(instance: Any, name: str) -> Any:
-    try:
-        return object.__getattribute__(instance, name)
-    except AttributeError:
-        return _NOTHING
-
-
-def _own_dict(instance: Any) -> dict[str, Any]:
-    found = _stored(instance, "__dict__")
-    return {} if found is _NOTHING else found
-
-
-def _slots(cls: type) -> list[str]:
-    """The names of a class's slots, private ones as they are stored."""
-    slots = vars(cls).get("__slots__", ())
-    names = [slots] if isinstance(slots, str) else list(slots)
-    private = f"_{cls.__name__.lstrip('_')}"
-    mangled = [private + name if name.startswith("__") and not name.endswith("__") else name for name in names]
-    return [name for name in mangled if name not in ("__dict__", "__weakref__")]
-
-
-def _look_at(classes: set[type]) -> None:
-    """Register those classes whose instances are containers, remember those whose are leaves."""
-    with _LOCK:
-        for cls in classes - _LEAVES:
-            if optree.register_pytree_node.get(cls, namespace=NAMESPACE) is not None:
-                continue  # by another thread meanwhile; a container is never remembered, so nobody takes it for a leaf
-            base = _base(cls)
-            if base is None:
-                _LEAVES.add(cls)
-                continue
-            builder: Any = _Builder(cls, base)
-            optree.register_pytree_node(
-                cls, builder.take_apart, builder.put_together, path_entry_type=_Step, namespace=NAMESPACE
-            )
-
-
-def _base(cls: type) -> Any:
-    """The container of Python's own that a class is built on, or object; None where instances are leaves."""
-    base: Any = next((base for base in (OrderedDict, defaultdict, dict, list) if issubclass(cls, base)), object)
-    container = base is not object or is_dataclass(cls) or issubclass(cls, UserDict | UserList)
-    called = any("__call__" in vars(each) for each in cls.__mro__)
-    if not container or called or type(cls).__module__ not in _PLAIN_METACLASSES:
-        return None
-    try:
-        base.__new__(cls)
-    except TypeError:  # an exception, a string: more than items and attributes
-        return None
-    return base
