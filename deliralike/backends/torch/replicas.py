@@ -52,26 +52,29 @@ class Likeness:
         _refuse_compiled(module)
         if type(copy) is not type(module):
             object.__setattr__(copy, "__class__", type(module))  # parametrized since
-        state = {name: value if type(value) in _PLAIN else self._mapped(value) for name, value in vars(module).items()}
+        state, attributes = vars(copy), vars(module)
+        before = state.copy()
+        state.clear()
+        state.update(zip(attributes, map(self._mapped, attributes.values()), strict=True))
         for name in _OWN_DICTS:
-            if name in state and state[name] is vars(module)[name]:
+            if state[name] is attributes[name]:
                 state[name] = state[name].copy()  # what a replica adds is its own
-        before = dict(vars(copy))
-        vars(copy).clear()
-        vars(copy).update(state)
         if "dynamo_ctx" in state:
             _compiled_anew(module, copy, before)
 
     def _mapped(self, value: Any) -> Any:
-        known = self.known.get(id(value))
-        if known is not None:
-            return known[1]
-        map_of_kind = _MAPS.get(type(value))
-        if map_of_kind is not None:
-            return map_of_kind(self, value)
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        if kind in _MAPS:
+            return _MAPS[kind](self, value) if value else value
+        if isinstance(value, torch.nn.Module):
+            return self.known.get(id(value), (None, value))[1]  # one that is no part of the original stays
         return self._tensor(value) if isinstance(value, torch.Tensor) else value
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        if (known := self.known.get(id(tensor))) is not None:
+            return known[1]
         like = self.tensor_like(tensor, self._before.get(id(tensor), (None, None))[1])
         self.known[id(tensor)] = (tensor, like)
         return like
@@ -180,7 +183,8 @@ class Copies(Likeness):
             return before if type(before) is type(original) else _lazy_like(original, self.device)
         if isinstance(original, torch.nn.Parameter):
             own = before if _fits(before, original) else torch.nn.Parameter(self._copied(original))
-            return own.requires_grad_(original.requires_grad)
+            own.requires_grad = original.requires_grad
+            return own
         if original.requires_grad:
             return original.to(self.device)  # part of a graph: whoever put it here makes it anew in each forward
         return before if before is not None and not self._differs_now(original, before) else self._renewed(original)
