@@ -1,6 +1,7 @@
 """Replicated networks on PyTorch: what only a ``torch.nn.Module`` has, against the same module on one device."""
 
 import copy
+import dataclasses
 import pickle
 import threading
 
@@ -10,8 +11,10 @@ import torch
 from torch import nn
 
 from deliralike import DataParallel, backends, in_replicas
-from deliralike.backends.torch import DataParallelTorchNetwork
+from deliralike.backends.torch import DataParallelTorchNetwork, SynchronizedBatchNorm1d
 from deliralike.errors import CapabilityError, DeviceError, ShapeError
+from deliralike.network import build
+from deliralike.parallel.scatter import Shares
 from deliralike.rules import SGD
 from tests.parallel.networks import same_named
 
@@ -140,6 +143,21 @@ def test_a_copy_has_replicas_of_its_own(copied):
     assert not torch.equal(network.eval()(x), other.eval()(x))
     same_named(trained(copy.deepcopy(network), squared, x), trained(copy.deepcopy(network), squared, x))
     assert other.settings == network.settings
+
+
+def test_start_values_set_by_a_function_reach_every_replica():
+    network = over(layers(nn.Linear(3, 2), nn.BatchNorm1d(2))).apply(
+        lambda module: nn.init.constant_(module.weight, 2.0) if hasattr(module, "weight") else None
+    )
+    for replica in network.replicas:
+        assert all(bool((module.weight == 2.0).all()) for module in replica.native)
+
+
+def test_hooks_on_the_wrapper_run_once_for_the_whole_batch():
+    network, seen = over(layers(nn.Linear(3, 2))), []
+    network.register_forward_hook(lambda module, args, output: seen.append((module, len(output))))
+    network(batch(7))
+    assert seen == [(network, 7)]
 
 
 def test_changing_the_type_reaches_every_replica():
@@ -465,10 +483,7 @@ def test_pytorchs_own_batch_norms_are_synchronised(norm, samples, loss):
 @pytest.mark.parametrize("momentum", [0.1, None])
 @both_losses
 def test_batch_norms_written_once_update_their_buffers_in_place(momentum, loss):
-    net = BACKEND.nn
-    from deliralike.network import build
-
-    norm = build(net.BatchNorm1d, 4, momentum=momentum, dtype="float64")
+    norm = build(BACKEND.nn.BatchNorm1d, 4, momentum=momentum, dtype="float64")
     module = nn.Sequential(nn.Linear(3, 4).double(), norm)
     mean = norm.running_mean
     network = over(module, buffers="sync")
@@ -679,6 +694,17 @@ def test_gradients_of_the_backend_count_tied_parameters_once():
     np.testing.assert_allclose(found.inputs[0], wanted.inputs[0], rtol=1e-12)
 
 
+@pytest.mark.parametrize(("devices", "at_once"), [(("cpu", "cpu"), False), (("cpu", "cuda:0"), True)])
+def test_backward_runs_once_for_all_where_a_device_has_one_thread_for_it(monkeypatch, devices, at_once):
+    network, called = over(layers(nn.Linear(3, 2)), 2), []
+    monkeypatch.setattr(network, "settings", dataclasses.replace(network.settings, devices=devices))
+    monkeypatch.setattr(network, "backward_at_once", lambda *arguments: called.append(arguments))
+    monkeypatch.setattr(network, "scatter", lambda *_: Shares([], ()))
+    monkeypatch.setattr(network, "run", lambda *_, **__: [(torch.zeros(()), None, None)])
+    network.backward_in_replicas(in_replicas(squared), torch.Tensor.backward, batch())
+    assert bool(called) == at_once
+
+
 class FailsBackward(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -706,8 +732,6 @@ def test_an_error_in_backward_keeps_its_type_and_ends_the_others(within):
 
 
 def test_masks_of_our_dropout_are_reproducible_and_differ_between_replicas_and_calls():
-    from deliralike.network import build
-
     network = over(build(BACKEND.nn.Dropout, 0.5))
     x = torch.ones(6, 200)
     BACKEND.seed(4)
@@ -721,8 +745,6 @@ def test_masks_of_our_dropout_are_reproducible_and_differ_between_replicas_and_c
 
 
 def test_no_random_number_is_drawn_where_no_mask_is():
-    from deliralike.network import build
-
     network = over(nn.Sequential(nn.Linear(3, 3), build(BACKEND.nn.Dropout, 0.5)))
     network.eval()
     state = torch.get_rng_state()
@@ -766,8 +788,6 @@ def test_the_factory_of_the_package_makes_one():
 
 
 def test_synchronised_layers_need_two_values(within):
-    from deliralike.backends.torch import SynchronizedBatchNorm1d
-
     network = over(layers(SynchronizedBatchNorm1d(2, track_running_stats=False)), 2)
     with pytest.raises(ShapeError, match="the batch over all replicas has 0: use a larger batch"):
         within(network, torch.zeros(2, 2, 0, dtype=torch.float64))

@@ -93,6 +93,11 @@ class TorchBackend(Backend):
     def concatenate(self, values: Sequence[Any], dim: int, device: Any = None) -> Any:
         return arrays.concatenate(values, dim, device)
 
+    def concatenate_all(
+        self, columns: Sequence[Sequence[torch.Tensor]], dim: int, device: str | None = None
+    ) -> list[torch.Tensor]:
+        return arrays.concatenate_all(columns, dim, device)
+
     def stack(self, values: Sequence[Any], device: Any = None) -> Any:
         return arrays.stack(values, device)
 

@@ -57,6 +57,15 @@ def concatenate(values: Sequence[torch.Tensor], dim: int, device: Any = None) ->
     return values[0] if len(values) == 1 else torch.cat(values, dim)
 
 
+def concatenate_all(columns: Sequence[Sequence[torch.Tensor]], dim: int, device: Any = None) -> list[torch.Tensor]:
+    """`concatenate` of each column; where all tensors are at home, one call each."""
+    home = device if device is None else _device(device)
+    places = {value.device for column in columns for value in column}
+    if len(places) > 1 or (home is not None and places != {home}) or not columns or len(columns[0]) == 1:
+        return [concatenate(column, dim, device) for column in columns]
+    return [torch.cat(column, dim) for column in columns]
+
+
 def stack(values: Sequence[torch.Tensor], device: Any = None) -> torch.Tensor:
     """Tensors along a new first axis."""
     return torch.stack(_together(values, device))

@@ -88,7 +88,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         vars(self).update(root=root, settings=settings)
         torch.nn.Module.__init__(self)
         self._share_tables()
-        self.register_load_state_dict_post_hook(_copy_after_load)
+        self.register_load_state_dict_post_hook(_copy_everything)
         self._make_replicas()
 
     def _share_tables(self) -> None:
@@ -161,8 +161,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         """A number above zero from PyTorch's generator; zero, and none drawn, where no layer of ours draws masks."""
         if not any(module.training and draws_masks(module) for module in self.root.modules()):
             return 0
-        return int(torch.randint(1, 2**62, ())) if torch.get_default_device().type == "cpu" else int(
-            torch.randint(1, 2**62, (), device="cpu"))  # fmt: skip
+        return int(torch.randint(1, 2**62, (), device="cpu"))
 
     def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
         """See `deliralike.backends.torch.sums`."""
@@ -285,6 +284,12 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         self.copy_parameters()
         return self
 
+    def apply(self, fn: Callable[[torch.nn.Module], None]) -> Any:
+        """Call a function on every block of the module, then copy what it changed to the replicas."""
+        self.module.apply(fn)
+        _copy_everything(self, None)
+        return self
+
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """The given module's."""
         return self.module.state_dict(*args, **kwargs)
@@ -292,8 +297,11 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
     def load_state_dict(self, state: Any, strict: bool = True, assign: bool = False) -> Any:
         """Load into the root and copy to every replica."""
         report = self.module.load_state_dict(state, strict, assign)
-        _copy_after_load(self, report)
+        _copy_everything(self, report)
         return report
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        self.module._load_from_state_dict(*args, **kwargs)  # as a part of a larger module
 
     def named_modules(self, memo: set | None = None, prefix: str = "", remove_duplicate: bool = True) -> Any:
         """The given module's: it comes first, and this wrapper does not come."""
@@ -326,8 +334,8 @@ def _run_once(root: Any, loss: InReplicas | None, share: Any) -> None:
         loss.function(root, *share)
 
 
-def _copy_after_load(network: Any, report: Any) -> None:
-    """After loading, also as a part of a larger module."""
+def _copy_everything(network: Any, report: Any) -> None:
+    """Copy the root to the replicas; in the form of a hook that is called after loading."""
     network.follow()
     network.copy_parameters()
     network.settle_buffers(())
