@@ -14,10 +14,10 @@ from deliralike import nest
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.mapped import Mapped, weighted_mean
 from deliralike.backends.jax.mesh import Seats
-from deliralike.backends.jax.mirror import Mirror
+from deliralike.backends.jax.mirror import Mirror, derived_key
 from deliralike.backends.jax.network import AbstractJaxNetwork, JaxNetworkType, walk
-from deliralike.backends.jax.over_mesh import Whole, forward_whole
-from deliralike.backends.jax.program import Programs
+from deliralike.backends.jax.over_mesh import Whole, run_forward
+from deliralike.backends.jax.program import Members, Programs
 from deliralike.construction import Construction, constructing
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.parallel.callbacks import call_replication_callbacks
@@ -50,7 +50,11 @@ class Held:
         self.gradients: list[Named] = []
         self.programs: Any = None
         self.followed: Any = None
-        self.settled: list[tuple] = []
+        self.settled: dict[int, tuple] = {}
+
+    def note_settled(self, variables: Sequence[nnx.Variable]) -> None:
+        """Remember that all replicas have these variables alike: until one sets another value they are settled."""
+        self.settled = {id(variable): _column(self, variable) for variable in variables}
 
     def __reduce__(self) -> tuple:
         """Copy and pickle the settings alone."""
@@ -73,9 +77,10 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
     call outside of an optimizer runs the replicas one after the other, each on its device, whose work overlaps where
     JAX returns before it is done. nnx sees the root alone: ``nnx.state`` and ``nnx.split`` give the root's variables.
 
-    With ``buffers="sync"``, or with synchronised batch norm among the layers, the program computes on the whole batch
-    with replicated parameters, and XLA shares the work out: flax's own batch norm is synchronised too, and outputs
-    without axes are one, not one for each replica. The gradient is then the root's.
+    With ``buffers="sync"``, or with synchronised batch norm among the layers, calls outside of an optimizer are
+    compiled too. Where flax's own batch norm is to be synchronised, the program computes on the whole batch with
+    replicated parameters, and XLA shares the work out: outputs without axes are then one, not one for each replica,
+    and the whole gradient is the root's.
 
     Args:
         module: A network, written once or flax's own, on the first device.
@@ -84,7 +89,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
 
     Raises:
         DeviceError: A device is not present, or the network is on another one than the first.
-        CapabilityError: Virtual shards together with synchronised batch norm.
+        CapabilityError: Virtual shards together with flax's own batch norm, synchronised.
 
     Example:
         >>> from deliralike import zoo
@@ -117,8 +122,9 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
             )
         if self.settings.virtual_shards is not None and self.whole:
             raise CapabilityError(
-                "backend 'jax' computes synchronised batch norm on the whole batch, whose sums depend on the number of "
-                "devices: virtual_shards needs buffers='root' or 'mean', and no synchronised layer"
+                "backend 'jax' synchronises flax's own batch norm by computing on the whole batch, whose sums depend "
+                "on the number of devices: with virtual_shards use the batch norm of net.nn, or buffers='root' or "
+                "'mean'"
             )
 
     @property
@@ -137,10 +143,16 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         return [self.root, *(mirror.network for mirror in self._mirrored().mirrors)]
 
     @property
-    def whole(self) -> bool:
-        """Whether programs compute on the whole batch, for the sake of synchronised layers."""
+    def synchronised(self) -> bool:
+        """Whether replicas exchange statistics while they run."""
         marked = (getattr(block, "synchronised", False) for _, block in self.root.named_blocks())
         return self.settings.buffers == "sync" or any(marked)
+
+    @property
+    def whole(self) -> bool:
+        """Whether programs compute on the whole batch: flax's own batch norm cannot be synchronised otherwise."""
+        natives = (isinstance(block, nnx.BatchNorm) for _, block in self.root.named_blocks())
+        return self.settings.buffers == "sync" and any(natives)
 
     def named_blocks(self) -> Iterator[tuple[str, Any]]:
         """This network, then the root's blocks without a prefix; the root itself comes second."""
@@ -161,6 +173,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
             held.root, held.programs = self.root, Programs(self)
             places = held.settings.places
             held.mirrors = [Mirror(self.root, places[i], i) for i in range(1, len(places))]
+            held.note_settled([each for each in held.programs.members().others if _is_settled(each)])
             replicas = (self.root, *(mirror.network for mirror in held.mirrors))
             call_replication_callbacks([[block for _, block in replica.named_blocks()] for replica in replicas])
         return held
@@ -201,15 +214,10 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         held = self._mirrored()
         self.before_run()
         variables = [variable for variable in held.programs.members().others if _is_settled(variable)]
-        columns = [self._column(held, variable) for variable in variables]
-        before = {id(column[0]): column for column in held.settled}
-        moved = [(variable, column) for variable, column in zip(variables, columns, strict=True)
-                 if not _alike(column, before.get(id(column[0])))]  # fmt: skip
-        self._settle([variable for variable, _ in moved], [column for _, column in moved], sizes)
-        held.settled = [self._column(held, variable) for variable in variables]
-
-    def _column(self, held: Held, variable: nnx.Variable) -> tuple:
-        return variable.get_value(), *(mirror.of(variable).get_value() for mirror in held.mirrors)
+        moved = [variable for variable in variables
+                 if not _alike(_column(held, variable), held.settled.get(id(variable)))]  # fmt: skip
+        self._settle(moved, [_column(held, variable) for variable in moved], sizes)
+        held.note_settled(variables)
 
     def _settle(self, variables: list[nnx.Variable], columns: list[tuple], sizes: Sequence[int]) -> None:
         if self.settings.buffers == "mean" and sizes:
@@ -227,8 +235,8 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         if isinstance(self._inside, Whole):
             args, kwargs = self._inside.shared_out((args, kwargs))
             return self.root(*args, **kwargs)
-        if self.whole and self._inside is None and self._is_concrete((args, kwargs)):
-            return forward_whole(self, self._mirrored().programs, *self.backend.prepare((args, kwargs), self))
+        if self._runs_compiled((args, kwargs)):
+            return run_forward(self, self._mirrored().programs, _called, args, kwargs)
         return super().forward(*args, **kwargs)
 
     def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
@@ -239,7 +247,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
             return self._run_in_trace(function, shares)
         self.before_run()
         replicas = self.replicas
-        results = self._one_by_one(function, shares, lambda index: replicas[index])
+        results = self._one_by_one(function, shares, replicas)
         self.settle_buffers(shares.sizes)
         return results
 
@@ -247,9 +255,13 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         """The loss of the whole batch, from losses computed inside the replicas."""
         if isinstance(self._inside, Whole):
             return loss.whole(self.root, *self._inside.shared_out(batch))
-        if self.whole and self._inside is None:
-            return loss.whole(self, *batch)
+        if self._runs_compiled(batch):
+            return run_forward(self, self._mirrored().programs, loss, *batch)
         return super().loss_in_replicas(loss, *batch)
+
+    def _runs_compiled(self, arguments: Any) -> bool:
+        """Whether a call outside of any program must be made one: its replicas wait for each other."""
+        return self._inside is None and self.synchronised and self._is_concrete(arguments)
 
     def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
         """Replicas run one after the other: none can wait for another."""
@@ -259,13 +271,13 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
 
         return refuse
 
-    def _one_by_one(self, function: Callable, shares: Shares, network: Callable[[int], Any]) -> list[Any]:
+    def _one_by_one(self, function: Callable, shares: Shares, replicas: Sequence[Any]) -> list[Any]:
         meeting = Meeting(len(shares.nests))
         places = [self._place(i, shares.sizes, meeting, 0, False) for i in range(len(shares.nests))]
 
         def job(place: Replica, share: Any) -> Any:
             with entered(place):
-                return function(network(place.index), share)
+                return function(replicas[place.index], share)
 
         jobs = [partial(job, place, share) for place, share in zip(places, shares.nests, strict=True)]
         return one_after_the_other(jobs, places)
@@ -278,7 +290,13 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
                 f"whose arrays are on devices of their own: use optimizer.update, one compiled program over these "
                 f"devices, call it outside of jit and grad, or replicate over one device"
             )
-        return self._one_by_one(function, shares, lambda index: self.root)
+        members = Members(self)
+        values = members.values()
+        by_slot = [(*values[:2], _own_keys(members, values[2], index)) for index in range(self.seats.slots)]
+        mapped = Mapped(self.seats, members, by_slot, self.settings)
+        results = mapped.run(function, shares)
+        members.store({}, mapped.settled())
+        return results
 
     def _is_concrete(self, nests: Any) -> bool:
         values = [variable.get_value() for _, variable in walk(self.root) if isinstance(variable, nnx.Variable)]
@@ -288,6 +306,21 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         if isinstance(denominator, jax.core.Tracer):
             return jax.lax.stop_gradient(denominator)
         return super()._on_host(denominator)
+
+
+def _called(network: Any, args: tuple, kwargs: Named) -> Any:
+    return network(*args, **kwargs)
+
+
+def _own_keys(members: Members, others: list[Any], index: int) -> list[Any]:
+    """A replica's buffers and random states from the root's: its keys differ."""
+    return [derived_key(value, index) if index and isinstance(variable, nnx.RngKey) else value
+            for variable, value in zip(members.others, others, strict=True)]  # fmt: skip
+
+
+def _column(held: Held, variable: nnx.Variable) -> tuple:
+    """A variable's value in each replica, the root first."""
+    return variable.get_value(), *(mirror.of(variable).get_value() for mirror in held.mirrors)
 
 
 def _is_settled(variable: nnx.Variable) -> bool:

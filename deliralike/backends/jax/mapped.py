@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,10 +17,12 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from deliralike import random
+from deliralike.backends.jax.meeting_points import Script, blank, meeting_point, refuse_different, strong
 from deliralike.backends.jax.mesh import Seats
 from deliralike.backends.jax.program import Arguments, Members, Plain, packed, taken_apart, unpacked
-from deliralike.errors import StructureError
+from deliralike.errors import CapabilityError, StructureError
+from deliralike.parallel.replica import Replica, entered
+from deliralike.parallel.replicated import Settings
 from deliralike.parallel.scatter import Shares
 
 Values = tuple[dict[str, Any], dict[str, Any], list[Any]]
@@ -29,14 +32,17 @@ class Mapped:
     """The replicas of one network inside a program.
 
     Attributes:
+        alone: Whether each replica's code is compiled apart from all other code, so that its results are
+            bit-identical wherever it runs.
         changed: Which buffers and random states the replicas have changed, by their place in ``members.others``.
         sizes: The samples in each share of the latest run.
         taking_part: How many replicas have run.
     """
 
-    def __init__(self, seats: Seats, members: Members, by_slot: Sequence[Values], buffers: str) -> None:
+    def __init__(self, seats: Seats, members: Members, by_slot: Sequence[Values], settings: Settings) -> None:
         """Begin with the local values of each slot's parameters, frozen parameters and others."""
-        self.seats, self.members, self.buffers = seats, members, buffers
+        self.seats, self.members, self.buffers = seats, members, settings.buffers
+        self.alone = settings.virtual_shards is not None
         self.parameters = [{**trainable, **frozen} for trainable, frozen, _ in by_slot]
         self.others = [list(others) for _, _, others in by_slot]
         self.changed: set[int] = set()
@@ -46,14 +52,8 @@ class Mapped:
     def run(self, function: Callable[[Any, Any], Any], shares: Shares) -> list[Any]:
         """``function(replica, share)`` on every replica that has a share; the results are the same everywhere."""
         self._settle()
-        parts = [taken_apart((share,)) for share in shares.nests]
-        self.sizes, self.taking_part = shares.sizes, max(self.taking_part, len(parts))
-        results: dict[int, Any] = {}
-        for slot in range(self.seats.slots):
-            column = [r if r is not None and r < len(parts) else None for r in self.seats.column(slot)]
-            if any(r is not None for r in column):
-                results |= _Slot(self, slot, column, parts, shares.offsets).run(function)
-        return [results[r] for r in range(len(parts))]
+        self.sizes, self.taking_part = shares.sizes, max(self.taking_part, len(shares.sizes))
+        return _Run(self, function, shares).results()
 
     def of_root(self) -> Values:
         """The root's values, the same everywhere."""
@@ -66,6 +66,11 @@ class Mapped:
         """The changed buffers and random states, of each slot; None for those that stayed as they were."""
         return [[others[i] if i in self.changed else None for others in self.others]
                 for i in range(len(self.members.others))]  # fmt: skip
+
+    def settled(self) -> list[Any]:
+        """The root's changed buffers and random states, by the policy for buffers; None for those that stayed."""
+        self._settle()
+        return [value if i in self.changed else None for i, value in enumerate(self.others[0])]
 
     def _from_root(self, value: Any) -> Any:
         return self.seats.gathered(value)[0]  # the root is the first replica, on the first device
@@ -96,141 +101,253 @@ def weighted_mean(values: Sequence[jax.Array], sizes: Sequence[int]) -> jax.Arra
                start=values[0] * (sizes[0] / total))  # fmt: skip
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class _Kind:
     """What replicas have in common that run the same code: the arguments but for arrays' values, and their shapes.
 
     Attributes:
-        first: The first of these replicas.
-        result: What the outputs are but for arrays' values; known after tracing.
-        shapes: The shapes of the outputs.
+        replicas: All of them.
     """
 
     part: Arguments
-    sizes: list[tuple[int, ...]]
-    first: int
-    result: Any = None
-    shapes: list[Any] = field(default_factory=list)
+    shapes: list[tuple[int, ...]]
+    replicas: list[int]
 
-    def fits(self, other: _Kind) -> bool:
-        return self.part.key == other.part.key and self.sizes == other.sizes
+    def fits(self, part: Arguments) -> bool:
+        """Whether another replica runs the same code."""
+        return self.part.key == part.key and self.shapes == [jnp.shape(x) for x in part.arrays]
 
 
-class _Slot:
-    """One replica on each device: those with the same number there."""
+@dataclass(frozen=True, eq=False)
+class _Place(Replica):
+    """A replica in a program: its index is that of the device that computes, and may be traced."""
 
-    def __init__(
-        self, mapped: Mapped, slot: int, column: Sequence[int | None], parts: Sequence[Arguments], offsets: Any
-    ) -> None:
-        self.mapped, self.slot, self.column, self.parts, self.offsets = mapped, slot, column, parts, offsets
+    offset: Any = 0
+
+    @property
+    def first_sample(self) -> Any:  # type: ignore[override]
+        """The index, within the whole batch, of this replica's first sample."""
+        return self.offset
+
+
+class _Run:
+    """One run of all replicas, slot by slot, from one meeting point to the next."""
+
+    def __init__(self, mapped: Mapped, function: Callable[[Any, Any], Any], shares: Shares) -> None:
+        self.mapped, self.function, self.shares = mapped, function, shares
         self.seats, self.members = mapped.seats, mapped.members
+        self.parts = [taken_apart((share,)) for share in shares.nests]
         self.kinds: list[_Kind] = []
-        self.kind_of = [None if r is None else self._kind(r) for r in column]
+        self.kind_of = [self._kind(replica) for replica in range(len(self.parts))]
+        self.columns = [[r if r is not None and r < len(self.parts) else None for r in self.seats.column(slot)]
+                        for slot in range(self.seats.slots)]  # fmt: skip
+        self.columns = [column for column in self.columns if column != [None] * len(column)]
+        self.told: dict[int, list[tuple[str, Any]]] = {}
+        self.structures: dict[int, Any] = {}
 
     def _kind(self, replica: int) -> int:
-        part = self.parts[replica]
-        new = _Kind(part, [jnp.shape(x) for x in part.arrays], replica)
         for number, kind in enumerate(self.kinds):
-            if kind.fits(new):
+            if kind.fits(self.parts[replica]):
+                kind.replicas.append(replica)
                 return number
-        self.kinds.append(new)
+        part = self.parts[replica]
+        self.kinds.append(_Kind(part, [jnp.shape(x) for x in part.arrays], [replica]))
         return len(self.kinds) - 1
 
-    def run(self, function: Callable[[Any, Any], Any]) -> dict[int, Any]:
-        """The results of the replicas of this slot, by replica."""
-        first_sample = self.seats.of_this_device([0 if r is None else self.offsets[r] for r in self.column])
-        operands = (
-            self.mapped.parameters[self.slot], self.mapped.others[self.slot], self._shares(), first_sample
-        )  # fmt: skip
-        outputs, self.mapped.others[self.slot] = self._computed(function, operands)
-        gathered = [self.seats.gathered(output) for output in outputs]
-        return {
-            r: self._result(self.kinds[number], [output[device] for output in gathered])
-            for device, (r, number) in enumerate(zip(self.column, self.kind_of, strict=True))
-            if r is not None and number is not None
-        }
+    def results(self) -> list[Any]:
+        """The results of the replicas in order."""
+        operands = [self._operands(slot) for slot in range(len(self.columns))]
+        scripts = self._scripts(operands[0])
+        self.wanted = self._largest(scripts)
+        brought = self._played(scripts, [jax.tree.leaves(each) for each in operands])
+        gathered = []
+        for slot, values in enumerate(brought):
+            gathered.append([self.seats.gathered(value) for value in values[: len(self.wanted)]])
+            tree = jax.tree.structure(self.mapped.others[slot])
+            self.mapped.others[slot] = jax.tree.unflatten(tree, values[len(self.wanted) :])
+        seats = map(self.seats.seat, range(len(self.parts)))
+        return [self._result(scripts, replica, [value[device] for value in gathered[slot]])
+                for replica, (device, slot) in enumerate(seats)]  # fmt: skip
 
-    def _computed(self, function: Callable, operands: tuple) -> tuple[list[Any], list[Any]]:
-        if len(self.kinds) == 1 and None not in self.kind_of:
-            return self._branch(self.kinds[0], function)(operands)
-        for kind in self.kinds:
-            kind.shapes = jax.eval_shape(self._branch(kind, function), operands)[0]
-        wanted = self._largest()
-        branches = [_padding(self._branch(kind, function), wanted) for kind in self.kinds]
-        branches.append(lambda operands: ([jnp.zeros(x.shape, x.dtype) for x in wanted], operands[1]))
-        number = self.seats.of_this_device([len(self.kinds) if n is None else n for n in self.kind_of])
-        return lax.switch(number, branches, operands)
+    # Recording -------------------------------------------------------------------------------------------------------
 
-    def _branch(self, kind: _Kind, function: Callable) -> Callable[[tuple], tuple[list[Any], list[Any]]]:
-        def branch(operands: tuple) -> tuple[list[Any], list[Any]]:
-            parameters, others, arrays, first_sample = operands
-            network, variables = self.members.rebuilt(parameters, parameters, others)
-            own = [_cut(array, size) for array, size in zip(arrays, kind.sizes, strict=True)]
-            with random.shifted(first_sample), self._noted(kind):
-                leaves, spec = packed(function(network.root, *kind.part.together(own)))
-            kind.result = [leaf if isinstance(leaf, Plain) else None for leaf in leaves], spec
-            outputs = [jnp.asarray(leaf) for leaf in leaves if not isinstance(leaf, Plain)]
-            kind.shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs]
-            new = [variable.get_value() for variable in variables]
-            self.mapped.changed |= {i for i, (a, b) in enumerate(zip(new, others, strict=True)) if a is not b}
-            return outputs, new
+    def _operands(self, slot: int) -> tuple:
+        column, offsets = self.columns[slot], self.shares.offsets
+        first_sample = self.seats.of_this_device([0 if r is None else offsets[r] for r in column])
+        index = self.seats.of_this_device([0 if r is None else r for r in column])
+        arrays = [self._local(slot, i) for i in range(len(self.parts[0].arrays))]
+        return self.mapped.parameters[slot], self.mapped.others[slot], arrays, first_sample, index
 
-        return branch
+    def _local(self, slot: int, i: int) -> Any:
+        """An argument of each device as a local value, padded to the largest; one that all have alike as it is."""
+        everyone = [part.arrays[i] for part in self.parts]
+        if _is_constant(everyone[0]) and all(value is everyone[0] for value in everyone):
+            return everyone[0]
+        wanted = [max(sizes) for sizes in zip(*map(jnp.shape, everyone), strict=True)]
+        zeros = jnp.zeros(wanted, jnp.result_type(everyone[0]))
+        values = [zeros if r is None else _padded(jnp.asarray(everyone[r]), wanted) for r in self.columns[slot]]
+        return self.seats.taken(jnp.stack(values))
+
+    def _scripts(self, operands: tuple) -> list[Script]:
+        leaves, tree = jax.tree.flatten(operands)
+        scripts = [self._script(number, tree, leaves) for number in range(len(self.kinds))]
+        if any(self.told.values()):
+            said = [[(topic, ()) for topic, _ in self.told[number]] for number in range(len(self.kinds))]
+            refuse_different(said, self._firsts())
+            self.exchanged = [[values for _, values in self.told[number]] for number in range(len(self.kinds))]
+            scripts = [self._script(number, tree, leaves) for number in range(len(self.kinds))]
+        refuse_different([script.topics for script in scripts], self._firsts())
+        return scripts
+
+    def _firsts(self) -> list[int]:
+        return [kind.replicas[0] for kind in self.kinds]
+
+    exchanged: list[list[Any]] | None = None
+
+    def _script(self, number: int, tree: Any, leaves: list[Any]) -> Script:
+        def flat(*given: Any) -> list[Any]:
+            return self._code(number, *jax.tree.unflatten(tree, given))
+
+        self.told[number] = []
+        with self._noted(self.kinds[number]):
+            return Script(flat, *leaves)
+
+    def _code(
+        self, number: int, parameters: dict, others: list[Any], arrays: list[Any], first_sample: Any, index: Any
+    ) -> list[Any]:
+        kind = self.kinds[number]
+        network, variables = self.members.rebuilt(parameters, parameters, others)
+        own = [_cut(array, shape) for array, shape in zip(arrays, kind.shapes, strict=True)]
+        with entered(self._place(number, first_sample, index)):
+            leaves, spec = packed(self.function(network.root, *kind.part.together(own)))
+        self.structures[number] = [leaf if isinstance(leaf, Plain) else None for leaf in leaves], spec
+        new = [variable.get_value() for variable in variables]
+        self.mapped.changed |= {i for i, (a, b) in enumerate(zip(new, others, strict=True)) if a is not b}
+        return [jnp.asarray(leaf) for leaf in leaves if not isinstance(leaf, Plain)] + jax.tree.leaves(new)
+
+    def _place(self, number: int, first_sample: Any, index: Any) -> _Place:
+        kind = self.kinds[number]
+        return _Place(
+            index=kind.replicas[0] if len(kind.replicas) == 1 else index,
+            device=self.seats.places[kind.replicas[0]],
+            sizes=self.shares.sizes,
+            meeting=_Table(self, number),  # type: ignore[arg-type]
+            all_sum=meeting_point,
+            synchronised=self.mapped.buffers == "sync",
+            offset=first_sample,
+        )
+
+    def exchange(self, number: int, topic: str, value: Any) -> list[Any]:
+        """What every replica says at a topic; while that is unknown, this one's own word for all."""
+        if isinstance(value, jax.core.Tracer):
+            raise CapabilityError(
+                f"{topic}: within a compiled program replicas exchange numbers that are known when it is compiled; "
+                f"arrays only by all_sum"
+            )
+        told = self.told[number]
+        told.append((topic, value))
+        if self.exchanged is None:
+            return [value] * len(self.parts)
+        return [self.exchanged[self.kind_of[replica]][len(told) - 1] for replica in range(len(self.parts))]
 
     @contextmanager
     def _noted(self, kind: _Kind) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            places = self.seats.places
-            error.add_note(f"raised in replica {kind.first} of {len(self.parts)} on {places[kind.first]}")
+            first, places = kind.replicas[0], self.seats.places
+            error.add_note(f"raised in replica {first} of {len(self.parts)} on {places[first]}")
             raise
 
-    def _shares(self) -> list[Any]:
-        columns = zip(*([None] * len(self.parts[0].arrays) if r is None else self.parts[r].arrays
-                        for r in self.column), strict=True)  # fmt: skip
-        return [self._local(column) for column in columns]
+    # Playing ---------------------------------------------------------------------------------------------------------
 
-    def _local(self, values: Sequence[Any]) -> Any:
-        """The array of each device as a local value, padded to the largest; one that all have alike as it is."""
-        present = [value for value in values if value is not None]
-        if len(self.seats.devices) == 1 or (_is_constant(present[0]) and all(v is present[0] for v in values)):
-            return present[0]
-        wanted = [max(sizes) for sizes in zip(*map(jnp.shape, present), strict=True)]
-        blank = jnp.zeros(wanted, jnp.result_type(present[0]))
-        return self.seats.taken(jnp.stack([blank if v is None else _padded(jnp.asarray(v), wanted) for v in values]))
+    def _played(self, scripts: list[Script], operands: list[list[Any]]) -> list[list[Any]]:
+        """What each slot gives: outputs, padded to the largest, and its buffers and random states."""
+        known = [[script.begin(given) for script in scripts] for given in operands]
+        last = len(scripts[0].topics)
+        for piece in range(last):
+            brought = [self._piece(scripts, known[slot], slot, piece) for slot in range(len(operands))]
+            total = self._total([values[0] for _, values in brought])
+            for slot, (kept, _) in enumerate(brought):
+                for script, mine, each in zip(scripts, known[slot], kept, strict=True):
+                    script.learn(piece, mine, each, total)
+        others = [jax.tree.leaves(self.mapped.others[slot]) for slot in range(len(operands))]
+        return [self._piece(scripts, known[slot], slot, last, others[slot])[1] for slot in range(len(operands))]
 
-    def _largest(self) -> list[Any]:
-        columns = [kind.shapes for kind in self.kinds]
-        same = len({tuple((len(x.shape), x.dtype) for x in column) for column in columns}) == 1
-        if not same:
-            raise StructureError(
-                f"replicas {self.kinds[0].first} and {self.kinds[1].first} give outputs of different structure or "
-                f"types: {_listed(columns[0])} and {_listed(columns[1])}"
-            )
+    def _piece(
+        self, scripts: list[Script], known: list[dict], slot: int, piece: int, others: list[Any] | None = None
+    ) -> tuple[list[list[Any]], list[Any]]:
+        """What each kind keeps for later, and what this device's kind brings."""
+
+        def branch(number: int) -> tuple[list[list[Any]], list[Any]]:
+            kept, brought = scripts[number].played(piece, known[number])
+            nothing = [[blank(like) for like in script.kept(piece)] for script in scripts]
+            nothing[number] = strong(kept)
+            return nothing, strong(self._fitted(brought) if others is not None else brought)
+
+        def absent() -> tuple[list[list[Any]], list[Any]]:
+            nothing = [[blank(like) for like in script.kept(piece)] for script in scripts]
+            if others is not None:
+                return nothing, strong([*map(blank, self.wanted), *others])
+            return nothing, [jnp.zeros(*scripts[0].topics[piece][1:])]
+
+        numbers = [len(scripts) if r is None else self.kind_of[r] for r in self.columns[slot]]
+        if len(set(numbers)) == 1 and not self.mapped.alone:
+            return branch(numbers[0])
+        number = lax.optimization_barrier(self.seats.of_this_device(numbers))
+        return lax.switch(number, [*(partial(branch, n) for n in range(len(scripts))), absent])
+
+    def _total(self, values: list[Any]) -> Any:
+        """The sum over all replicas in their order, as a local value of each device."""
+        gathered = [self.seats.gathered(value) for value in values]
+        each = [gathered[slot][device] for device, slot in map(self.seats.seat, range(len(self.parts)))]
+        total = sum(each[1:], start=each[0])
+        return self.seats.taken(jnp.broadcast_to(total, (len(self.seats.devices), *total.shape)))
+
+    # Results ---------------------------------------------------------------------------------------------------------
+
+    def _largest(self, scripts: list[Script]) -> list[Any]:
+        columns = [script.shapes[: len(script.shapes) - self._count_others()] for script in scripts]
+        for column, kind in zip(columns[1:], self.kinds[1:], strict=True):
+            if [(len(x.shape), x.dtype) for x in column] != [(len(x.shape), x.dtype) for x in columns[0]]:
+                raise StructureError(
+                    f"the outputs are {_listed(columns[0])} on replica {self.kinds[0].replicas[0]} and "
+                    f"{_listed(column)} on replica {kind.replicas[0]}: every replica must give the same"
+                )
         return [
             jax.ShapeDtypeStruct(tuple(map(max, zip(*(x.shape for x in each), strict=True))), each[0].dtype)
             for each in zip(*columns, strict=True)
         ]
 
-    def _result(self, kind: _Kind, outputs: Sequence[Any]) -> Any:
-        rest = iter(_cut(output, like.shape) for output, like in zip(outputs, kind.shapes, strict=True))
-        plain, spec = kind.result
+    def _count_others(self) -> int:
+        return len(jax.tree.leaves(self.mapped.others[0]))
+
+    def _fitted(self, values: list[Any]) -> list[Any]:
+        padded = [_padded(value, like.shape) for value, like in zip(values, self.wanted, strict=False)]
+        return padded + values[len(self.wanted) :]
+
+    def _result(self, scripts: list[Script], replica: int, outputs: Sequence[Any]) -> Any:
+        number = self.kind_of[replica]
+        rest = iter(_cut(output, like.shape) for output, like in zip(outputs, scripts[number].shapes, strict=False))
+        plain, spec = self.structures[number]
         return unpacked(([next(rest) if leaf is None else leaf for leaf in plain], spec))
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Where the replicas of one kind exchange numbers while their code is recorded."""
+
+    run: _Run
+    number: int
+
+    def exchange(self, index: int, topic: str, value: Any) -> list[Any]:
+        """What every replica says at a topic."""
+        return self.run.exchange(self.number, topic, value)
 
 
 def _is_constant(value: Any) -> bool:
     """Whether no gradient flows through a value: a whole number, or a plain Python number."""
     return not jnp.issubdtype(jnp.result_type(value), jnp.inexact) or bool(getattr(value, "weak_type", True))
-
-
-def _padding(branch: Callable, wanted: Sequence[Any]) -> Callable:
-    def padded(operands: tuple) -> tuple[list[Any], list[Any]]:
-        outputs, others = branch(operands)
-        strong = [lax.convert_element_type(x, like.dtype) for x, like in zip(outputs, wanted, strict=True)]
-        return [_padded(x, like.shape) for x, like in zip(strong, wanted, strict=True)], others
-
-    return padded
 
 
 def _padded(value: jax.Array, wanted: Sequence[int]) -> jax.Array:
@@ -243,4 +360,4 @@ def _cut(value: Any, size: Sequence[int]) -> Any:
 
 
 def _listed(outputs: Sequence[Any]) -> str:
-    return ", ".join(f"{x.dtype.name}{list(x.shape)}" for x in outputs) or "none"
+    return ", ".join(f"{x.dtype.name}{list(x.shape)}" for x in outputs) or "no arrays"

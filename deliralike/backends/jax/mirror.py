@@ -60,7 +60,7 @@ class Mirror:
             key = variable.get_value()
             if self._keys.get(id(variable)) is not key:
                 self._keys[id(variable)] = key
-                self.of(variable).set_value(jax.device_put(_derived(key, self.index), self.device))
+                self.of(variable).set_value(jax.device_put(derived_key(key, self.index), self.device))
 
     def _take_over(self, node: Any, now: dict[str, Any], before: dict[str, Any]) -> None:
         if isinstance(node, nnx.Variable):
@@ -91,7 +91,7 @@ def _same(now: dict[str, Any], before: dict[str, Any]) -> bool:
     return now.keys() == before.keys() and all(now[name] is before[name] for name in now)
 
 
-def _derived(key: jax.Array, index: int) -> jax.Array:
+def derived_key(key: jax.Array, index: int) -> jax.Array:
     """Another key, in the form of the first: plain words, or a typed key."""
     is_typed = jax.numpy.issubdtype(key.dtype, jax.dtypes.prng_key)
     other = jax.random.fold_in(key if is_typed else jax.random.wrap_key_data(key), np.uint32(index))

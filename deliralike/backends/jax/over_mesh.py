@@ -65,7 +65,7 @@ def run_gradients(
     in_arrays = tuple(isinstance(x, jax.Array | np.ndarray) for x in arguments.arrays)  # and not in a plain float
 
     def make() -> Callable:
-        loss = _whole_loss if is_whole else _mapped_loss
+        inside = _inside_whole if is_whole else _inside_mapped
 
         def body(by_slot: list[Values], given: list[Any], numbers: tuple) -> tuple:
             floating = [of_inputs and is_array and jnp.issubdtype(x.dtype, jnp.floating)
@@ -75,7 +75,8 @@ def run_gradients(
             def of(at: tuple) -> tuple:
                 inputs = [x if other is None else other for x, other in zip(given, at[1], strict=True)]
                 values = [(named, *values[1:]) for named, values in zip(at[0], by_slot, strict=True)]
-                return loss(network, members, loss_function, values, arguments.together(inputs))
+                result, *beside = inside(network, members, loss_function, values, arguments.together(inputs))
+                return loss_in(result), (packed(result), *beside, loss_in(result))
 
             with here.entered(numbers):
                 beside, gradients = differentiated(of, ([values[0] for values in by_slot], chosen))
@@ -101,26 +102,27 @@ def run_gradients(
     )
 
 
-def forward_whole(network: Any, programs: Programs, args: tuple, kwargs: Named) -> Any:
-    """The outputs of the whole batch from one compiled program; buffers change."""
+def run_forward(network: Any, programs: Programs, function: Callable, *arguments: Any) -> Any:
+    """``function(network, *arguments)`` as one compiled program over all replicas; buffers change."""
     network.before_run()
-    members, here, arguments = programs.members(), where(), taken_apart((args, kwargs))
+    members, here, taken = programs.members(), where(), taken_apart(arguments)
+    seats, is_whole = network.seats, network.whole
 
     def make() -> Callable:
-        def body(values: Values, given: list[Any], numbers: tuple) -> tuple:
+        inside = _inside_whole if is_whole else _inside_mapped
+
+        def body(by_slot: list[Values], given: list[Any], numbers: tuple) -> tuple:
             with here.entered(numbers):
-                inside, others = _entered_whole(network, members, values)
-                positional, named = arguments.together(given)
-                result = inside(*positional, **named)
-            return packed(result), _changed(others, values[2])
+                result, changed, counts = inside(network, members, function, by_slot, taken.together(given))
+            return packed(result), changed, counts
 
-        return jax.jit(body)
+        return jax.jit(body) if is_whole else seats.compiled(body)
 
-    program = programs.compiled(("whole", id(members), arguments.key, here.seed), make)
-    given = network.seats.spread(arguments.arrays)
-    result, changed = program(_of_root(network, members), given, here.numbers)
-    _store(network, members, changed, is_whole=True)
-    network.settle_buffers(())
+    program = programs.compiled(("forward", function, id(members), taken.key, here.seed, is_whole), make)
+    by_slot = [_of_root(network, members)] if is_whole else _by_slot(network, members)
+    result, changed, counts = program(by_slot, seats.spread(taken.arrays), here.numbers)
+    _store(network, members, changed, is_whole)
+    network.settle_buffers(counts.value[1])
     return unpacked(_brought_home(network, result))
 
 
@@ -139,26 +141,22 @@ def summed_gradients(loss_function: Callable, network: Any, inputs: tuple) -> Gr
 # Traced --------------------------------------------------------------------------------------------------------------
 
 
-def _mapped_loss(network: Any, members: Members, function: Callable, by_slot: Sequence[Values], batch: tuple) -> tuple:
-    mapped = Mapped(network.seats, members, by_slot, network.settings.buffers)
+def _inside_mapped(
+    network: Any, members: Members, function: Callable, by_slot: Sequence[Values], batch: tuple
+) -> tuple:
+    """What a function gives, the buffers that changed, and how many replicas ran on how many samples."""
+    mapped = Mapped(network.seats, members, by_slot, network.settings)
     inside = members.rebuilt(*mapped.of_root())[0]
     vars(inside)["_inside"] = mapped
     result = function(inside, *batch)
-    counts = Plain((mapped.taking_part, mapped.sizes))
-    return loss_in(result), (packed(result), mapped.others_changed(), counts, loss_in(result))
+    return result, mapped.others_changed(), Plain((mapped.taking_part, mapped.sizes))
 
 
-def _whole_loss(network: Any, members: Members, function: Callable, by_slot: Sequence[Values], batch: tuple) -> tuple:
-    inside, others = _entered_whole(network, members, by_slot[0])
-    result = function(inside, *batch)
-    counts = Plain((1, ()))
-    return loss_in(result), (packed(result), _changed(others, by_slot[0][2]), counts, loss_in(result))
-
-
-def _entered_whole(network: Any, members: Members, values: Values) -> tuple[Any, list[Any]]:
-    inside, others = members.rebuilt(*values)
+def _inside_whole(network: Any, members: Members, function: Callable, by_slot: Sequence[Values], batch: tuple) -> tuple:
+    inside, others = members.rebuilt(*by_slot[0])
     vars(inside)["_inside"] = Whole(network.seats, network.settings.dim)
-    return inside, others
+    result = function(inside, *batch)
+    return result, _changed(others, by_slot[0][2]), Plain((1, ()))
 
 
 def _changed(others: Sequence[Any], before: Sequence[Any]) -> list[Any]:
