@@ -1,7 +1,9 @@
 """Replicas on Chainer: what each owns, what reaches its thread, and what of it comes back."""
 
 import copy
+import functools
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ RNG = np.random.default_rng(3)
 @pytest.fixture(autouse=True)
 def double_precision():
     """Chainer's own links in float64."""
+    np.random.seed(12)  # start values of Chainer's own links
     with chainer.using_config("dtype", np.float64):
         yield
 
@@ -124,6 +127,12 @@ def test_parameters_without_a_shape_start_as_on_one_device():
         assert all((other.array == parameter.array).all() for other in others)
 
 
+def test_parameters_that_get_their_shape_on_the_root_alone_reach_the_replicas():
+    network, x = over(chainer.Sequential(L.Linear(None, 5))), RNG.normal(size=(4, 3))
+    wanted = network.module(x).array
+    np.testing.assert_allclose(network(x).array, wanted, rtol=1e-14)
+
+
 def test_parameters_without_a_shape_are_made_in_replicas_that_took_no_part():
     network = over(chainer.Sequential(L.Linear(None, 5)), 4)
     network(RNG.normal(size=(2, 3)))
@@ -186,6 +195,35 @@ def test_links_in_plain_containers_are_those_of_the_replica():
     assert replica.conv is not module.conv
 
 
+class Indirect(chainer.Chain):
+    """Reaches its layers through a bound method and a partial function."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.fc = L.Linear(3, 2)
+        self.bound, self.partial = self.layer, functools.partial(call, self.fc)
+
+    def layer(self, x):
+        return self.fc(x)
+
+    def forward(self, x, way):
+        return getattr(self, way)(x)
+
+
+def call(function, x):
+    return function(x)
+
+
+@pytest.mark.parametrize("way", ["bound", "partial"])
+def test_functions_that_hold_the_network_are_the_replicas_own(way):
+    network = over(Indirect())
+    network.cleargrads()
+    F.sum(network(RNG.normal(size=(5, 3)), way)).backward()
+    np.testing.assert_array_equal(network.replicas[1].native.fc.b.grad, [2.0, 2.0])
+    np.testing.assert_array_equal(network.module.fc.b.grad, [3.0, 3.0])
+
+
 # What follows the root -----------------------------------------------------------------------------------------------
 
 
@@ -234,6 +272,11 @@ def test_a_layer_replaced_later_is_replaced_in_every_replica():
     assert network(x).shape == (5, 7)
     np.testing.assert_allclose(network(x).array, network.module(x).array, rtol=1e-13)
     assert network.replicas[1].native.fc is not network.module.fc
+    wanted = gradients_of(network.module.copy("copy"), lambda net, x: F.sum(net(x) ** 2), x)
+    network.cleargrads()
+    F.sum(network(x) ** 2).backward()
+    network.accumulate_gradients()
+    same({name: p.grad for name, p in network.namedparams()}, wanted)
 
 
 def test_a_parameter_frozen_or_thawed_later_is_so_in_every_replica():
@@ -272,6 +315,20 @@ def test_training_modes_reach_the_replicas(whole, block, config):
         _, *wanted = root(x)
         _, *found = network(x)
     assert found == wanted == [whole and config, block and config]
+
+
+def test_the_training_mode_is_the_roots():
+    root = Moded.on("chainer")()
+    network = DataParallel(root, ["@numpy", "@numpy"])
+    network.training = False
+    assert (root.training, network.training, root.bn.training) == (False, False, True)
+    assert network.train() is network and root.training
+
+
+def test_wrapping_leaves_what_the_network_was_built_with():
+    root = Moded.on("chainer", dtype="float64")()
+    network = DataParallel(root, ["@numpy", "@numpy"])
+    assert (root.dtype_built, root.bn.dtype_built, network.dtype_name) == ("float64",) * 3
 
 
 def test_evaluation_mode_held_for_a_block_is_restored():
@@ -332,6 +389,8 @@ def test_spectral_normalisation_works_in_replicas():
         network.accumulate_gradients()
         same({name: p.grad for name, p in network.namedparams()}, wanted)
         np.testing.assert_allclose(network.module[0].W_u, alone[0].W_u, rtol=1e-13)
+    hooks = [replica.native[0].local_link_hooks["SpectralNormalization"] for replica in network.replicas]
+    assert hooks[0] is not hooks[1]  # it holds its link's weights while that runs
     assert isinstance(network.replicas[1].native[0].W, chainer.Parameter)
 
 
@@ -379,6 +438,20 @@ def test_what_a_replica_sets_is_not_left_behind(side_by_side):
 def test_replicas_run_in_threads_of_their_own():
     names = seen_in_replicas(lambda: threading.current_thread().name)
     assert sorted(names) == ["replica 0", "replica 1"]
+
+
+def test_each_replica_runs_with_its_device_as_the_current_one(monkeypatch):
+    entered, native = [], chainer.using_device
+
+    def using_device(device):
+        entered.append((threading.current_thread().name, str(device)))
+        return native(device)
+
+    link = Watching(lambda: (threading.current_thread().name, "@numpy") in entered)
+    network = over(link)
+    monkeypatch.setattr(chainer, "using_device", using_device)
+    network(np.ones((3, 1)))
+    assert link.found == [True, True]
 
 
 class Functions(chainer.FunctionHook):
@@ -659,11 +732,17 @@ def test_averages_that_nobody_moved_are_not_rounded():
 
 
 class Dropping(Network):
+    """Two dropouts; one replica may be slow."""
+
+    slow = None
+
     def __init__(self, p=0.5):
         super().__init__()
         self.dropout = self.nn.Dropout(p)
 
     def forward(self, x):
+        if self.slow == current_replica().index:
+            time.sleep(0.05)
         return self.dropout(self.dropout(x))
 
 
@@ -679,6 +758,14 @@ def test_native_dropout_is_the_same_under_a_seed_and_other_in_each_call_and_repl
     np.testing.assert_array_equal(masks(network, 5), first)
     np.testing.assert_array_equal(masks(network), second)
     assert (first != second).any() and (first[:2] != first[2:]).any() and (masks(network, 6) != first).any()
+
+
+def test_native_dropout_does_not_depend_on_which_thread_comes_first():
+    network = DataParallel(Dropping.on("chainer")(), ["@numpy", "@numpy"])
+    found = []
+    for network.root.slow in (0, 1):
+        found.append(masks(network, 5))
+    np.testing.assert_array_equal(*found)
 
 
 def test_native_dropout_keeps_the_share_that_it_should():

@@ -202,10 +202,6 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
     def training(self, value: bool) -> None:
         self.root.training = value
 
-    @property
-    def _training(self) -> bool:  # type: ignore[override]
-        return self.root._training
-
     def named_blocks(self) -> Iterator[tuple[str, chainer.Link]]:
         """The root's."""
         return self.root.named_blocks()
