@@ -5,6 +5,7 @@ from typing import Any
 from unittest import mock
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import torch
 from torch.nn.parallel import scatter_gather
@@ -18,24 +19,30 @@ REPEATS = 5  # of one contest, so that the clock's own time does not count
 
 
 def run() -> list[Ratio]:
-    """PyTorch's tensors against PyTorch and by hand; NumPy arrays against JAX's trees."""
-    tensors, arrays = _nest(lambda: torch.randn(8, 3)), _nest(lambda: np.random.default_rng(0).normal(size=(8, 3)))
+    """PyTorch's tensors against PyTorch and by hand, JAX's and NumPy's arrays against JAX's trees."""
+    tensors, arrays, host = (_nest(leaf) for leaf in (lambda: torch.randn(8, 3), lambda: jnp.ones((8, 3)), _on_host))
+    of_torch, of_jax = (lambda: _ours(tensors, backends.get("torch"))), _ours(arrays, backends.get("jax"))
     return [
-        _contest("torch.nn.parallel", _ours(tensors, backends.get("torch")), _of_torch(tensors)),
-        _contest("a loop by hand", _ours(tensors, backends.get("torch")), _by_hand(tensors)),
-        _contest("jax.tree, NumPy arrays", _ours(arrays, None), _of_jax_tree(arrays)),
+        _contest("torch.nn.parallel", of_torch(), _of_torch(tensors), limit=1.0),
+        _contest("jax.tree", of_jax, _of_jax_tree(arrays, jnp.concatenate), limit=1.0),
+        _contest("by hand for this nest, torch", of_torch(), _by_hand(tensors)),
+        _contest("jax.tree, NumPy arrays", _ours(host, None), _of_jax_tree(host, np.concatenate)),
     ]
+
+
+def _on_host() -> np.ndarray:
+    return np.ones((8, 3))
 
 
 def _nest(leaf: Callable[[], Any]) -> dict:
     return {f"group{i}": [{"x": leaf(), "y": leaf()} for _ in range(5)] for i in range(10)}
 
 
-def _contest(name: str, ours: Callable[[], object], theirs: Callable[[], object]) -> Ratio:
+def _contest(name: str, ours: Callable[[], object], theirs: Callable[[], object], limit: float | None = None) -> Ratio:
     def repeated(function: Callable[[], object]) -> Callable[[], object]:
         return lambda: [function() for _ in range(REPEATS)]
 
-    return compare(f"scatter and gather 100 leaves, {name}", repeated(ours), repeated(theirs), pairs=60, limit=1.0)
+    return compare(f"scatter and gather 100 leaves, {name}", repeated(ours), repeated(theirs), pairs=60, limit=limit)
 
 
 def _ours(nest: dict, backend: Any) -> Callable[[], object]:
@@ -77,9 +84,9 @@ def _by_hand(nest: dict) -> Callable[[], object]:
     return both
 
 
-def _of_jax_tree(nest: dict) -> Callable[[], object]:
+def _of_jax_tree(nest: dict, concatenate: Callable[[list], Any]) -> Callable[[], object]:
     def both() -> object:
         first, second = jax.tree.map(lambda x: x[:4], nest), jax.tree.map(lambda x: x[4:], nest)
-        return jax.tree.map(lambda a, b: np.concatenate([a, b]), first, second)
+        return jax.tree.map(lambda a, b: concatenate([a, b]), first, second)
 
     return both

@@ -104,6 +104,10 @@ class Backend(ABC):
         One array alone may come back as it is.
         """
 
+    def concatenate_all(self, columns: Sequence[Sequence[Any]], dim: int, device: Any = None) -> list[Any]:
+        """`concatenate` of each column; all arrays have at least one axis."""
+        return [self.concatenate(column, dim, device) for column in columns]
+
     @abstractmethod
     def stack(self, values: Sequence[Any], device: Any = None) -> Any:
         """Arrays of one shape along a new first axis, in new storage, on a device as above; differentiable."""

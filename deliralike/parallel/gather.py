@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import reduce
 from itertools import compress
 from operator import add, attrgetter
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 SCALARS = ("stack", "mean", "sum")
 OTHERS = ("equal", "list")
-_SHAPE = attrgetter("shape")
+_AXES = attrgetter("ndim")
 _HOST = (np.ndarray, np.number, np.bool_)
 
 
@@ -98,18 +99,16 @@ class _Joining:
 
     def all_joined(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """Every leaf of all replicas; where all are built alike, arrays are not looked at one by one."""
-        columns = zip(*rows, strict=True)
-        kinds, native = [*map(type, rows[0])], types_of(rows[0], self.is_native)
-        is_native = [kind in native for kind in kinds]
-        shapes = [*map(_SHAPE, compress(rows[0], is_native))]
-        if self.backend is None or not all(_alike(row, kinds, is_native, shapes) for row in rows[1:]):
-            return [self.joined(column) for column in columns]
-        concatenate, dim, device = self.backend.concatenate, self.dim, self.device
-        has_axis = iter([-len(shape) <= dim < len(shape) for shape in shapes])
-        return [
-            concatenate(column, dim, device) if direct and next(has_axis) else self.joined(column)
-            for column, direct in zip(columns, is_native, strict=True)
-        ]
+        columns = [*zip(*rows, strict=True)]
+        arrays = types_of(rows[0], _is_numpy if self.backend is None else self.is_native)
+        direct = [type(leaf) in arrays for leaf in rows[0]]
+        if all(_alike(rows[0], row, direct) for row in rows):
+            concatenate_all = _concatenate_all if self.backend is None else self.backend.concatenate_all
+            with suppress(Exception):  # arrays that do not fit are found below, with their path
+                found = iter(concatenate_all([*compress(columns, direct)], self.dim, self.device))
+                return [next(found) if at_once else self.joined(column)
+                        for at_once, column in zip(direct, columns, strict=True)]  # fmt: skip
+        return [self.joined(column) for column in columns]
 
     def joined(self, column: Sequence[Any]) -> Any:
         """One leaf of all replicas."""
@@ -171,9 +170,20 @@ class _Joining:
         return self.is_array(leaf) or nest.leaves(leaf) != [leaf]
 
 
-def _alike(row: Sequence[Any], kinds: list[type], is_native: list[bool], shapes: list[Any]) -> bool:
-    """Whether the leaves have these types, and the arrays among them these shapes."""
-    return [*map(type, row)] == kinds and [*map(_SHAPE, compress(row, is_native))] == shapes
+def _is_numpy(value: Any) -> bool:
+    return isinstance(value, np.ndarray)
+
+
+def _concatenate_all(columns: Sequence[Sequence[np.ndarray]], dim: int, device: None) -> list[np.ndarray]:
+    return [column[0] if len(column) == 1 else np.concatenate(column, dim) for column in columns]
+
+
+def _alike(first: Sequence[Any], row: Sequence[Any], direct: Sequence[bool]) -> bool:
+    """Whether the leaves have the same types, and the arrays among them the same number of axes, at least one."""
+    if [*map(type, row)] != [*map(type, first)]:
+        return False
+    axes = [*map(_AXES, compress(row, direct))]
+    return all(axes) and axes == [*map(_AXES, compress(first, direct))]
 
 
 def _same(first: Any, second: Any) -> bool:

@@ -132,9 +132,12 @@ class _Sharing:
         """Of each leaf what every device gets."""
         native, dim, devices = types_of(leaves, self.is_native), self.dim, self.devices
         split = self._pieces if self.backend is None else self.backend.split
+        of_host = _indices(sizes, dim)
         return [
             self._sent(leaf, len(sizes)) if count is None
-            else (split if type(leaf) in native else self._pieces)(leaf, sizes, dim, devices)
+            else split(leaf, sizes, dim, devices) if type(leaf) in native
+            else [leaf[index] for index in of_host] if type(leaf) is np.ndarray
+            else self._pieces(leaf, sizes, dim, devices)
             for leaf, count in zip(leaves, counts, strict=True)
         ]  # fmt: skip
 
