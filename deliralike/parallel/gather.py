@@ -102,7 +102,7 @@ class _Joining:
         columns = [*zip(*rows, strict=True)]
         arrays = types_of(rows[0], _is_numpy if self.backend is None else self.is_native)
         direct = [type(leaf) in arrays for leaf in rows[0]]
-        if all(_alike(rows[0], row, direct) for row in rows):
+        if all(_alike(rows[0], row, direct, self.dim) for row in rows):
             concatenate_all = _concatenate_all if self.backend is None else self.backend.concatenate_all
             with suppress(Exception):  # arrays that do not fit are found below, with their path
                 found = iter(concatenate_all([*compress(columns, direct)], self.dim, self.device))
@@ -178,12 +178,13 @@ def _concatenate_all(columns: Sequence[Sequence[np.ndarray]], dim: int, device: 
     return [column[0] if len(column) == 1 else np.concatenate(column, dim) for column in columns]
 
 
-def _alike(first: Sequence[Any], row: Sequence[Any], direct: Sequence[bool]) -> bool:
-    """Whether the leaves have the same types, and the arrays among them the same number of axes, at least one."""
+def _alike(first: Sequence[Any], row: Sequence[Any], direct: Sequence[bool], dim: int) -> bool:
+    """Whether the leaves have the same types, and the arrays among them as many axes, `dim` among them."""
     if [*map(type, row)] != [*map(type, first)]:
         return False
     axes = [*map(_AXES, compress(row, direct))]
-    return all(axes) and axes == [*map(_AXES, compress(first, direct))]
+    fits = all(-count <= dim < count for count in {*axes})
+    return fits and axes == [*map(_AXES, compress(first, direct))]
 
 
 def _same(first: Any, second: Any) -> bool:
