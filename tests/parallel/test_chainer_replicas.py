@@ -253,6 +253,26 @@ def test_what_a_replica_notes_in_its_forward_stays_its_own():
         assert [replica.native.seen for replica in network.replicas] == [3, 2]
 
 
+def test_what_a_replica_noted_in_a_call_that_failed_stays_its_own(within):
+    network = over(Scaled())
+    network(RNG.normal(size=(5, 3)))
+    with pytest.raises(chainer.utils.type_check.InvalidType):
+        within(network, np.ones((4, 5)))
+    network.replicas[1].native.seen = "its own"
+    network.before_run()
+    assert network.replicas[1].native.seen == "its own"
+
+
+def test_a_persistent_value_added_later_follows_the_policy():
+    network = over(Scaled(), buffers="mean")
+    network.module.add_persistent("late", np.zeros(2))
+    network(RNG.normal(size=(5, 3)))
+    network.module.late += 4.0
+    network(RNG.normal(size=(5, 3)))
+    np.testing.assert_array_equal(network.replicas[1].native.late, [4.0, 4.0])
+    assert not np.shares_memory(network.replicas[1].native.late, network.module.late)
+
+
 def test_an_attribute_taken_away_later_is_gone_in_the_replicas():
     network = over(Scaled())
     network.module.extra = 1

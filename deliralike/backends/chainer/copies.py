@@ -148,7 +148,6 @@ def _copy_persistent(link: chainer.Link, other: chainer.Link, name: str) -> None
         chainer.backend.copyto(before, value)
     else:
         vars(other)[name] = other.device.send(value.copy())
-    other._persistent.add(name)
 
 
 # Parameters ----------------------------------------------------------------------------------------------------------

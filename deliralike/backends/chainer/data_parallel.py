@@ -173,12 +173,12 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         self._around = lambda place: all_of(
             chainer.using_device(place.device), reports.of(place.index), drawing(draws[place.index], place)
         )
-        with starting_together(self._copies), synchronised_links(synchronised):
-            try:
+        try:
+            with starting_together(self._copies), synchronised_links(synchronised):
                 results = super().run(function, shares, in_threads)
-            finally:
-                del self._around
-        self._copies.remember()
+        finally:
+            del self._around
+            self._copies.remember()
         reports.settle()
         if any(each.used for each in draws):
             np.random.randint(2**31)  # the seed that was foreseen
