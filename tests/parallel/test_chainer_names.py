@@ -553,12 +553,16 @@ def test_a_gradient_that_is_not_finite_in_one_replica_stops_the_update_under_los
     np.testing.assert_array_equal(network.module.out.W.array, before)
 
 
-def test_loss_scaling_gives_the_same_steps():
-    alone = Plain()
+@pytest.mark.parametrize("inside", [False, True])
+def test_loss_scaling_gives_the_same_steps(inside):
+    alone, scales = Plain(), []
     network = over(alone.copy("copy"), 2)
     optimizer = wrapped(RULES["SGD"](), network)
     optimizer.loss_scaling(scale=128.0)
-    same(trained(network, optimizer), trained(alone, RULES["SGD"]().setup(alone)), 1e-11)
+    optimizer.add_hook(lambda optimizer: scales.append(network.module.out.W._loss_scale), "scales")
+    loss = in_replicas(lambda net, x, y: F.softmax_cross_entropy(net(x), y)) if inside else None
+    same(trained(network, optimizer, loss), trained(alone, RULES["SGD"]().setup(alone)), 1e-11)
+    assert scales == [128.0] * 5
 
 
 def test_a_chainer_optimizer_with_hooks_does_not_accumulate_twice_behind_the_neutral_one():

@@ -496,6 +496,13 @@ def test_function_hooks_see_each_replica_forward_and_backward():
     assert not chainer.get_function_hooks()
 
 
+def test_an_optimizer_runs_a_loss_in_replicas_backward_in_their_threads():
+    network, hook = two_parts(2), Functions()
+    with hook:
+        CHAINER.optimizer(rules.SGD(lr=0.1), network).update(in_replicas(squares), RNG.normal(size=(5, 3)))
+    assert {index for index, _ in hook.backward} == {0, 1}
+
+
 def test_a_link_hook_for_all_links_sees_each_replica():
     hook, network = Counting(), over(Scaled())
     with hook:
@@ -914,6 +921,21 @@ def test_a_second_optimizer_does_not_thaw_what_is_frozen():
     network.set_trainable("generator.*", True)
     one.update(squares, RNG.normal(size=(5, 3)))
     assert (network.neutral_state()["generator.weight"] != before).any()
+
+
+def test_updates_that_chainer_was_told_to_leave_out_are_left_out_by_every_optimizer():
+    network, x = two_parts(2), RNG.normal(size=(5, 3))
+    optimizers = [CHAINER.optimizer(rules.SGD(lr=0.1), network) for _ in range(2)]
+    network.disable_update()
+    before = network.neutral_state()
+    for _ in range(2):
+        for optimizer in optimizers:
+            optimizer.update(squares, x)
+    same(network.neutral_state(), before, 0)
+    assert not network.update_enabled  # of parameters that took no part neither
+    network.enable_update()
+    optimizers[0].update(squares, x)
+    assert (network.neutral_state()["critic.bias"] != before["critic.bias"]).any()
 
 
 def test_a_pattern_that_fits_no_parameter_is_an_error():
