@@ -6,7 +6,7 @@ framework's own generator, which is faster and never equal between frameworks.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -74,7 +74,8 @@ def shifted(samples: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        _stream.reset(token)
+        with suppress(ValueError):  # a replica that was stopped just here is left behind in another context
+            _stream.reset(token)
 
 
 def keep_mask(seed: int, path: str, step: int, first_sample: int, shape: tuple[int, ...], p: float) -> np.ndarray:

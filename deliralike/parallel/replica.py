@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Lock
@@ -78,4 +78,5 @@ def entered(replica: Replica) -> Iterator[Replica]:
     finally:
         with _counting:
             _entered -= 1
-        _current.reset(token)
+        with suppress(ValueError):  # a replica that was stopped just here is left behind in another context
+            _current.reset(token)

@@ -12,7 +12,7 @@ from torch import nn
 
 from deliralike import DataParallel, backends, in_replicas
 from deliralike.backends.torch import DataParallelTorchNetwork, SynchronizedBatchNorm1d
-from deliralike.errors import CapabilityError, DeviceError, ShapeError
+from deliralike.errors import CapabilityError, DeviceError, ReplicaError, ShapeError
 from deliralike.network import build
 from deliralike.parallel.scatter import Shares
 from deliralike.rules import SGD
@@ -238,7 +238,13 @@ class Holding(nn.Module):
 
 @both_losses
 def test_layers_parameters_and_methods_in_attributes_are_the_replicas_own(loss):
-    same_training(Holding().double(), batch(), loss)
+    network = same_training(Holding().double(), batch(), loss)
+    for module in (replica.native for replica in network.replicas):
+        assert module.order[0] is module.order[1][1]["again"] is module.first
+        assert module.order[1][0] is module.second
+        assert module.weights[0] is module.first.weight
+        assert module.steps["last"].__self__ is module
+    assert len({replica.native.scale.data_ptr() for replica in network.replicas}) == 3
 
 
 class Tied(nn.Module):
@@ -268,7 +274,10 @@ class Recurrent(nn.Module):
 
 @both_losses
 def test_recurrent_layers_train_as_on_one_device(loss):
-    same_training(Recurrent().double(), torch.randn(5, 4, 3, dtype=torch.float64), loss)
+    network = same_training(Recurrent().double(), torch.randn(5, 4, 3, dtype=torch.float64), loss)
+    for lstm in (replica.native.lstm for replica in network.replicas):
+        assert all(one is other for one, other in zip(lstm._flat_weights, lstm.parameters(), strict=True))
+        assert not lstm._weights_have_changed()
 
 
 def test_torchscript_modules_are_refused():
@@ -501,6 +510,14 @@ def test_one_value_in_the_whole_batch_is_refused(within):
     assert within(two, batch(2)).shape == (2, 3)
 
 
+def test_statistics_without_a_counter_are_settled_too():
+    network = over(Functional().double())
+    network(torch.randn(6, 4, dtype=torch.float64))
+    network.module.eval()
+    x = torch.randn(6, 4, dtype=torch.float64)
+    torch.testing.assert_close(network(x), network.module(x), rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("policy", ["root", "sync"])
 def test_statistics_are_not_synchronised_unless_that_is_asked_for(policy):
     x, module = batch(6), layers(nn.BatchNorm1d(3))
@@ -713,6 +730,37 @@ class FailsBackward(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         raise UnicodeDecodeError("utf-8", b"abc", 0, 1, "in backward")
+
+
+def test_a_loss_that_calls_the_whole_network_from_a_replica_is_refused(within):
+    network = over(layers(nn.Linear(3, 2)))
+    with pytest.raises(ReplicaError, match="a replica calls the replicated network that it belongs to: a loss in repl"):
+        within(in_replicas(lambda _, x: network(x).sum()), network, batch())
+
+
+def test_several_threads_may_call_one_network():
+    network, failures = over(layers(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))).eval(), []
+    inputs = [batch() for _ in range(4)]
+
+    def call(x, wanted):
+        for _ in range(20):
+            if not torch.equal(network(x), wanted):
+                failures.append(x)
+
+    wanted = [network(x) for x in inputs]
+    threads = [threading.Thread(target=call, args=pair) for pair in zip(inputs, wanted, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_statistics_that_the_module_gathered_on_its_own_reach_the_replicas():
+    network, x = over(layers(nn.BatchNorm1d(3))), batch()
+    network.module(x)
+    network.eval()
+    torch.testing.assert_close(network(x), network.module(x), rtol=1e-12, atol=1e-12)
 
 
 def test_an_error_in_backward_keeps_its_type_and_ends_the_others(within):

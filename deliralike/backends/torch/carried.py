@@ -15,7 +15,7 @@ from deliralike.parallel.side_by_side import blas_threads
 def carried(places: Sequence[str]) -> Callable[[], AbstractContextManager[Any]]:
     """A context for another thread, with what holds in this one: see the functions below."""
     settings = [setting for find in (_grad, _autocast, _default_device, _saved_tensors) for setting in find()]
-    return partial(_entered, [*settings, *_streams(places)])
+    return partial(_Entered, [*settings, *_streams(places)])
 
 
 def devices_of(given: Sequence[Any] | None, otherwise: str) -> list[str]:
@@ -55,12 +55,17 @@ def sharing_threads(replicas: int, places: Sequence[str]) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@contextmanager
-def _entered(settings: Sequence[Callable[[], AbstractContextManager[Any]]]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for setting in settings:
-            stack.enter_context(setting())
-        yield
+class _Entered(ExitStack):
+    """Several contexts as one. No generator: of a replica that is stopped nothing may run later in another thread."""
+
+    def __init__(self, settings: Sequence[Callable[[], AbstractContextManager[Any]]]) -> None:
+        super().__init__()
+        self.settings = settings
+
+    def __enter__(self) -> _Entered:
+        for setting in self.settings:
+            self.enter_context(setting())
+        return self
 
 
 def _grad() -> list[Callable]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from deliralike.backends.torch.network import AbstractTorchNetwork, WrappedTorch
 from deliralike.backends.torch.replicas import Copies
 from deliralike.backends.torch.sums import sum_in_threads, sum_of_graphs
 from deliralike.backends.torch.synchronised import synchronising
-from deliralike.errors import DeviceError
+from deliralike.errors import DeviceError, ReplicaError
 from deliralike.network import NetworkType
 from deliralike.parallel.callbacks import call_replication_callbacks
 from deliralike.parallel.loss import InReplicas
@@ -25,6 +27,7 @@ from deliralike.parallel.replica import Replica
 from deliralike.parallel.replicated import ReplicatedNetwork, Settings
 from deliralike.parallel.scatter import Shares
 
+_running: ContextVar[frozenset[int]] = ContextVar("deliralike_running_replicated_networks", default=frozenset())
 _COMPILE_FIRST = "replicas run in threads: compile the network, torch.compile(network), then replicate what that gives"
 
 
@@ -99,6 +102,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
     def _make_replicas(self) -> None:
         vars(self)["_copies"] = [Copies(torch.device(place)) for place in self.settings.places[1:]]
         vars(self)["replicas"] = [self.root]
+        vars(self)["_one_at_a_time"] = Lock()
         if not has_lazy(self.root):
             self.follow()
 
@@ -136,12 +140,23 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
 
     @torch.compiler.disable(reason=_COMPILE_FIRST)
     def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
-        """As everywhere; after an error the replicas' buffers are the root's again."""
-        try:
-            return super().run(function, shares, in_threads)
-        except BaseException:
-            self.settle_buffers(())
-            raise
+        """As everywhere; one call after another, and after an error the replicas' buffers are the root's again.
+
+        Raises:
+            ReplicaError: A replica calls the network that it is a replica of.
+        """
+        if id(self) in _running.get():
+            raise ReplicaError("a replica calls the replicated network that it belongs to: a loss in replicas computes "
+                               "with the network that it is given as its first argument")  # fmt: skip
+        with self._one_at_a_time:
+            token = _running.set(_running.get() | {id(self)})
+            try:
+                return super().run(function, shares, in_threads)
+            except BaseException:
+                self.settle_buffers(())
+                raise
+            finally:
+                _running.reset(token)
 
     def _job(self, place: Replica, carried: Callable, function: Callable, share: Any) -> Any:
         native = isinstance(self.root, WrappedTorchNetwork)  # layers of this package know what to do
@@ -254,6 +269,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         """Set training mode in every replica."""
         for replica in self.replicas:
             replica.train(mode)
+        self.settle_buffers(())  # the root's may have changed without a trace while it ran on its own
         return self
 
     def eval(self) -> Any:
@@ -317,7 +333,8 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the replicas, which are made anew."""
-        made = ("_copies", "replicas", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
+        tables = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
+        made = ("_copies", "replicas", "_one_at_a_time", *tables)
         return {name: value for name, value in vars(self).items() if name not in made}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

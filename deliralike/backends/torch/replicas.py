@@ -149,6 +149,12 @@ class Copies(Likeness):
         self.device = device
         self._versions: dict[int, tuple[int, int]] = {}  # of an original buffer and its copy, when they were equal
 
+    def follow(self, original: torch.nn.Module) -> torch.nn.Module:
+        """As above; what is no more is forgotten."""
+        like = super().follow(original)
+        self._versions = {key: versions for key, versions in self._versions.items() if key in self.known}
+        return like
+
     def take(self, parameters: Iterable[torch.Tensor]) -> None:
         """Copy the values of these parameters of the original."""
         pairs = [(parameter, self.of(parameter)) for parameter in parameters if not is_lazy(parameter)]
