@@ -5,8 +5,6 @@ import numpy as np
 from deliralike import DataParallel, Network, random
 from deliralike.rules import rule
 
-RNG = np.random.default_rng(11)
-
 
 def devices(backend, count):
     """As many devices: different ones where the backend has them, else the default one again and again."""
@@ -14,26 +12,47 @@ def devices(backend, count):
     return [present[index] if index < len(present) else present[0] for index in range(count)]
 
 
-def batch_of(samples, classes=4, seed=5):
+def images_of(samples, seed=5):
     """Images of odd sizes and labels."""
     rng = np.random.default_rng(seed)
-    return rng.normal(size=(samples, 2, 5, 7)), rng.integers(0, classes, samples)
+    return rng.normal(size=(samples, 2, 5, 7)), rng.integers(0, 4, samples)
+
+
+def batch_of(samples, seed=5):
+    """Vectors of three numbers and labels."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(samples, 3)), rng.integers(0, 4, samples)
 
 
 class Convolutional(Network):
     """Stride 2, batch normalisation, dropout, linear."""
 
-    def __init__(self, p=0.3, norm="BatchNorm2d"):
+    def __init__(self, p=0.3):
         super().__init__()
         nn = self.nn
         self.conv = nn.Conv2d(2, 3, 3, stride=2, padding=1, bias=False)
-        self.bn = getattr(nn, norm)(3)
+        self.bn = nn.BatchNorm2d(3)
         self.dropout = nn.Dropout(p)
         self.fc = nn.Linear(3 * 3 * 4, 4)
 
     def forward(self, x):
         nn = self.nn
         return self.fc(self.dropout(nn.flatten(nn.relu(self.bn(self.conv(x))))))
+
+
+class Small(Network):
+    """The same on vectors, which compiles in less time."""
+
+    def __init__(self, p=0.3, norm=True):
+        super().__init__()
+        nn = self.nn
+        self.first = nn.Linear(3, 4, bias=False)
+        self.bn = nn.BatchNorm1d(4) if norm else nn.Identity()
+        self.dropout = nn.Dropout(p)
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.fc(self.dropout(self.nn.relu(self.bn(self.first(x)))))
 
 
 class Dense(Network):
@@ -48,11 +67,11 @@ class Dense(Network):
         return self.fc(x)
 
 
-def built(backend, network=Convolutional, *args, dtype="float64", **kwargs):
+def built(backend, network=Small, *args, dtype="float64", **kwargs):
     return network.on(backend, seed=3, dtype=dtype)(*args, **kwargs)
 
 
-def replicated(backend, count, *args, settings=None, network=Convolutional, places=None, **kwargs):
+def replicated(backend, count, *args, settings=None, network=Small, places=None, **kwargs):
     """The same network as `built`, over so many replicas."""
     return DataParallel(built(backend, network, *args, **kwargs), places or devices(backend, count), **settings or {})
 

@@ -8,7 +8,7 @@ import pytest
 from deliralike import Network
 from deliralike.closure import closure
 from deliralike.errors import ArgumentError, BatchError, DeviceError, SettingError
-from tests.parallel.networks import Convolutional, Dense, batch_of, built, devices, optimizer_of
+from tests.parallel.networks import Dense, Small, batch_of, built, devices, optimizer_of
 
 ARGUMENTS = ["model", "data_dict", "optimizers", "losses", "iter_num", "fold", "kwargs"]
 
@@ -37,7 +37,7 @@ def losses_of(backend):
 
 @pytest.fixture
 def network(backend):
-    return built(backend, Convolutional, 0.0)
+    return built(backend, Small, 0.0)
 
 
 def by_hand(network, data):
@@ -97,7 +97,7 @@ def test_evaluation_builds_no_graph_and_training_does(network):
 
 
 def test_training_is_one_update_on_the_sum_of_losses(backend):
-    network, reference = built(backend, Convolutional, 0.0), built(backend, Convolutional, 0.0)
+    network, reference = built(backend, Small, 0.0), built(backend, Small, 0.0)
     data, losses = batch(), losses_of(backend)
     values, predictions = closure(network, data, {"default": optimizer_of(network)}, losses)
 
@@ -170,7 +170,7 @@ def native_sgd(network):
 
 
 def test_a_native_optimizer_that_holds_its_state_goes_on_from_step_to_step(backend):
-    network, reference = built(backend, Convolutional, 0.0), built(backend, Convolutional, 0.0)
+    network, reference = built(backend, Small, 0.0), built(backend, Small, 0.0)
     native, ours = native_sgd(network), optimizer_of(reference)
     if not backend.optimizers_hold_state:
         with pytest.raises(ArgumentError, match="wrap it once, backend.wrap_optimizer"):
@@ -255,7 +255,7 @@ def test_data_goes_to_the_input_device_and_the_rest_to_the_output_device(backend
 
 
 def test_prepared_labels_go_into_cross_entropy(backend):
-    network = built(backend, Convolutional, 0.0, dtype="float32")
+    network = built(backend, Small, 0.0, dtype="float32")
     prepared = network.prepare_batch(batch())
     values, _ = network.closure(network, prepared, {"default": optimizer_of(network)}, {"e": backend.nn.cross_entropy})
     assert 0 < values["total"] < 10

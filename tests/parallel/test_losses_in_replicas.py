@@ -7,7 +7,7 @@ from deliralike import in_replicas
 from deliralike.errors import ArgumentError, SettingError, ShapeError
 from deliralike.parallel.loss import InReplicas
 from tests.parallel.networks import (
-    Convolutional,
+    Small,
     batch_of,
     built,
     cross_entropy,
@@ -49,7 +49,7 @@ def mean_weighted(network, x, labels):
 
 @pytest.fixture
 def network(backend):
-    return built(backend, Convolutional, 0.0)
+    return built(backend, Small, 0.0)
 
 
 def value(network, loss, batch):
@@ -70,7 +70,7 @@ def test_on_a_plain_network_it_is_the_plain_loss(network, loss, plain):
 
 
 def test_on_a_plain_network_it_can_be_minimised(backend):
-    networks = [built(backend, Convolutional, 0.0) for _ in range(2)]
+    networks = [built(backend, Small, 0.0) for _ in range(2)]
     for network, loss in zip(networks, (in_replicas(weighted, "denominator"), mean_weighted), strict=True):
         optimizer_of(network).update(loss, *batch_of(6))
     same_named(networks[0].neutral_state(), networks[1].neutral_state())
@@ -97,7 +97,7 @@ def test_a_denominator_may_be_a_number(network):
 
 
 def test_the_denominator_has_no_gradient(backend):
-    network = built(backend, Convolutional, 0.0)
+    network = built(backend, Small, 0.0)
 
     def loss(network, x, labels):
         scores = network(x)
@@ -151,7 +151,7 @@ def labelled(labels):
 def test_losses_and_gradients_of_unequal_shares_are_those_of_one_network(backend, reduction):
     """Shares of 3, 2 and 2 whose labels weigh differently, and one in which every label is ignored."""
     network = replicated(backend, 3, 0.0, settings={"buffers": "sync"})
-    single = built(backend, Convolutional, 0.0)
+    single = built(backend, Small, 0.0)
     in_shares, whole = LOSSES[reduction]
     batches = [labelled([0, 1, 3, 2, 2, 3, 1]), labelled([1, 2, 0, 0, 3, 3, 2])]
     found, wanted = train(network, in_shares, batches, lr=0.01), train(single, whole, batches, lr=0.01)
@@ -165,7 +165,7 @@ def test_called_as_a_function_it_has_the_graph_of_all_replicas(backend, reductio
     in_shares, whole = LOSSES[reduction]
     x, labels = labelled([0, 1, 3, 2, 2, 3, 1])
     found = backend.gradients(part_of(in_shares), network, x, labels)
-    wanted = backend.gradients(part_of(whole), built(backend, Convolutional, 0.0), x, labels)
+    wanted = backend.gradients(part_of(whole), built(backend, Small, 0.0), x, labels)
     assert found.loss == pytest.approx(wanted.loss, rel=1e-13)
     same_named(found.parameters, wanted.parameters)
     np.testing.assert_allclose(found.inputs[0], wanted.inputs[0], rtol=1e-12, atol=1e-13)
@@ -181,19 +181,19 @@ def test_what_else_the_replicas_returned_is_gathered(backend):
     x, labels = batch_of(7)
     value, seen, first, name = optimizer_of(network).update(loss, x, labels)
     np.testing.assert_array_equal(backend.numpy(seen), labels)
-    np.testing.assert_allclose(backend.numpy(first), [x[0, 0, 0, 0], x[3, 0, 0, 0], x[5, 0, 0, 0]], rtol=1e-14)
+    np.testing.assert_allclose(backend.numpy(first), [x[0, 0], x[3, 0], x[5, 0]], rtol=1e-14)
     assert name == "cross-entropy"
     assert tuple(value.shape) == ()
 
 
 def with_extras(network, x, labels):
-    return cross_entropy(network, x, labels), labels, x[0, 0, 0, 0], "cross-entropy"
+    return cross_entropy(network, x, labels), labels, x[0, 0], "cross-entropy"
 
 
 def test_a_spec_says_what_of_the_batch_is_split(backend):
     """The class weights have as many entries as there are samples, by chance: every replica needs all of them."""
     loss = in_replicas(with_weights, "denominator", spec=("split", "split", "copy"))
-    network, single = replicated(backend, 2, 0.0, settings={"buffers": "sync"}), built(backend, Convolutional, 0.0)
+    network, single = replicated(backend, 2, 0.0, settings={"buffers": "sync"}), built(backend, Small, 0.0)
     batch = (*labelled([0, 3, 1, 2]), WEIGHTS)
     values = []
     for each in (network, single):
@@ -215,9 +215,11 @@ def test_a_settings_spec_speaks_of_calls_and_not_of_losses(backend):
 
 
 def test_replicas_one_after_the_other_give_the_same(backend):
-    batches = [batch_of(7, seed=step) for step in range(2)]
+    loss, batches = in_replicas(cross_entropy), [batch_of(7, seed=step) for step in range(2)]
     runs = [
-        train(replicated(backend, 3, settings={"side_by_side": together}), in_replicas(cross_entropy), batches)
+        train(
+            replicated(backend, 3, 0.3, False, settings={"side_by_side": together}), in_replicas(cross_entropy), batches
+        )
         for together in (True, False)
     ]
     same_runs(*runs)

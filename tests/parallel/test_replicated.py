@@ -11,11 +11,13 @@ from deliralike import DataParallel, Network, backends, data, in_replicas, rando
 from deliralike.errors import ArgumentError, BatchError, DeviceError, SettingError
 from tests.parallel.networks import (
     Convolutional,
+    Small,
     Torn,
     batch_of,
     built,
     cross_entropy,
     devices,
+    images_of,
     memory,
     optimizer_of,
     replicated,
@@ -37,13 +39,13 @@ RUNS = [
 
 
 def batches(samples, steps=STEPS):
-    return [batch_of(samples, seed=step) for step in range(steps)]
+    return [images_of(samples, seed=step) for step in range(steps)]
 
 
 @cache
 def reference(backend_name, rule, samples):
     """The run of one device."""
-    return train(built(backends.get(backend_name)), cross_entropy, batches(samples), rule)
+    return train(built(backends.get(backend_name), Convolutional), cross_entropy, batches(samples), rule)
 
 
 # The same as one device ----------------------------------------------------------------------------------------------
@@ -52,15 +54,17 @@ def reference(backend_name, rule, samples):
 @pytest.mark.parametrize(("rule", "count", "samples"), RUNS)
 def test_twenty_steps_are_those_of_one_device(backend, rule, count, samples):
     """Losses, gradients, parameters and running statistics, with dropout and synchronised batch normalisation."""
-    found = train(replicated(backend, count, settings=SYNC), cross_entropy, batches(samples), rule)
+    network = replicated(backend, count, network=Convolutional, settings=SYNC)
+    found = train(network, cross_entropy, batches(samples), rule)
     same_runs(found, reference(backend.name, rule, samples))
 
 
 @pytest.mark.parametrize(("rule", "count", "samples"), [("sgd", 4, 10), ("adam", 3, 7), ("adamw", 2, 7)])
 def test_twenty_steps_with_the_loss_in_the_replicas_are_those_of_one_device(backend, rule, count, samples):
-    found = train(replicated(backend, count, settings=SYNC), in_replicas(cross_entropy), batches(samples), rule)
+    network = replicated(backend, count, network=Convolutional, settings=SYNC)
+    found = train(network, in_replicas(cross_entropy), batches(samples), rule)
     if (rule, samples) == ("adamw", 7):
-        wanted = train(built(backend), cross_entropy, batches(samples), rule)
+        wanted = train(built(backend, Convolutional), cross_entropy, batches(samples), rule)
     else:
         wanted = reference(backend.name, rule, samples)
     same_runs(found, wanted)
@@ -69,19 +73,20 @@ def test_twenty_steps_with_the_loss_in_the_replicas_are_those_of_one_device(back
 @pytest.mark.parametrize("loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"])
 def test_on_a_device_that_stands_three_times_it_is_the_same(backend, loss):
     places = [backend.devices()[0]] * 3
-    found = train(replicated(backend, 3, settings=SYNC, places=places), loss, batches(7, 3))
-    same_runs(found, train(built(backend), cross_entropy, batches(7, 3)))
+    several = [batch_of(7, seed=step) for step in range(3)]
+    found = train(replicated(backend, 3, settings=SYNC, places=places), loss, several)
+    same_runs(found, train(built(backend), cross_entropy, several))
 
 
 def test_small_batches_use_fewer_replicas(backend):
     several = [batch_of(size, seed=size) for size in (5, 2, 1)]
-    found = train(replicated(backend, 4, settings=SYNC), cross_entropy, several)
-    same_runs(found, train(built(backend), cross_entropy, several))
+    found = train(replicated(backend, 4, 0.3, False), cross_entropy, several)
+    same_runs(found, train(built(backend, Small, 0.3, False), cross_entropy, several))
 
 
 def test_gradients_of_the_backend_are_those_of_one_network(backend):
-    networks = replicated(backend, 3, 0.0, settings=SYNC), built(backend, Convolutional, 0.0)
-    x, labels = batch_of(7)
+    networks = replicated(backend, 3, 0.0, network=Convolutional, settings=SYNC), built(backend, Convolutional, 0.0)
+    x, labels = images_of(7)
     found, wanted = (backend.gradients(cross_entropy, network, x, labels) for network in networks)
     assert found.loss == pytest.approx(wanted.loss, rel=1e-13)
     same_named(found.parameters, wanted.parameters, "gradients")
@@ -93,9 +98,9 @@ def test_gradients_of_the_backend_are_those_of_one_network(backend):
 @pytest.mark.parametrize("loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"])
 def test_virtual_shards_are_bit_identical_on_any_number_of_devices(backend, loss):
     states = []
-    for count in (1, 2, 4):
+    for count in (1, 2, 4) if loss is cross_entropy else (1, 4):
         network = replicated(backend, count, settings={"virtual_shards": 4, "buffers": "root"})
-        run = train(network, loss, batches(10, 4), "adam")
+        run = train(network, loss, [batch_of(10, seed=step) for step in range(4)], "adam")
         states.append((run["losses"], run["states"][-1]))
     for losses, state in states[1:]:
         assert losses == states[0][0]
@@ -170,7 +175,7 @@ def test_replicas_are_equal_after_every_update(backend):
 def test_without_either_hook_the_result_is_another(backend, hooks, loss):
     states = []
     for remove in (False, True):
-        network = replicated(backend, 2, 0.0, settings=SYNC)
+        network = replicated(backend, 2, 0.0, False)
         optimizer = optimizer_of(network)
         assert len(getattr(optimizer, hooks)) == 1
         if remove:
@@ -178,7 +183,7 @@ def test_without_either_hook_the_result_is_another(backend, hooks, loss):
         for step in range(3):
             optimizer.update(loss, *batch_of(5, seed=step))
         states.append(network.neutral_state()["fc.weight"])
-    assert np.abs(states[0] - states[1]).max() > 1e-3
+    assert np.abs(states[0] - states[1]).max() > 1e-4
 
 
 # Errors --------------------------------------------------------------------------------------------------------------
@@ -297,7 +302,7 @@ def test_a_checkpoint_does_not_tell_how_many_replicas_there_were(backend, tmp_pa
 
 
 def test_weights_that_are_loaded_reach_every_replica(backend):
-    network, other = replicated(backend, 3), Convolutional.on(backend, seed=99, dtype="float64")()
+    network, other = replicated(backend, 3), Small.on(backend, seed=99, dtype="float64")()
     network.load_neutral_state(other.neutral_state())
     for replica in network.replicas:
         same_named(replica.neutral_state(), other.neutral_state(), tolerance=0)
@@ -481,6 +486,17 @@ def test_dropout_by_the_framework_differs_between_replicas_and_calls(backend):
     assert not np.array_equal(first[:2], first[2:])
     assert not np.array_equal(first, second)
     assert 0.3 < first.mean() < 0.7
+
+
+def test_dropout_by_the_framework_is_reproducible(backend):
+    """The draws do not depend on which thread comes first."""
+    x, found = np.ones((6, 20)), []
+    for _ in range(4):
+        backend.seed(5)
+        network = replicated(backend, 3, network=Dropping)
+        outputs = [backend.to_numpy(network(*backend.prepare((x,), network))) for _ in range(2)]
+        found.append(np.stack(outputs))
+    assert all(np.array_equal(found[0], each) for each in found[1:])
 
 
 class Dropping(Network):
