@@ -30,10 +30,11 @@ class AbstractOptimizer(ABC):
         pre_update_hooks: Called in order with the optimizer and the gradients (native arrays by neutral name, None
             for a parameter that took no part); each returns the gradients to go on with. On JAX they are compiled
             into the step.
-        post_update_hooks: Called in order with the optimizer, after the parameters have changed.
+        post_update_hooks: Called in order with the optimizer, after the parameters have changed; one with an attribute
+            ``runs_last`` that is true comes after the others.
 
-    Over a replicated network the first pre-update hook accumulates the replicas' gradients and the first post-update
-    hook copies the parameters to them, so that hooks added later see the accumulated gradients.
+    Over a replicated network the first pre-update hook accumulates the replicas' gradients, so that hooks added later
+    see the whole gradient, and a post-update hook that runs last copies the parameters to the replicas.
     """
 
     def __init__(self, network: AbstractNetwork, pattern: str | None = None) -> None:
@@ -80,7 +81,7 @@ class AbstractOptimizer(ABC):
         """Count the update that was made of these parameters, and call the post-update hooks."""
         self.steps += 1
         self.updated = tuple(updated)
-        for post_update in self.post_update_hooks:
+        for post_update in sorted(self.post_update_hooks, key=_runs_last):
             post_update(self)
 
     @abstractmethod
@@ -107,6 +108,10 @@ class AbstractOptimizer(ABC):
     @abstractmethod
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
         """Take over what `neutral_state` gave, also from another backend."""
+
+
+def _runs_last(hook: PostUpdateHook) -> bool:
+    return getattr(hook, "runs_last", False)
 
 
 def refuse_unknown_owners(state: Mapping[str, Any], owners: Container[str]) -> None:

@@ -31,7 +31,9 @@ class AccumulateGradients:
 
 
 class CopyParameters:
-    """Post-update hook: copies the parameters that were updated from the root to every replica."""
+    """Post-update hook: copies the parameters that were updated from the root to every replica, after other hooks."""
+
+    runs_last = True
 
     def __init__(self, network: ReplicatedNetwork) -> None:
         """Copy for this network."""

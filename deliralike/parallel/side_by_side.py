@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextvars
 import ctypes
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import threadpoolctl
@@ -140,16 +141,23 @@ def _wait(workers: Sequence[_Worker], are_stopped: Callable[[], bool]) -> None:
 # Threads of the libraries below -------------------------------------------------------------------------------------
 
 
-@cache
-def _controller() -> threadpoolctl.ThreadpoolController:
-    return threadpoolctl.ThreadpoolController()  # looking through all loaded libraries takes milliseconds: once
-
-
 @contextmanager
-def blas_threads(count: int) -> Any:
+def blas_threads(count: int) -> Iterator[None]:
     """Hold the threads of every BLAS in this process at `count` for each caller, then restore them."""
-    with _controller().limit(limits=count, user_api="blas"):
+    with _controller(len(sys.modules)).limit(limits=count, user_api="blas"):
         yield
+
+
+def blas_threads_now() -> int:
+    """How many threads BLAS uses, which a variable of the environment may limit."""
+    libraries = _controller(len(sys.modules)).select(user_api="blas").lib_controllers
+    return min((library.num_threads for library in libraries), default=1)
+
+
+@lru_cache(maxsize=1)
+def _controller(modules: int) -> threadpoolctl.ThreadpoolController:
+    # Looking through all loaded libraries takes milliseconds: anew only when modules, and libraries with them, came in.
+    return threadpoolctl.ThreadpoolController()
 
 
 def all_of(*contexts: AbstractContextManager[Any]) -> ExitStack:

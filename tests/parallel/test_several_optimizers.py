@@ -281,6 +281,21 @@ def input_gradient(network, x):
     return jax.grad(lambda x: network(x).sum())(x)
 
 
+def test_what_a_hook_after_the_update_changes_reaches_the_replicas(backend):
+    network, single = pair(backend, Plain, count=2)
+
+    def clip_weights(optimizer):
+        slot = optimizer.network.neutral_slots()["first.weight"]
+        slot.write(np.clip(slot.read(), -0.1, 0.1))
+
+    for each in (network, single):
+        optimizer = optimizer_of(each)
+        optimizer.post_update_hooks.append(clip_weights)
+        for step in range(3):
+            optimizer.update(gradient_penalty, rows(7, seed=step))
+    same_named(network.neutral_state(), single.neutral_state())
+
+
 def test_a_gradient_penalty_is_that_of_one_network(backend):
     assert "double_backward" in backend.capabilities
     network, single = pair(backend, Smooth, count=2)

@@ -24,7 +24,7 @@ from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica
 from deliralike.parallel.replicated import ReplicatedNetwork, Settings
 from deliralike.parallel.scatter import Shares, split_batch
-from deliralike.parallel.side_by_side import _controller, all_of, blas_threads
+from deliralike.parallel.side_by_side import all_of, blas_threads, blas_threads_now
 
 
 class _ReplicatedType(ChainerNetworkType):
@@ -152,7 +152,7 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
 
     def threads_shared_out(self, replicas: int) -> AbstractContextManager[Any]:
         """BLAS threads shared out among the replicas; one replica alone keeps all."""
-        return blas_threads(max(1, _threads_now() // replicas)) if replicas > 1 else nullcontext()
+        return blas_threads(max(1, blas_threads_now() // replicas)) if replicas > 1 else nullcontext()
 
     def draw_seed(self) -> int:
         """The number that NumPy's generator would give next; it is drawn only if a replica makes use of it."""
@@ -319,12 +319,6 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
 def replicated_networks(link: chainer.Link) -> Iterator[DataParallelChainerNetwork]:
     """The replicated networks in a link, itself included."""
     return (each for each in link.links() if isinstance(each, DataParallelChainerNetwork))
-
-
-def _threads_now() -> int:
-    """How many threads BLAS uses, which a variable of the environment may limit."""
-    libraries = _controller().select(user_api="blas").lib_controllers
-    return min((library.num_threads for library in libraries), default=1)
 
 
 def _by_name(network: Any) -> dict[str, chainer.Parameter]:
