@@ -598,6 +598,18 @@ def test_over_a_plain_module_it_is_the_inner_optimizer():
     same(plain.state_dict(), other.state_dict())
 
 
+def test_gradients_of_tied_parameters_are_accumulated_once():
+    plain = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)).double()
+    plain[1].weight = plain[0].weight
+    parallel = DataParallelTorchNetwork(copy.deepcopy(plain), ["cpu"] * 3)
+    ours = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, parallel, lr=0.1)
+    theirs, x = torch.optim.SGD(plain.parameters(), lr=0.1), batch()
+    for net, each in ((parallel, ours), (plain, theirs)):
+        squared(net, x).backward()
+        each.step()
+    same(dict(parallel.state_dict()), dict(plain.state_dict()))
+
+
 def test_what_is_no_optimizer_is_refused():
     _, parallel = replicated()
     with pytest.raises(ArgumentError, match=r"wants an optimizer, not <class .*SGD'>: give one that"):

@@ -167,6 +167,13 @@ def test_changing_the_type_reaches_every_replica():
     assert {p.dtype for replica in network.replicas for p in replica.parameters()} == {torch.float64}
 
 
+def test_memory_that_is_made_anew_is_copied_to_the_replicas():
+    network = over(layers(nn.Linear(3, 2))).to_empty(device="cpu")
+    root, *others = (list(replica.parameters()) for replica in network.replicas)
+    for other in others:
+        torch.testing.assert_close(other, root, rtol=0, atol=0, equal_nan=True)
+
+
 def test_the_type_may_be_changed_on_the_module_too():
     network = over(layers(nn.Linear(3, 2), nn.BatchNorm1d(2)))
     network.eval().module.float()
@@ -274,7 +281,8 @@ class Recurrent(nn.Module):
 
 @both_losses
 def test_recurrent_layers_train_as_on_one_device(loss):
-    network = same_training(Recurrent().double(), torch.randn(5, 4, 3, dtype=torch.float64), loss)
+    same_training(Recurrent().double(), torch.randn(5, 4, 3, dtype=torch.float64), loss)
+    network = over(Recurrent())
     for lstm in (replica.native.lstm for replica in network.replicas):
         assert all(one is other for one, other in zip(lstm._flat_weights, lstm.parameters(), strict=True))
         assert not lstm._weights_have_changed()
@@ -703,6 +711,14 @@ def test_optimizers_over_parts_of_one_network_leave_each_other_alone(loss):
     same_named(run(over(copy.deepcopy(plain)), loss), run(plain, squared))
 
 
+@both_losses
+def test_gradients_left_over_in_a_replica_are_dropped(loss):
+    network, x = over(layers(nn.Linear(3, 2))), batch()
+    plain = copy.deepcopy(network.module)
+    network(x).sum().backward()
+    same_named(trained(network, loss, x, steps=1), trained(plain, squared, x, steps=1))
+
+
 def test_gradients_of_the_backend_count_tied_parameters_once():
     plain, x = Tied().double(), batch().numpy()
     found = BACKEND.gradients(squared, over(copy.deepcopy(plain)), x)
@@ -809,8 +825,10 @@ def test_no_random_number_is_drawn_where_no_mask_is():
 @both_losses
 def test_a_compiled_network_can_be_replicated(loss):
     plain, x = layers(nn.Linear(3, 4), nn.Tanh()), batch()
-    compiled = torch.compile(copy.deepcopy(plain), backend="eager")
-    found = trained(over(compiled), loss, x)
+    network = over(torch.compile(copy.deepcopy(plain), backend="eager"))
+    network(x).sum().backward()
+    assert all(parameter.grad is not None for replica in network.replicas for parameter in replica.parameters())
+    found = trained(network, loss, x)
     wanted = trained(plain, squared, x)
     same_named({name.removeprefix("_orig_mod."): value for name, value in found.items()}, wanted)
 
