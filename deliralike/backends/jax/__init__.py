@@ -12,24 +12,45 @@ import numpy as np
 from flax import nnx
 
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.jax import arrays, chance
+from deliralike.backends.jax import arrays, chance, synchronised
 from deliralike.backends.jax.data_parallel import DataParallelJaxNetwork
 from deliralike.backends.jax.data_parallel_optimizer import DataParallelJaxOptimizer
 from deliralike.backends.jax.functional import JaxFunctions
 from deliralike.backends.jax.layers import NATIVE
+from deliralike.backends.jax.native_parallel import (
+    DataParallel,
+    data_parallel,
+    exec_data_parallel_replication_callback,
+    gather,
+    parallel_apply,
+    replicate,
+    scatter,
+)
 from deliralike.backends.jax.network import AbstractJaxNetwork, WrappedJaxNetwork
 from deliralike.backends.jax.optimizer import JaxOptimizer, NativeRule, NeutralRule, network_gradients
 from deliralike.backends.jax.over_mesh import summed_gradients
 from deliralike.network import AbstractNetwork
+from deliralike.parallel.callbacks import CallbackContext
 from deliralike.parallel.replicated import Settings
 from deliralike.rules import Rule
 
 __all__ = [
     "BACKEND",
     "AbstractJaxNetwork",
+    "CallbackContext",
+    "DataParallel",
     "DataParallelJaxNetwork",
     "DataParallelJaxOptimizer",
     "JaxOptimizer",
+    "SynchronizedBatchNorm1d",
+    "SynchronizedBatchNorm2d",
+    "SynchronizedBatchNorm3d",
+    "data_parallel",
+    "exec_data_parallel_replication_callback",
+    "gather",
+    "parallel_apply",
+    "replicate",
+    "scatter",
 ]
 
 
@@ -105,3 +126,6 @@ def _optimizer_class(network: AbstractNetwork) -> type[JaxOptimizer]:
 
 BACKEND = JaxBackend()
 BACKEND.bind(JaxFunctions(), AbstractJaxNetwork, NATIVE)
+SynchronizedBatchNorm1d = synchronised.SynchronizedBatchNorm1d.on(BACKEND)
+SynchronizedBatchNorm2d = synchronised.SynchronizedBatchNorm2d.on(BACKEND)
+SynchronizedBatchNorm3d = synchronised.SynchronizedBatchNorm3d.on(BACKEND)

@@ -115,19 +115,19 @@ def _together(values: Sequence[jax.Array], device: Any) -> list[jax.Array]:
 
 def devices() -> list[str]:
     """The devices of this process, the default one first: ``"cpu"`` is the first CPU, then ``"cpu:1"`` and so on."""
-    return [_device_name(device) for device in _devices()]
+    return [name_of(device) for device in _devices()]
 
 
 def default_device() -> str:
     """The device that JAX uses when none is named."""
     chosen = jax.config.jax_default_device
-    return _device_name(chosen) if isinstance(chosen, jax.Device) else devices()[0]
+    return name_of(chosen) if isinstance(chosen, jax.Device) else devices()[0]
 
 
 def find_device(name: str) -> jax.Device:
     """The device of a name."""
     for device in _devices():
-        if _device_name(device) == name:
+        if name_of(device) == name:
             return device
     raise DeviceError(f"backend 'jax' has no device {name!r} here. {suggestion(name, devices())}")
 
@@ -136,7 +136,7 @@ def name_of_device(value: Any) -> str:
     """The name of the (first) device that holds an array."""
     if isinstance(value, jax.core.Tracer):
         return default_device()
-    return _device_name(min(value.devices(), key=lambda device: device.id))
+    return name_of(min(value.devices(), key=lambda device: device.id))
 
 
 def precision() -> dict[str, str]:
@@ -155,7 +155,8 @@ def _devices() -> list[jax.Device]:
     return local if local[0].platform == "cpu" else [*local, *jax.local_devices(backend="cpu")]
 
 
-def _device_name(device: jax.Device) -> str:
+def name_of(device: jax.Device) -> str:
+    """What `find_device` finds a device by."""
     if device.platform == "cpu":
         first = min(other.id for other in jax.local_devices(backend="cpu"))
         return "cpu" if device.id == first else f"cpu:{device.id - first}"

@@ -111,7 +111,8 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         output = None if output_device is None else self.backend.check_device(output_device)
         self._held = Held(Settings.of(devices=named, output_device=output, dim=dim, **settings))
         self._refuse()
-        self.before_run()
+        if self._is_concrete(()):
+            self.before_run()
 
     def _refuse(self) -> None:
         device = self.settings.devices[0]
@@ -193,7 +194,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         for mirror in held.mirrors:
             if held.followed is not members:
                 mirror.follow(self.root)
-            mirror.draw_otherwise(v for v in members.others if isinstance(v, nnx.RngKey))
+            mirror.draw_otherwise(each for each in members.others if isinstance(each, nnx.RngState))
         held.followed = members
 
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
@@ -210,7 +211,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         return iter(self._mirrored().gradients)
 
     def settle_buffers(self, sizes: Sequence[int]) -> None:
-        """Make the replicas' buffers the same; random keys stay each replica's own."""
+        """Make the replicas' buffers the same; random streams follow the root's before the next run."""
         held = self._mirrored()
         self.before_run()
         variables = [variable for variable in held.programs.members().others if _is_settled(variable)]
@@ -324,8 +325,8 @@ def _column(held: Held, variable: nnx.Variable) -> tuple:
 
 
 def _is_settled(variable: nnx.Variable) -> bool:
-    """Whether a buffer or random state is one array that all replicas are to have alike."""
-    return not isinstance(variable, nnx.RngKey) and isinstance(variable.get_value(), jax.Array)
+    """Whether a buffer is one array that all replicas are to have alike; random states follow the root before a run."""
+    return not isinstance(variable, nnx.RngState) and isinstance(variable.get_value(), jax.Array)
 
 
 def _alike(column: tuple, before: tuple | None) -> bool:

@@ -31,7 +31,7 @@ class Mirror:
         self.device, self.index = arrays.find_device(device), index
         self._copies: dict[int, Any] = {}
         self._seen: dict[int, tuple[Any, dict[str, Any]]] = {}  # holds the originals, so that no id is used twice
-        self._keys: dict[int, Any] = {}
+        self._streams: dict[int, Any] = {}
         self.network = self._copy(root)
         self.follow(root)
 
@@ -48,6 +48,10 @@ class Mirror:
                 self._take_over(node, now, before)
             self._seen[id(node)] = (node, dict(now))
 
+    def streams(self) -> list[nnx.Variable]:
+        """The root's random keys and counts."""
+        return [node for node, _ in self._seen.values() if isinstance(node, nnx.RngState)]
+
     def store(self, variables: Sequence[nnx.Variable], values: Sequence[Any]) -> None:
         """Copy values into the replica's own variables in the places of these, all at once."""
         moved = jax.device_put(list(values), self.device, may_alias=False)
@@ -55,12 +59,14 @@ class Mirror:
             self.of(variable).set_value(value)
 
     def draw_otherwise(self, variables: Iterable[nnx.Variable]) -> None:
-        """Give the replica random streams that follow from the root's, and differ from those of all other replicas."""
-        for variable in variables:
-            key = variable.get_value()
-            if self._keys.get(id(variable)) is not key:
-                self._keys[id(variable)] = key
-                self.of(variable).set_value(jax.device_put(derived_key(key, self.index), self.device))
+        """Let random streams follow the root's: its counts, and keys derived from its own, for each replica others."""
+        new = [variable for variable in variables if self._streams.get(id(variable)) is not variable.get_value()]
+        self._streams |= {id(variable): variable.get_value() for variable in new}
+        self.store(new, [self._stream(variable) for variable in new])
+
+    def _stream(self, variable: nnx.Variable) -> Any:
+        value = variable.get_value()
+        return derived_key(value, self.index) if isinstance(variable, nnx.RngKey) else value
 
     def _take_over(self, node: Any, now: dict[str, Any], before: dict[str, Any]) -> None:
         if isinstance(node, nnx.Variable):

@@ -1,0 +1,366 @@
+"""Replicated networks on JAX: one program over the devices, what nnx sees, random streams, flax's own networks."""
+
+import copy
+import gc
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from deliralike import DataParallel, Network, backends, in_replicas
+from deliralike.backends.jax.mesh import Seats
+from deliralike.errors import CapabilityError, ReplicaError, StructureError, UnknownName
+from deliralike.parallel.replica import current as current_replica
+from deliralike.rules import rule
+from tests.conftest import BACKENDS
+from tests.parallel.networks import (
+    Dense,
+    Small,
+    batch_of,
+    built,
+    cross_entropy,
+    optimizer_of,
+    same_named,
+)
+
+pytestmark = pytest.mark.skipif("jax" not in BACKENDS, reason="these tests are JAX's")
+JAX = backends.get("jax")
+TWO, THREE = ["cpu", "cpu:1"], ["cpu", "cpu:1", "cpu:2"]
+COMPILED = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, seconds, **settings: COMPILED.append(event) if event.endswith("backend_compile_duration") else None
+)
+
+
+def rows(samples, width=3, seed=0):
+    return np.random.default_rng(seed).normal(size=(samples, width))
+
+
+def mean_square(network, x):
+    y = network(x)
+    return network.nn.mean(y * y)
+
+
+def devices_of(network):
+    return {device.id for _, slot in network.neutral_slots().items() for device in slot.native.get_value().devices()}
+
+
+def without_running(state):
+    return {name: value for name, value in state.items() if "running" not in name and "num_batches" not in name}
+
+
+# One program ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_replica_lives_on_its_device_after_steps_too():
+    network = DataParallel(built(JAX), THREE)
+    assert [devices_of(replica) for replica in network.replicas] == [{0}, {1}, {2}]
+    optimizer_of(network).update(cross_entropy, *batch_of(7))
+    assert [devices_of(replica) for replica in network.replicas] == [{0}, {1}, {2}]
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"])
+def test_later_steps_compile_nothing_and_a_new_learning_rate_neither(loss):
+    network = DataParallel(built(JAX), TWO, buffers="sync")
+    optimizer = optimizer_of(network, "adam")
+    for step in range(2):
+        optimizer.update(loss, *batch_of(7, seed=step))
+    COMPILED.clear()
+    optimizer.lr = 0.5
+    for step in range(3):
+        optimizer.update(loss, *batch_of(7, seed=step))
+    assert COMPILED == []
+    optimizer.update(loss, *batch_of(6))
+    assert COMPILED  # another size of batch is another program: the count counts
+
+
+def test_the_program_spans_the_distinct_devices_and_shares_the_rows_out(monkeypatch):
+    texts, compiled = [], Seats.compiled
+
+    def listened(seats, body):
+        program = compiled(seats, body)
+
+        def call(*arguments):
+            texts.append(program.lower(*arguments).compile().as_text())
+            return program(*arguments)
+
+        return call
+
+    monkeypatch.setattr(Seats, "compiled", listened)
+    network = DataParallel(built(JAX, Dense), ["cpu", "cpu:1", "cpu", "cpu:1"])
+    optimizer_of(network).update(mean_square, rows(20))
+    (text,) = texts
+    assert "num_partitions=2" in text
+    products = [line for line in text.splitlines() if " dot(" in line]
+    assert any("f64[5,2]" in line for line in products)
+    assert not any("f64[20," in line.partition("metadata")[0] or "f64[10," in line for line in products)
+
+
+# Gradients -----------------------------------------------------------------------------------------------------------
+
+
+def penalised(network, x):
+    """A gradient of a gradient: the norm of the output's gradient with respect to the input."""
+    slope = jax.grad(lambda x: jnp.sum(jnp.tanh(network(x)) ** 2))(x)
+    return jnp.mean(network(x) ** 2) + jnp.mean(jnp.sum(slope**2, 1))
+
+
+@pytest.mark.parametrize("places", [TWO, THREE, ["cpu"] * 3, ["cpu", "cpu:1", "cpu"]], ids=str)
+def test_a_gradient_of_a_gradient_is_that_of_one_device(places):
+    networks = DataParallel(built(JAX, Dense), places), built(JAX, Dense)
+    found, wanted = (JAX.gradients(penalised, network, rows(7)) for network in networks)
+    assert found.loss == pytest.approx(wanted.loss, rel=1e-13)
+    same_named(found.parameters, wanted.parameters)
+    np.testing.assert_allclose(found.inputs[0], wanted.inputs[0], rtol=1e-12, atol=1e-14)
+
+
+def test_each_replica_keeps_the_gradient_of_its_own_share():
+    network, x = DataParallel(built(JAX, Dense), THREE), rows(7)
+    _, of_root = optimizer_of(network).gradients(in_replicas(mean_square), *JAX.prepare((x,), network))
+    found = [of_root, *network.replica_gradients()]
+    for gradients, share, index in zip(found, np.split(x, [3, 5]), range(3), strict=True):
+        wanted = JAX.gradients(mean_square, built(JAX, Dense), share).parameters["fc.weight"]
+        np.testing.assert_allclose(gradients["fc.weight"], wanted * len(share) / 7, rtol=1e-12)
+        assert {device.id for device in gradients["fc.weight"].devices()} == {index}
+        assert gradients["unused.weight"] is None
+
+
+@pytest.mark.parametrize("wrap", [lambda net: net, lambda net: DataParallel(net, TWO)], ids=["plain", "replicated"])
+@pytest.mark.parametrize("native", [False, True])
+def test_an_optimizer_over_a_part_leaves_the_rest_alone(wrap, native):
+    network = wrap(built(JAX, Small, 0.0))
+    optimizer = JAX.optimizer(rule("adam", lr=0.1), network, parameters="fc.*")
+    if native:
+        optimizer = type(optimizer)(
+            network, type(JAX.wrap_optimizer(optax.adam(0.1), network).rule)(optax.adam(0.1)), "fc.*"
+        )
+    before = network.neutral_state()
+    optimizer.update(cross_entropy, *batch_of(5))
+    after = network.neutral_state()
+    changed = {name for name in without_running(before) if not np.array_equal(before[name], after[name])}
+    assert changed == {"fc.weight", "fc.bias"} == set(optimizer.updated)
+    assert {name.rpartition("/")[0] for name in optimizer.neutral_state()} - {"", "optax"} == changed
+
+
+def test_a_part_that_there_is_not_is_refused():
+    with pytest.raises(UnknownName, match=r"no parameter matches 'head.\*'"):
+        JAX.optimizer(rule("sgd", lr=0.1), built(JAX, Dense), parameters="head.*")
+
+
+# Inside of programs of the user's ------------------------------------------------------------------------------------
+
+
+def whole_gradient(network, x):
+    return nnx.grad(lambda network: jnp.mean(network(x) ** 2), argnums=nnx.DiffState(0, nnx.Param))(network)
+
+
+def test_the_users_own_gradient_works_where_replicas_share_a_device():
+    plain, x = built(JAX), jnp.asarray(batch_of(7)[0])
+    network = DataParallel(built(JAX), ["cpu"] * 3, buffers="sync")
+    plain.dropout.p = network.root.dropout.p = 0.0
+    found, wanted = (nnx.jit(whole_gradient)(each, x) for each in (network, plain))
+    for mine, other in zip(jax.tree.leaves(found["root"]), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-12, atol=1e-15)
+    same_named(network.neutral_state(), plain.neutral_state())
+
+
+def test_the_users_own_program_over_several_devices_is_refused():
+    with pytest.raises(CapabilityError, match="cpu, cpu:1 cannot run inside your jit or grad.*use optimizer.update"):
+        nnx.jit(lambda network, x: network(x))(DataParallel(built(JAX, Dense), TWO), jnp.ones((4, 3)))
+
+
+def test_nnx_sees_the_root_alone():
+    network = DataParallel(built(JAX), TWO)
+    assert len(jax.tree.leaves(nnx.state(network))) == len(jax.tree.leaves(nnx.state(network.root)))
+
+
+@pytest.mark.parametrize(
+    "duplicate",
+    [copy.deepcopy, nnx.clone, lambda net: pickle.loads(pickle.dumps(net))],
+    ids=["deepcopy", "clone", "pickle"],
+)
+def test_a_copy_has_replicas_of_its_own(duplicate):
+    network = DataParallel(built(JAX), TWO)
+    twin = duplicate(network)
+    optimizer_of(twin).update(cross_entropy, *batch_of(5))
+    same_named(without_running(network.neutral_state()), without_running(built(JAX).neutral_state()), tolerance=0)
+    for each in (network, twin):
+        same_named(each.replicas[1].neutral_state(), each.neutral_state(), tolerance=0)
+    assert not np.array_equal(network.neutral_state()["fc.weight"], twin.neutral_state()["fc.weight"])
+
+
+def test_what_changes_on_the_root_reaches_the_replicas():
+    network = DataParallel(built(JAX), THREE)
+    root, replica = network.root, network.replicas[2]
+    root.eval()
+    root.note = "new"
+    root.set_trainable("first.*", False)
+    network.before_run()
+    assert not replica.bn.training
+    assert replica.note == "new"
+    assert not replica.neutral_slots()["first.weight"].trainable
+    root.fc = JAX.nn.Identity()
+    network.before_run()
+    assert type(replica.fc) is type(root.fc)
+    del root.note
+    network.before_run()
+    assert not hasattr(replica, "note")
+
+
+# Random streams ------------------------------------------------------------------------------------------------------
+
+
+class Noise(Network):
+    def __init__(self):
+        super().__init__()
+        self.dropout = self.nn.Dropout(0.5)
+        self.scale = self.nn.Linear(1, 1)
+
+    def forward(self, x):
+        return self.dropout(x)
+
+
+def native_noise():
+    module = nnx.Sequential(nnx.Linear(1, 64, kernel_init=nnx.initializers.ones, rngs=nnx.Rngs(0)),
+                            nnx.Dropout(0.5, rngs=nnx.Rngs(1)))  # fmt: skip
+    return JAX.wrap(module), jnp.ones((4, 1))
+
+
+def own_noise():
+    return Noise.on("jax")(), jnp.ones((4, 64))
+
+
+@pytest.mark.parametrize("make", [native_noise, own_noise])
+@pytest.mark.parametrize("places", [TWO, ["cpu"] * 2], ids=str)
+def test_native_masks_differ_between_replicas_and_from_call_to_call(make, places):
+    network, x = make()
+    network = DataParallel(network, places)
+    first, second = np.asarray(network(x)), np.asarray(network(x))
+    assert set(np.unique(first)) == {0.0, 2.0}
+    assert len({row.tobytes() for row in [*first, *second]}) == 8
+
+
+def drawn(network):
+    """Masks inside a step, and outside of one."""
+    optimizer = JAX.optimizer(rule("sgd", lr=0.0), network)
+    (_, inside) = optimizer.update(lambda network, x: (jnp.sum(y := network(x)), y), np.ones((4, 64), np.float32))
+    return np.concatenate([np.asarray(inside), np.asarray(network(jnp.ones((4, 64))))])
+
+
+def test_native_masks_follow_the_seed():
+    network = DataParallel(own_noise()[0], TWO)
+    gc.collect()  # streams are seeded in the order of those that are alive
+    masks = []
+    for seed in (5, 5, 6):
+        JAX.seed(seed)
+        masks.append(drawn(network))
+    assert np.array_equal(masks[0], masks[1])
+    assert not np.array_equal(masks[0], masks[2])
+    assert len({row.tobytes() for row in masks[0]}) == 8
+
+
+# flax's own networks -------------------------------------------------------------------------------------------------
+
+
+class Flax(nnx.Module):
+    def __init__(self):
+        rngs = nnx.Rngs(3)
+        self.first = nnx.Linear(3, 5, param_dtype=jnp.float64, rngs=rngs)
+        self.norm = nnx.BatchNorm(5, param_dtype=jnp.float64, rngs=rngs)
+        self.norm.mean.set_value(jnp.zeros(5)), self.norm.var.set_value(jnp.ones(5))  # flax makes them float32
+        self.last = nnx.Linear(5, 2, param_dtype=jnp.float64, rngs=rngs)
+
+    def __call__(self, x):
+        return self.last(nnx.relu(self.norm(self.first(x))))
+
+
+@pytest.mark.parametrize("loss", [mean_square, in_replicas(mean_square)], ids=["gathered", "in replicas"])
+def test_flax_batch_norm_sees_the_whole_batch_when_synchronised(loss):
+    JAX.check_dtype("float64")
+    networks = DataParallel(Flax(), THREE, buffers="sync"), JAX.wrap(Flax())
+    optimizers = [optimizer_of(network) for network in networks]
+    for step in range(4):
+        for optimizer in optimizers:
+            optimizer.update(loss, rows(7, seed=step))
+    same_named(networks[0].neutral_state(), networks[1].neutral_state())
+    assert np.abs(networks[0].neutral_state()["norm.running_mean"]).max() > 1e-3
+    x = jnp.asarray(rows(7))
+    np.testing.assert_allclose(networks[0](x), networks[1](x), rtol=1e-12)
+    same_named(networks[0].neutral_state(), networks[1].neutral_state())
+    same_named(networks[0].replicas[2].neutral_state(), networks[1].neutral_state())
+
+
+def test_flax_batch_norm_cannot_be_synchronised_over_virtual_shards():
+    with pytest.raises(CapabilityError, match="flax's own batch norm .* number of devices: with virtual_shards"):
+        DataParallel(Flax(), TWO, buffers="sync", virtual_shards=4)
+
+
+# Replicas that do not do the same ------------------------------------------------------------------------------------
+
+
+class Unlike(Network):
+    """Does something of its own on a share of three."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.fc = how, self.nn.Linear(3, 2)
+        self.first, self.second = self.nn.BatchNorm1d(2), self.nn.BatchNorm1d(2)
+
+    def forward(self, x):
+        y, is_three, here = self.fc(x), x.shape[0] == 3, current_replica()
+        if self.how == "layers":
+            return self.second(y) if is_three else self.first(y)
+        if self.how == "sums":
+            return here.all_sum(y[0] if is_three else y, "a sum")
+        if self.how == "fewer":
+            return self.first(y) if is_three else self.second(self.first(y))
+        if self.how == "hidden":
+            return jax.checkpoint(lambda y: here.all_sum(jnp.sum(y, 0), "a sum") + y)(y)
+        if self.how == "arrays":
+            return y + sum(here.exchange("the first row", y[0]))
+        return (y, y) if is_three else (y, y[0])
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "message"),
+    [
+        (
+            "layers",
+            ReplicaError,
+            "replica 0 is at .*'first'.* while replica 1 is at .*'second'.*: every replica",
+        ),
+        ("sums", ReplicaError, r"at a sum of shape \(4, 2\) while replica 1 is at a sum of shape \(2,\)"),
+        ("fewer", ReplicaError, "replica 0 waits for the others at .*'second'.* but replica 1 ended without coming"),
+        ("hidden", CapabilityError, "a sum over the replicas cannot be taken inside of remat"),
+        ("arrays", CapabilityError, "the first row: within a compiled program replicas exchange numbers"),
+        ("outputs", StructureError, r"the outputs are float64\[4, 2\], float64\[2\] on replica 0 and float64\[3, 2\]"),
+    ],
+)
+def test_replicas_that_do_not_do_the_same_are_refused(how, error, message):
+    network = DataParallel(built(JAX, Unlike, how), TWO, buffers="sync")
+    with pytest.raises(error, match=message):
+        network(jnp.ones((7, 3)))
+
+
+def test_replication_callbacks_are_called_once_replicas_are_made():
+    heard = []
+
+    class Listening(Network):
+        def __init__(self):
+            super().__init__()
+            self.fc = self.nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.fc(x)
+
+        def __data_parallel_replicate__(self, context, copy_id):
+            heard.append((copy_id, context))
+
+    network = DataParallel(built(JAX, Listening), THREE)
+    network(jnp.ones((4, 3)))
+    assert [copy_id for copy_id, _ in heard] == [0, 1, 2]
+    assert len({id(context) for _, context in heard}) == 1
