@@ -108,7 +108,7 @@ def test_virtual_shards_are_bit_identical_on_any_number_of_devices(backend, loss
 
 
 def test_fit_and_predict_work_alike(backend):
-    samples = data.Samples(*batch_of(11))
+    samples = data.Samples(*batch_of(10))
     held_out = data.Samples(*batch_of(5, seed=2))
     found, wanted = replicated(backend, 2, settings=SYNC), built(backend)
     histories = [
@@ -116,7 +116,7 @@ def test_fit_and_predict_work_alike(backend):
     ]
     np.testing.assert_allclose(histories[0].losses, histories[1].losses, rtol=1e-12)
     np.testing.assert_allclose(histories[0].held_out("loss"), histories[1].held_out("loss"), rtol=1e-12)
-    outputs = [np.concatenate(list(training.predict(net, samples.inputs, batch_size=4))) for net in (found, wanted)]
+    outputs = [np.concatenate(list(training.predict(net, samples.inputs, batch_size=5))) for net in (found, wanted)]
     np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-12, atol=1e-13)
 
 
