@@ -80,7 +80,9 @@ class Mirror:
     def _flag(self, variable: nnx.Variable, now: dict[str, Any], before: dict[str, Any]) -> None:
         for name in (name for name in before if name not in now and variable.has_metadata(name)):
             variable.del_metadata(name)
-        variable.set_metadata(**{name: value for name, value in now.items() if before.get(name, self) is not value})
+        changed = {name: value for name, value in now.items() if before.get(name, self) is not value}
+        if changed:
+            variable.set_metadata(**changed)
 
     def _copy(self, value: Any) -> Any:
         return copied_around(value, self._copies, self._own)
