@@ -12,10 +12,8 @@ from flax import nnx
 from deliralike import Network, backends
 from deliralike.backends import jax as names
 from deliralike.errors import ArgumentError, CapabilityError, DeviceError, StructureError
-from tests.conftest import BACKENDS
 from tests.parallel.networks import Dense, built, same_named
 
-pytestmark = pytest.mark.skipif("jax" not in BACKENDS, reason="these tests are JAX's")
 JAX = backends.get("jax")
 TWO = ["cpu", "cpu:1"]
 

@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+import re
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +12,11 @@ import optax
 import pytest
 from flax import nnx
 
-from deliralike import DataParallel, Network, backends, in_replicas
+from deliralike import DataParallel, Network, backends, in_replicas, random
 from deliralike.backends.jax.mesh import Seats
 from deliralike.errors import CapabilityError, ReplicaError, StructureError, UnknownName
 from deliralike.parallel.replica import current as current_replica
 from deliralike.rules import rule
-from tests.conftest import BACKENDS
 from tests.parallel.networks import (
     Dense,
     Small,
@@ -27,13 +27,18 @@ from tests.parallel.networks import (
     same_named,
 )
 
-pytestmark = pytest.mark.skipif("jax" not in BACKENDS, reason="these tests are JAX's")
 JAX = backends.get("jax")
 TWO, THREE = ["cpu", "cpu:1"], ["cpu", "cpu:1", "cpu:2"]
 COMPILED = []
 jax.monitoring.register_event_duration_secs_listener(
     lambda event, seconds, **settings: COMPILED.append(event) if event.endswith("backend_compile_duration") else None
 )
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    """flax's own networks are made in float64 only once it is on."""
+    JAX.check_dtype("float64")
 
 
 def rows(samples, width=3, seed=0):
@@ -78,11 +83,13 @@ def test_later_steps_compile_nothing_and_a_new_learning_rate_neither(loss):
     assert COMPILED  # another size of batch is another program: the count counts
 
 
-def test_the_program_spans_the_distinct_devices_and_shares_the_rows_out(monkeypatch):
+@pytest.fixture
+def programs(monkeypatch):
+    """The text of every program over the devices that is run."""
     texts, compiled = [], Seats.compiled
 
-    def listened(seats, body):
-        program = compiled(seats, body)
+    def listened(seats, body, *settings):
+        program = compiled(seats, body, *settings)
 
         def call(*arguments):
             texts.append(program.lower(*arguments).compile().as_text())
@@ -91,13 +98,54 @@ def test_the_program_spans_the_distinct_devices_and_shares_the_rows_out(monkeypa
         return call
 
     monkeypatch.setattr(Seats, "compiled", listened)
+    return texts
+
+
+def products(text):
+    """The shapes of what the products of matrices in a program give."""
+    return set(re.findall(r"= (f64\[[0-9,]*\])\S* dot\(", text))
+
+
+@pytest.mark.parametrize("loss", [mean_square, in_replicas(mean_square)], ids=["gathered", "in replicas"])
+def test_the_program_spans_the_distinct_devices_and_shares_the_rows_out(programs, loss):
     network = DataParallel(built(JAX, Dense), ["cpu", "cpu:1", "cpu", "cpu:1"])
-    optimizer_of(network).update(mean_square, rows(20))
-    (text,) = texts
+    optimizer_of(network).update(loss, rows(20))
+    (text,) = programs
     assert "num_partitions=2" in text
-    products = [line for line in text.splitlines() if " dot(" in line]
-    assert any("f64[5,2]" in line for line in products)
-    assert not any("f64[20," in line.partition("metadata")[0] or "f64[10," in line for line in products)
+    assert products(text) == {"f64[5,2]", "f64[2,3]"}  # the rows of one share, and the gradient of the weight
+
+
+def test_unequal_shares_take_the_branch_of_their_size(programs):
+    optimizer_of(DataParallel(built(JAX, Dense), TWO)).update(mean_square, rows(7))
+    assert products(programs[0]) == {"f64[4,2]", "f64[3,2]", "f64[2,3]"}
+    assert " conditional(" in programs[0]
+
+
+def test_replicas_exchange_outputs_and_nothing_else(programs):
+    optimizer_of(DataParallel(built(JAX, Dense), TWO)).update(in_replicas(mean_square), rows(8))
+    assert len(re.findall(r" all-gather\(", programs[0])) == 1  # the losses
+    assert not re.findall(r" (?:all-reduce|all-to-all|collective-permute|reduce-scatter)\(", programs[0])
+
+
+def test_flax_batch_norm_on_the_whole_batch_is_shared_out(programs):
+    optimizer_of(DataParallel(Flax(), TWO, buffers="sync")).update(mean_square, rows(8))
+    assert "num_partitions=2" in programs[0]
+    assert {"f64[4,5]", "f64[4,2]"} <= products(programs[0])
+    assert not {"f64[8,5]", "f64[8,2]"} & products(programs[0])
+
+
+@pytest.mark.parametrize(("buffers", "samples"), [("mean", 10), ("sync", 7)])
+def test_virtual_shards_of_unequal_size_are_bit_identical_on_any_number_of_devices(buffers, samples):
+    states = []
+    for places in (["cpu"], TWO, ["cpu", "cpu:1", "cpu:2", "cpu:3"]):
+        network = DataParallel(built(JAX), places, virtual_shards=4, buffers=buffers)
+        optimizer = optimizer_of(network, "adam")
+        for step in range(3):
+            with random.portable(1, step):
+                optimizer.update(cross_entropy, *batch_of(samples, seed=step))
+        states.append(network.neutral_state())
+    for state in states[1:]:
+        assert all(np.array_equal(value, states[0][name]) for name, value in state.items())
 
 
 # Gradients -----------------------------------------------------------------------------------------------------------
@@ -280,7 +328,6 @@ class Flax(nnx.Module):
 
 @pytest.mark.parametrize("loss", [mean_square, in_replicas(mean_square)], ids=["gathered", "in replicas"])
 def test_flax_batch_norm_sees_the_whole_batch_when_synchronised(loss):
-    JAX.check_dtype("float64")
     networks = DataParallel(Flax(), THREE, buffers="sync"), JAX.wrap(Flax())
     optimizers = [optimizer_of(network) for network in networks]
     for step in range(4):

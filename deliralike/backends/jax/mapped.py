@@ -267,8 +267,9 @@ class _Run:
         last = len(scripts[0].topics)
         for piece in range(last):
             brought = [self._piece(scripts, known[slot], slot, piece) for slot in range(len(operands))]
-            total = self._total([values[0] for _, values in brought])
-            for slot, (kept, _) in enumerate(brought):
+            seats = map(self.seats.seat, range(len(self.parts)))
+            totals = self.seats.totals([values[0] for _, values in brought], list(seats))
+            for slot, ((kept, _), total) in enumerate(zip(brought, totals, strict=True)):
                 for script, mine, each in zip(scripts, known[slot], kept, strict=True):
                     script.learn(piece, mine, each, total)
         others = [jax.tree.leaves(self.mapped.others[slot]) for slot in range(len(operands))]
@@ -296,13 +297,6 @@ class _Run:
             return branch(numbers[0])
         number = lax.optimization_barrier(self.seats.of_this_device(numbers))
         return lax.switch(number, [*(partial(branch, n) for n in range(len(scripts))), absent])
-
-    def _total(self, values: list[Any]) -> Any:
-        """The sum over all replicas in their order, as a local value of each device."""
-        gathered = [self.seats.gathered(value) for value in values]
-        each = [gathered[slot][device] for device, slot in map(self.seats.seat, range(len(self.parts)))]
-        total = sum(each[1:], start=each[0])
-        return self.seats.taken(jnp.broadcast_to(total, (len(self.seats.devices), *total.shape)))
 
     # Results ---------------------------------------------------------------------------------------------------------
 

@@ -87,9 +87,13 @@ class Seats:
         by_device = {shard.device: shard.data for shard in value.addressable_shards}
         return [by_device[device] for device in self.mesh.devices.flat]
 
-    def compiled(self, body: Callable[..., Any]) -> Callable[..., Any]:
-        """One program over all devices; arguments and results are local values, or the same everywhere."""
-        if len(self.devices) == 1:
+    def compiled(self, body: Callable[..., Any], is_whole: bool = False) -> Callable[..., Any]:
+        """One program over all devices; arguments and results are local values, or the same everywhere.
+
+        Args:
+            is_whole: Whether it computes on whole arrays instead, which XLA shares out as `laid_out` says.
+        """
+        if is_whole or len(self.devices) == 1:
             return jax.jit(body)  # in this case a local value is one that is the same everywhere
         spec = PartitionSpec()
         return jax.jit(jax.shard_map(body, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False))
@@ -112,9 +116,31 @@ class Seats:
         """A local value of every device, along a new first axis, on all of them."""
         return value[None] if len(self.devices) == 1 else _gather.bind(value, axis=AXIS)
 
+    def totals(self, by_slot: Sequence[jax.Array], seats: Sequence[tuple[int, int]]) -> list[jax.Array]:
+        """The sum of local values over some seats, in their order, for each slot; in gradients too."""
+        axis = None if len(self.devices) == 1 else AXIS
+        return _sum.bind(*by_slot, seats=tuple(seats), axis=axis)
+
     def taken(self, values: jax.Array) -> jax.Array:
         """Each device's own along the first axis, as a local value."""
         return values[0] if len(self.devices) == 1 else _take.bind(values, axis=AXIS)
+
+
+def _summing(*by_slot: jax.Array, seats: tuple[tuple[int, int], ...], axis: str | None) -> list[jax.Array]:
+    gathered = [value[None] if axis is None else lax.all_gather(value, axis) for value in by_slot]
+    each = [gathered[slot][device] for device, slot in seats]
+    return [sum(each[1:], start=each[0])] * len(by_slot)
+
+
+def _sum_of_cotangents(cotangents: Sequence[Any], *by_slot: Any, seats: tuple, axis: str | None) -> list[jax.Array]:
+    return _sum.bind(*map(ad.instantiate_zeros, cotangents), seats=seats, axis=axis)  # the map is its own transpose
+
+
+_sum = Primitive("sum_of_replicas")
+_sum.multiple_results = True
+_sum.def_abstract_eval(lambda *xs, seats, axis: [jax.core.ShapedArray(x.shape, x.dtype) for x in xs])
+mlir.register_lowering(_sum, mlir.lower_fun(_summing, multiple_results=True))
+ad.deflinear2(_sum, _sum_of_cotangents)
 
 
 def _gathering(value: jax.Array, *, axis: str) -> jax.Array:

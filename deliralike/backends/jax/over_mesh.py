@@ -82,7 +82,7 @@ def run_gradients(
                 beside, gradients = differentiated(of, ([values[0] for values in by_slot], chosen))
             return (beside, seats.replicated(gradients)) if is_whole else (beside, gradients)
 
-        return jax.jit(body) if is_whole else seats.compiled(body)
+        return seats.compiled(body, is_whole)
 
     key = ("over the mesh", loss_function, id(members), arguments.key, here.seed, of_inputs, in_arrays, is_whole)
     program = programs.compiled(key, make)
@@ -116,7 +116,7 @@ def run_forward(network: Any, programs: Programs, function: Callable, *arguments
                 result, changed, counts = inside(network, members, function, by_slot, taken.together(given))
             return packed(result), changed, counts
 
-        return jax.jit(body) if is_whole else seats.compiled(body)
+        return seats.compiled(body, is_whole)
 
     program = programs.compiled(("forward", function, id(members), taken.key, here.seed, is_whole), make)
     by_slot = [_of_root(network, members)] if is_whole else _by_slot(network, members)
