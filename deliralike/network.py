@@ -20,7 +20,15 @@ import numpy as np
 
 from deliralike.closure import closure, prepare_batch
 from deliralike.construction import Construction, constructing, current_construction
-from deliralike.errors import ArgumentError, ConstructionError, StateError, UnboundNetwork, UnknownName, suggestion
+from deliralike.errors import (
+    ArgumentError,
+    CapabilityError,
+    ConstructionError,
+    StateError,
+    UnboundNetwork,
+    UnknownName,
+    suggestion,
+)
 from deliralike.nn.start import Distribution, draw
 from deliralike.state import LoadReport, Slot, host_array, plan_load, refuse_torn_ties
 
@@ -98,6 +106,7 @@ class AbstractNetwork(metaclass=NetworkType):
     nn: ClassVar[Any]
     start_values: ClassVar[Mapping[str, Distribution]] = {}
     written_once: ClassVar[Any]
+    is_replicated: ClassVar[bool] = False
     init_kwargs: InitKwargs
     training: bool
     block_path: str
@@ -190,8 +199,21 @@ class AbstractNetwork(metaclass=NetworkType):
         return loss.whole(self, *batch)
 
     def update_hooks(self) -> tuple[list[Any], list[Any]]:
-        """What an optimizer does before and after each update of this network; a plain network needs nothing."""
+        """What an optimizer does before and after each update of this network; a plain network needs nothing.
+
+        Raises:
+            CapabilityError: A block within is replicated by itself, and the backend cannot keep it in step.
+        """
+        if path := next(self.replicated_blocks(), ""):
+            raise CapabilityError(
+                f"the block {path!r} of {type(self).__name__} is replicated by itself, and an optimizer over the whole "
+                f"network would not keep its replicas in step: replicate the whole, DataParallel(network, devices)"
+            )
         return [], []
+
+    def replicated_blocks(self) -> Iterator[str]:
+        """The paths of blocks that are replicated networks themselves."""
+        return (path for path, block in self.named_blocks() if getattr(block, "is_replicated", False))
 
     closure = staticmethod(closure)
 

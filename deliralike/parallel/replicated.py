@@ -104,6 +104,7 @@ class ReplicatedNetwork(AbstractNetwork):
         replicas: All replicas, the root first.
     """
 
+    is_replicated = True
     settings: Settings
     root: Any
     replicas: Sequence[Any]

@@ -513,9 +513,9 @@ def test_a_link_hook_for_all_links_sees_each_replica():
 @pytest.mark.parametrize("threads", [2, 1])
 def test_blas_threads_are_shared_out_and_given_back(threads):
     def count():
-        return {library.num_threads for library in _controller().select(user_api="blas").lib_controllers}
+        return {library.num_threads for library in _controller(0).select(user_api="blas").lib_controllers}
 
-    with _controller().limit(limits=threads, user_api="blas"):
+    with _controller(0).limit(limits=threads, user_api="blas"):
         assert seen_in_replicas(count) == [{1}, {1}]
         assert count() == {threads}
 

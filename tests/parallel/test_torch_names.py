@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import nn
 
+import deliralike
 from deliralike.backends import torch as names
 from deliralike.backends.torch import BACKEND, DataParallelTorchNetwork, DataParallelTorchOptimizer
-from deliralike.errors import ArgumentError, BatchError, DeviceError, StructureError
-from deliralike.rules import SGD
+from deliralike.errors import ArgumentError, BatchError, CapabilityError, DeviceError, StateError, StructureError
+from deliralike.rules import SGD, rule
 
 Pair = namedtuple("Pair", "first second")
 
@@ -616,3 +617,32 @@ def test_what_is_no_optimizer_is_refused():
         DataParallelTorchOptimizer(torch.optim.SGD, parallel)
     with pytest.raises(ArgumentError, match="wants a class of torch.optim, not None"):
         DataParallelTorchOptimizer.from_optimizer_class(None, parallel)
+
+
+# Replicas that were left behind --------------------------------------------------------------------------------------
+
+
+def test_an_optimizer_that_knows_nothing_of_the_replicas_is_an_error_that_says_so():
+    network = DataParallelTorchNetwork(torch.nn.Linear(3, 2), ["cpu", "cpu"])
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    network(torch.ones(4, 3)).sum().backward()
+    optimizer.step()
+    message = "parameter 'weight' has changed and was not copied to the replicas"
+    with pytest.raises(StateError, match=message):
+        network(torch.ones(4, 3))
+
+
+def test_a_change_by_hand_is_copied_when_asked_for():
+    network = DataParallelTorchNetwork(torch.nn.Linear(3, 2), ["cpu", "cpu"])
+    with torch.no_grad():
+        network.module.weight.fill_(2.0)
+        network.module.bias.zero_()
+    network.copy_parameters()
+    assert network(torch.ones(4, 3)).tolist() == [[6.0, 6.0]] * 4
+
+
+def test_a_replicated_block_inside_a_larger_network_is_refused_by_an_optimizer_over_the_whole():
+    whole = torch.nn.Sequential(DataParallelTorchNetwork(torch.nn.Linear(3, 2), ["cpu", "cpu"]), torch.nn.ReLU())
+    network = deliralike.wrap(whole)
+    with pytest.raises(CapabilityError, match="the block 'native.0' of WrappedTorchNetwork is replicated by itself"):
+        network.backend.optimizer(rule("sgd", lr=0.1), network)

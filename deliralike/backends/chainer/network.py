@@ -308,6 +308,10 @@ class AbstractChainerNetwork(AbstractNetwork, chainer.Chain, metaclass=ChainerNe
         """Every link with its dotted path, each once."""
         return _blocks("", self, set())
 
+    def update_hooks(self) -> tuple[list[Any], list[Any]]:
+        """Nothing: `ChainerOptimizer` keeps blocks that are replicated by themselves in step."""
+        return [], []
+
     def params(self, include_uninit: bool = True) -> Iterator[chainer.Parameter]:
         """Chainer's `params`, a shared parameter once, so that Chainer's optimizers update it once."""
         seen: set[int] = set()

@@ -18,7 +18,7 @@ from deliralike.backends.torch.network import AbstractTorchNetwork, WrappedTorch
 from deliralike.backends.torch.replicas import Copies
 from deliralike.backends.torch.sums import sum_in_threads, sum_of_graphs
 from deliralike.backends.torch.synchronised import synchronising
-from deliralike.errors import DeviceError, ReplicaError
+from deliralike.errors import DeviceError, ReplicaError, StateError
 from deliralike.network import NetworkType
 from deliralike.parallel.callbacks import call_replication_callbacks
 from deliralike.parallel.loss import InReplicas
@@ -122,8 +122,20 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
             call_replication_callbacks([list(replica.modules()) for replica in replicas])
 
     def before_run(self) -> None:
-        """Follow the root."""
+        """Follow the root.
+
+        Raises:
+            StateError: A parameter of the root was written to, and not copied to the replicas.
+        """
         self.follow()
+        for name, parameter in self.own_parameters().items():
+            if any(copies.is_behind(parameter) for copies in self._copies):
+                raise StateError(
+                    f"parameter {name!r} has changed and was not copied to the replicas: update it by an optimizer "
+                    f"over the replicated network, network.backend.optimizer(rule, network) or "
+                    f"DataParallelTorchOptimizer, which accumulate the replicas' gradients as well; after a change by "
+                    f"hand call copy_parameters()"
+                )
 
     def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
         """The shares; lazily shaped parameters are made on the first one, before there are replicas."""

@@ -71,6 +71,10 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
         """Every module with its dotted path."""
         return self.named_modules()
 
+    def replicated_blocks(self) -> Iterator[str]:
+        """The paths of blocks that are replicated themselves; to `named_modules` these look like their module."""
+        return _replicated("", self)
+
     @property
     def device_name(self) -> str:
         """The device of the first parameter or buffer."""
@@ -90,6 +94,14 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
     def _tensors(self) -> Iterator[torch.Tensor]:
         yield from self.parameters()
         yield from self.buffers()
+
+
+def _replicated(path: str, module: torch.nn.Module) -> Iterator[str]:
+    for name, child in module._modules.items():
+        if getattr(child, "is_replicated", False):
+            yield f"{path}{name}"
+        elif child is not None:
+            yield from _replicated(f"{path}{name}.", child)
 
 
 class WrappedTorchNetwork(AbstractTorchNetwork):

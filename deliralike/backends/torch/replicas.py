@@ -148,11 +148,13 @@ class Copies(Likeness):
         super().__init__(self._own)
         self.device = device
         self._versions: dict[int, tuple[int, int]] = {}  # of an original buffer and its copy, when they were equal
+        self._taken: dict[int, int] = {}  # of an original parameter, the version that was copied
 
     def follow(self, original: torch.nn.Module) -> torch.nn.Module:
         """As above; what is no more is forgotten."""
         like = super().follow(original)
         self._versions = {key: versions for key, versions in self._versions.items() if key in self.known}
+        self._taken = {key: version for key, version in self._taken.items() if key in self.known}
         return like
 
     def take(self, parameters: Iterable[torch.Tensor]) -> None:
@@ -161,6 +163,16 @@ class Copies(Likeness):
         pairs = [(parameter, own) for parameter, own in pairs if own is not None]
         if pairs:
             torch._foreach_copy_([own for _, own in pairs], [parameter for parameter, _ in pairs])
+        self._taken |= {id(parameter): _version(parameter) for parameter, _ in pairs}
+
+    def is_behind(self, parameter: torch.Tensor) -> bool:
+        """Whether a parameter of the original has another value since it was copied."""
+        if self._taken.get(id(parameter), _version(parameter)) == _version(parameter):
+            return False
+        if not torch.equal(parameter, self.of(parameter).to(parameter.device)):
+            return True
+        self._taken[id(parameter)] = _version(parameter)  # written to without a change: a parametrization does so
+        return False
 
     def take_buffers(self) -> None:
         """Give every module new buffers with the values of the original's."""
@@ -188,9 +200,10 @@ class Copies(Likeness):
         if is_lazy(original):
             return before if type(before) is type(original) else _lazy_like(original, self.device)
         if isinstance(original, torch.nn.Parameter):
-            own = before if _fits(before, original) else torch.nn.Parameter(self._copied(original))
-            own.requires_grad = original.requires_grad
-            return own
+            if not _fits(before, original):
+                before, self._taken[id(original)] = torch.nn.Parameter(self._copied(original)), _version(original)
+            before.requires_grad = original.requires_grad  # type: ignore[union-attr]
+            return before  # type: ignore[return-value]
         if original.requires_grad:
             return original.to(self.device)  # part of a graph: whoever put it here makes it anew in each forward
         return before if before is not None and not self._differs_now(original, before) else self._renewed(original)
