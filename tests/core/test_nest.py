@@ -263,7 +263,9 @@ class Failure(Exception):
     code: int = 1
 
 
-@pytest.mark.parametrize("value", [Called(), Failure(), Point, range(3), {1, 2}, object()], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "value", [Called(), Failure(), Point, range(3), {1, 2}, object()], ids=lambda value: type(value).__name__
+)
 def test_what_is_called_or_more_than_a_container_is_a_leaf(value):
     assert nest.leaves([value])[0] is value
 
