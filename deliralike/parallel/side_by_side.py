@@ -13,6 +13,7 @@ from typing import Any
 
 import threadpoolctl
 
+from deliralike.parallel.lanes import Lane, borrow, give_back
 from deliralike.parallel.meeting import Meeting, ReplicaStopped
 
 Job = Callable[[], Any]
@@ -21,6 +22,8 @@ _PATIENCE = 1.0  # seconds; longer than what a job does while it is being stoppe
 
 def side_by_side(jobs: Sequence[Job], places: Sequence[object], meeting: Meeting) -> list[Any]:
     """Run every job in a thread of its own, in a copy of the caller's context; the results in order.
+
+    The threads are kept for later calls, but for those whose job failed or was stopped.
 
     When one fails the others are stopped: at once where they wait for each other, else at their next step of Python.
 
@@ -40,11 +43,12 @@ def side_by_side(jobs: Sequence[Job], places: Sequence[object], meeting: Meeting
         _wait(workers, lambda: any(worker.failure is not None for worker in workers))
     except BaseException:  # an interrupt of the caller
         _stop(workers, meeting)
-        _wait([worker for worker in workers if worker.ident is not None], lambda: True)
+        _wait([worker for worker in workers if worker.lane is not None], lambda: True)
         raise
     finally:
         for worker in workers:
             worker.others = ()  # no cycle keeps the results until the next garbage collection
+            worker.give_lane_back()
     for worker, place in zip(workers, places, strict=True):
         if worker.failure is not None:
             worker.failure.add_note(f"raised in {place}")
@@ -64,21 +68,36 @@ def one_after_the_other(jobs: Sequence[Job], places: Sequence[object]) -> list[A
     return results
 
 
-class _Worker(threading.Thread):
+class _Worker:
     """One job; its failure stops the others."""
 
     def __init__(self, index: int, job: Job, meeting: Meeting) -> None:
-        super().__init__(name=f"replica {index}", daemon=True)
         self.index, self.job, self.meeting = index, job, meeting
         self.context = contextvars.copy_context()
         self.others: Sequence[_Worker] = ()
         self.result: Any = None
         self.failure: BaseException | None = None
         self.ended = threading.Event()
+        self.lane: Lane | None = None
+        self._thread = 0
         self._running = self._stopped = False
         self._switch = threading.Lock()
 
+    def start(self) -> None:
+        """Run in a thread."""
+        self.lane = borrow()
+        self.lane.give(f"replica {self.index}", self.run)
+
+    def give_lane_back(self) -> None:
+        """Keep the thread for others, unless its job broke off: what that left in the thread is unknown."""
+        if self.lane is not None:
+            if self._stopped or self.failure is not None:
+                self.lane.end()
+            else:
+                give_back(self.lane)
+
     def run(self) -> None:
+        """Run the job; nothing is raised."""
         try:
             try:
                 if self._begin():
@@ -93,6 +112,7 @@ class _Worker(threading.Thread):
 
     def _begin(self) -> bool:
         with self._switch:
+            self._thread = threading.get_ident()
             self._running = not self._stopped
             return self._running
 
@@ -110,13 +130,20 @@ class _Worker(threading.Thread):
     def _end(self) -> None:
         with self._switch:
             self._running = False
+            _raise_in(self._thread, None)  # what was sent and has not come yet must not come in the thread's next job
 
     def stop(self) -> None:
         """Raise `ReplicaStopped` in the thread, at its next step of Python."""
         with self._switch:
             self._stopped = True
-            if self._running and self.ident is not None:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident), ctypes.py_object(ReplicaStopped))
+            if self._running:
+                _raise_in(self._thread, ReplicaStopped)
+
+
+def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
+    """Raise an exception in a thread at its next step of Python; None takes back one that has not come yet."""
+    what = None if kind is None else ctypes.py_object(kind)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)
 
 
 def _stop(workers: Sequence[_Worker], meeting: Meeting) -> None:
@@ -129,13 +156,12 @@ def _wait(workers: Sequence[_Worker], are_stopped: Callable[[], bool]) -> None:
     """Wait until all have ended.
 
     Python swallows an exception that comes in a destructor or a callback, so whoever should have stopped is stopped
-    again. `Thread.join` will not do: when it is interrupted, Python 3.11 takes the thread for ended.
+    again.
     """
     for worker in workers:
         while not worker.ended.wait(_PATIENCE):
             if are_stopped():
                 worker.stop()
-        worker.join()
 
 
 # Threads of the libraries below -------------------------------------------------------------------------------------

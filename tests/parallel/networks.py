@@ -105,6 +105,14 @@ def watch_gradients(optimizer):
     return seen
 
 
+def wait_for_callbacks(backend):
+    """JAX calls back when it comes to it."""
+    if backend.name == "jax":
+        import jax
+
+        jax.effects_barrier()
+
+
 def train(network, loss, batches, name="sgd", seed=7, **numbers):
     """Losses, gradients and the state after each step of one run in portable mode."""
     optimizer = optimizer_of(network, name, **numbers)
@@ -114,6 +122,7 @@ def train(network, loss, batches, name="sgd", seed=7, **numbers):
             result = optimizer.update(loss, *batch)
         losses.append(float(network.backend.numpy(result[0] if isinstance(result, tuple) else result)))
         states.append(network.neutral_state())
+    wait_for_callbacks(network.backend)
     return {"losses": losses, "gradients": gradients, "states": states}
 
 

@@ -18,6 +18,7 @@ from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.side_by_side import all_of, blas_threads, one_after_the_other, side_by_side
 
 PLACES = ("replica 0 on a", "replica 1 on b", "replica 2 on c")
+side_by_side_module = sys.modules["deliralike.parallel.side_by_side"]
 VARIABLE = ContextVar("variable", default="unset")
 IN_TURN = lambda jobs, places, meeting: one_after_the_other(jobs, places)  # noqa: E731
 
@@ -69,10 +70,9 @@ def test_jobs_run_at_the_same_time(run):
     assert not barrier.broken
 
 
-def test_each_job_has_a_thread_of_its_own_that_is_gone_afterwards(run):
+def test_each_job_has_a_thread_of_its_own(run):
     threads = run([threading.current_thread] * 3)
     assert len(set(threads) - {threading.current_thread()}) == 3
-    assert not any(thread.is_alive() for thread in threads)
 
 
 @pytest.mark.parametrize("way", [side_by_side, IN_TURN])
@@ -169,14 +169,13 @@ def test_results_are_freed_at_once(run):
 
 
 def test_a_job_that_had_not_begun_when_another_failed_does_not_begin(run, monkeypatch):
-    started = threading.Thread.start
+    started = side_by_side_module._Worker.start
 
-    def slowly(thread):
-        started(thread)
-        if thread.name.startswith("replica"):
-            thread.join(5 if thread.name == "replica 0" else 0)
+    def slowly(worker):
+        started(worker)
+        worker.ended.wait(5 if worker.index == 0 else 0)
 
-    monkeypatch.setattr(threading.Thread, "start", slowly)
+    monkeypatch.setattr(side_by_side_module._Worker, "start", slowly)
     begun = []
     with pytest.raises(Torn):
         run([tear, lambda: begun.append(1)])
@@ -276,3 +275,37 @@ def test_contexts_that_were_entered_are_left_when_a_later_one_fails():
     with pytest.raises(Torn):
         all_of(Recorded("a", log), Recorded("b", log, fails=True))
     assert log == ["enter a", "exit a"]
+
+
+# Threads that are kept -----------------------------------------------------------------------------------------------
+
+
+def test_threads_are_kept_for_the_next_call_unless_their_job_broke_off(run):
+    kept = set(run([threading.current_thread] * 3))
+    assert set(run([threading.current_thread] * 2)) & kept
+    seen = []
+
+    def broken():
+        seen.append(threading.current_thread())
+        tear()
+
+    with pytest.raises(Torn):
+        run([broken, threading.current_thread])
+    assert seen[0] not in run([threading.current_thread] * 3)
+
+
+def test_being_stopped_does_not_reach_the_next_job_of_a_thread(within, hurried):
+    """A stop that is sent while a job ends must not come later."""
+    for _ in range(300):
+        barrier = threading.Barrier(3)
+
+        def ends(barrier=barrier):
+            barrier.wait()
+
+        def fails(barrier=barrier):
+            barrier.wait()
+            tear()
+
+        with pytest.raises(Torn):
+            within(side_by_side, [ends, fails, ends], range(3), Meeting(3))
+        assert within(side_by_side, [lambda: sum(range(50))] * 3, range(3), Meeting(3)) == [1225] * 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -47,12 +48,24 @@ def sharing_threads(replicas: int, places: Sequence[str]) -> Iterator[None]:
         return
     before = torch.get_num_threads()
     share = max(1, before // replicas)
+    token = _share.set(share)
     try:
-        torch.set_num_threads(share)  # threads that start from now on take this number
+        torch.set_num_threads(share)
         with blas_threads(share):
             yield
     finally:
         torch.set_num_threads(before)
+        _share.reset(token)
+
+
+def take_share() -> None:
+    """Give this thread its share of threads: PyTorch keeps the number for each thread."""
+    share = _share.get()
+    if share is not None and torch.get_num_threads() != share:
+        torch.set_num_threads(share)
+
+
+_share: ContextVar[int | None] = ContextVar("deliralike_torch_threads", default=None)
 
 
 class _Entered(ExitStack):

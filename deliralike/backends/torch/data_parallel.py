@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from deliralike.backends.torch.carried import carried, current_device, devices_of, sharing_threads
+from deliralike.backends.torch.carried import carried, current_device, devices_of, sharing_threads, take_share
 from deliralike.backends.torch.chance import draws_masks
 from deliralike.backends.torch.lazy import has_lazy, make_lazy
 from deliralike.backends.torch.network import AbstractTorchNetwork, WrappedTorchNetwork
@@ -173,6 +173,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
     def _job(self, place: Replica, carried: Callable, function: Callable, share: Any) -> Any:
         native = isinstance(self.root, WrappedTorchNetwork)  # layers of this package know what to do
         synchronise = place.synchronised and place.count > 1 and native
+        take_share()
         with current_device(place.device), synchronising(place) if synchronise else nullcontext():
             return super()._job(place, carried, function, share)
 
