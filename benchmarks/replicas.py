@@ -4,6 +4,7 @@ The loss is computed inside the replicas. JAX's part runs in a process of its ow
 JAX starts. Two processes under PyTorch's DistributedDataParallel are the peer past one process.
 """
 
+import importlib
 import json
 import os
 import subprocess
@@ -28,6 +29,7 @@ def run() -> list[Ratio]:
     """Ratios of times: replicas by one replica, by replicas one after the other, by two processes."""
     ratios = [_against_one(name) for name in ("torch", "chainer")]
     ratios += [_against_one_after_the_other(name) for name in ("torch", "chainer")]
+    ratios += [_against_by_hand("chainer")]
     return [*ratios, *_in_another_process("jax"), _against_processes()]
 
 
@@ -62,6 +64,15 @@ def _against_one_after_the_other(name: str) -> Ratio:
     rounds, pairs = ROUNDS[name]
     make = lambda: (_step(name, True), _step(name, True, side_by_side=False))  # noqa: E731
     what = f"ResNet-18 step, {name}: two replicas, the same one after the other"
+    return compare_fresh(what, make, rounds=rounds, pairs=pairs)
+
+
+def _against_by_hand(name: str) -> Ratio:
+    """One network in the framework's own layers, with both cores."""
+    by_hand = importlib.import_module(f"benchmarks.by_hand.{name}_resnet")
+    rounds, pairs = ROUNDS[name]
+    make = lambda: (_step(name, True), by_hand.training_step(*_batch()))  # noqa: E731
+    what = f"ResNet-18 step, {name}: two replicas, one network by hand"
     return compare_fresh(what, make, rounds=rounds, pairs=pairs)
 
 

@@ -29,7 +29,7 @@ class AbstractOptimizer(ABC):
         steps: The number of finished updates.
         pre_update_hooks: Called in order with the optimizer and the gradients (native arrays by neutral name, None
             for a parameter that took no part); each returns the gradients to go on with. On JAX they are compiled
-            into the step.
+            into the step of a plain network, and called as they are over a replicated one.
         post_update_hooks: Called in order with the optimizer, after the parameters have changed; one with an attribute
             ``runs_last`` that is true comes after the others.
 
