@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deliralike.errors import BackendUnavailable, DeviceError, UnknownName, suggestion
-from deliralike.parallel.replicated import Settings
+from deliralike.parallel.replicated import ReplicaSettings
 
 if TYPE_CHECKING:
     from deliralike.backends.base import Backend
@@ -156,8 +156,8 @@ def DataParallel(
         devices: Names of the backend's devices. One may stand several times; replicas own their storage all the same.
         output_device: Where outputs are gathered; the first device when None.
         dim: The axis that counts samples, in inputs and outputs.
-        settings: ``buffers``, ``scalars``, ``spec``, ``virtual_shards`` …; `deliralike.parallel.replicated.Settings`
-            says what they do.
+        settings: ``buffers``, ``scalars``, ``spec``, ``virtual_shards`` …;
+            `deliralike.parallel.replicated.ReplicaSettings` says what they do.
 
     Raises:
         DeviceError: The backend has no such device, or the network is on another one than the first.
@@ -174,7 +174,7 @@ def DataParallel(
     backend = wrapped.backend
     named = tuple(backend.check_device(device) for device in devices)
     output = None if output_device is None else backend.check_device(output_device)
-    chosen = Settings.of(devices=named, output_device=output, dim=dim, **settings)
+    chosen = ReplicaSettings.of(devices=named, output_device=output, dim=dim, **settings)
     if wrapped.device_name != named[0]:
         raise DeviceError(
             f"the network is on {wrapped.device_name!r}, the first device is {named[0]!r}: build the network there, or "

@@ -17,8 +17,7 @@ from deliralike.network import AbstractNetwork
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
 from deliralike.optimizer import AbstractOptimizer
-from deliralike.parallel.replicated import ReplicatedNetwork
-from deliralike.parallel.replicated import Settings as ParallelSettings
+from deliralike.parallel.replicated import ReplicaSettings, ReplicatedNetwork
 from deliralike.rules import Rule
 
 
@@ -140,7 +139,7 @@ class Backend(ABC):
     def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
         """The loss ``loss_function(network, *inputs)`` and its gradients; running statistics move, weights do not."""
 
-    def replicate(self, network: AbstractNetwork, settings: ParallelSettings) -> ReplicatedNetwork:
+    def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> ReplicatedNetwork:
         """A network as several replicas; its weights and the random state stay as they are."""
         raise CapabilityError(f"backend {self.name!r} has no replicated networks: use one device")
 

@@ -29,7 +29,7 @@ OTHERS = ("equal", "list")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ReplicaSettings:
     """How a network is replicated.
 
     Attributes:
@@ -75,8 +75,8 @@ class Settings:
             raise SettingError("buffers='sync' needs replicas that run side by side: they wait for each other")
 
     @classmethod
-    def of(cls, **settings: Any) -> Settings:
-        """Settings by name; an unknown name is an error that suggests another."""
+    def of(cls, **settings: Any) -> ReplicaSettings:
+        """ReplicaSettings by name; an unknown name is an error that suggests another."""
         known = [field.name for field in fields(cls)]
         for name in settings:
             if name not in known:
@@ -105,7 +105,7 @@ class ReplicatedNetwork(AbstractNetwork):
     """
 
     is_replicated = True
-    settings: Settings
+    settings: ReplicaSettings
     root: Any
     replicas: Sequence[Any]
 

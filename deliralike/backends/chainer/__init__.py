@@ -22,7 +22,7 @@ from deliralike.backends.chainer.parallel_optimizer import (
     ParallelOptimizerUpdateModelParameters,
 )
 from deliralike.network import AbstractNetwork
-from deliralike.parallel.replicated import Settings as ParallelSettings
+from deliralike.parallel.replicated import ReplicaSettings
 from deliralike.rules import Rule
 
 __all__ = [
@@ -95,7 +95,7 @@ class ChainerBackend(Backend):
         addition = arrays.moved(addition, device)
         return addition.copy() if total is None else total + addition
 
-    def replicate(self, network: AbstractNetwork, settings: ParallelSettings) -> DataParallelChainerNetwork:
+    def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> DataParallelChainerNetwork:
         return DataParallelChainerNetwork.of(network, settings)
 
     def optimizer(self, rule: Rule, network: AbstractNetwork, parameters: str | None = None) -> ChainerOptimizer:

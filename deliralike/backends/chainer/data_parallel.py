@@ -22,7 +22,7 @@ from deliralike.parallel.callbacks import call_replication_callbacks
 from deliralike.parallel.gather import gather
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica
-from deliralike.parallel.replicated import ReplicatedNetwork, Settings
+from deliralike.parallel.replicated import ReplicaSettings, ReplicatedNetwork
 from deliralike.parallel.scatter import Shares, split_batch
 from deliralike.parallel.side_by_side import all_of, blas_threads, blas_threads_now
 
@@ -51,7 +51,7 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         devices: Names such as ``"@numpy"`` and ``"@cupy:0"``, or Chainer's device objects. One may stand several times.
         output_device: Where outputs are gathered; the first device when None.
         batch_dim: The axis that counts samples.
-        settings: See `deliralike.parallel.replicated.Settings`.
+        settings: See `deliralike.parallel.replicated.ReplicaSettings`.
 
     Raises:
         DeviceError: There is no such device, or the module is on another one than the first.
@@ -72,7 +72,7 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         AbstractChainerNetwork.__init__(self)
         names = tuple(self._named(device) for device in devices)
         output = None if output_device is None else self._named(output_device)
-        self.settings = Settings.of(devices=names, output_device=output, dim=batch_dim, **settings)
+        self.settings = ReplicaSettings.of(devices=names, output_device=output, dim=batch_dim, **settings)
         root = module if isinstance(module, AbstractChainerNetwork) else WrappedChainerNetwork(module)
         object.__setattr__(self, "root", root)  # not a child: it would get a prefix
         object.__setattr__(self, "module", root.native if isinstance(root, WrappedChainerNetwork) else root)
@@ -80,7 +80,7 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         self._replicate()
 
     @classmethod
-    def of(cls, network: AbstractChainerNetwork, settings: Settings) -> DataParallelChainerNetwork:
+    def of(cls, network: AbstractChainerNetwork, settings: ReplicaSettings) -> DataParallelChainerNetwork:
         """A network, replicated as these settings say."""
         others = {field.name: getattr(settings, field.name) for field in fields(settings)}
         devices, output, dim = (others.pop(name) for name in ("devices", "output_device", "dim"))

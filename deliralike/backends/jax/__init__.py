@@ -31,7 +31,7 @@ from deliralike.backends.jax.optimizer import JaxOptimizer, NativeRule, NeutralR
 from deliralike.backends.jax.over_mesh import summed_gradients
 from deliralike.network import AbstractNetwork
 from deliralike.parallel.callbacks import CallbackContext
-from deliralike.parallel.replicated import Settings
+from deliralike.parallel.replicated import ReplicaSettings
 from deliralike.rules import Rule
 
 __all__ = [
@@ -99,7 +99,7 @@ class JaxBackend(Backend):
         find = summed_gradients if isinstance(network, DataParallelJaxNetwork) else network_gradients
         return find(loss_function, network, self.prepare(inputs, network))
 
-    def replicate(self, network: AbstractNetwork, settings: Settings) -> DataParallelJaxNetwork:
+    def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> DataParallelJaxNetwork:
         named = {field.name: getattr(settings, field.name) for field in fields(settings)}
         return DataParallelJaxNetwork(network, **named)
 

@@ -24,7 +24,7 @@ from deliralike.parallel.callbacks import call_replication_callbacks
 from deliralike.parallel.loss import InReplicas
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica, entered
-from deliralike.parallel.replicated import ReplicatedNetwork, Settings
+from deliralike.parallel.replicated import ReplicaSettings, ReplicatedNetwork
 from deliralike.parallel.scatter import Shares
 from deliralike.parallel.side_by_side import one_after_the_other
 
@@ -42,7 +42,7 @@ class Held:
         gradients: What the latest backward pass left in each of them.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ReplicaSettings) -> None:
         """Hold settings."""
         self.settings, self.seats = settings, Seats(settings.places)
         self.root: Any = None
@@ -85,7 +85,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
     Args:
         module: A network, written once or flax's own, on the first device.
         devices: One for each replica; a device may stand several times.
-        settings: See `deliralike.parallel.replicated.Settings`.
+        settings: See `deliralike.parallel.replicated.ReplicaSettings`.
 
     Raises:
         DeviceError: A device is not present, or the network is on another one than the first.
@@ -109,7 +109,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         self.training, self.dtype_built = self.root.training, self.root.dtype_built
         named = tuple(map(self.backend.check_device, devices))
         output = None if output_device is None else self.backend.check_device(output_device)
-        self._held = Held(Settings.of(devices=named, output_device=output, dim=dim, **settings))
+        self._held = Held(ReplicaSettings.of(devices=named, output_device=output, dim=dim, **settings))
         self._refuse()
         if self._is_concrete(()):
             self.before_run()
@@ -129,7 +129,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
             )
 
     @property
-    def settings(self) -> Settings:  # type: ignore[override]
+    def settings(self) -> ReplicaSettings:  # type: ignore[override]
         """How it is replicated."""
         return self._held.settings
 

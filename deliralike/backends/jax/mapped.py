@@ -22,7 +22,7 @@ from deliralike.backends.jax.mesh import Seats
 from deliralike.backends.jax.program import Arguments, Members, Plain, packed, taken_apart, unpacked
 from deliralike.errors import CapabilityError, StructureError
 from deliralike.parallel.replica import Replica, entered
-from deliralike.parallel.replicated import Settings
+from deliralike.parallel.replicated import ReplicaSettings
 from deliralike.parallel.scatter import Shares
 
 Values = tuple[dict[str, Any], dict[str, Any], list[Any]]
@@ -39,7 +39,7 @@ class Mapped:
         taking_part: How many replicas have run.
     """
 
-    def __init__(self, seats: Seats, members: Members, by_slot: Sequence[Values], settings: Settings) -> None:
+    def __init__(self, seats: Seats, members: Members, by_slot: Sequence[Values], settings: ReplicaSettings) -> None:
         """Begin with the local values of each slot's parameters, frozen parameters and others."""
         self.seats, self.members, self.buffers = seats, members, settings.buffers
         self.alone = settings.virtual_shards is not None

@@ -36,7 +36,7 @@ from deliralike.backends.torch.synchronised import (
 )
 from deliralike.network import AbstractNetwork
 from deliralike.parallel.callbacks import CallbackContext
-from deliralike.parallel.replicated import Settings
+from deliralike.parallel.replicated import ReplicaSettings
 from deliralike.rules import Rule
 
 __all__ = [
@@ -142,7 +142,7 @@ class TorchBackend(Backend):
         given = [gradient for gradient in gradients if gradient is not None]
         return reduce(lambda total, addition: self.add(total, addition, device), given, None)
 
-    def replicate(self, network: AbstractNetwork, settings: Settings) -> DataParallelTorchNetwork:
+    def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> DataParallelTorchNetwork:
         return DataParallelTorchNetwork.of(network, settings)
 
     def optimizer(self, rule: Rule, network: AbstractNetwork, parameters: str | None = None) -> TorchOptimizer:

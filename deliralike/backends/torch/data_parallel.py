@@ -24,7 +24,7 @@ from deliralike.parallel.callbacks import call_replication_callbacks
 from deliralike.parallel.loss import InReplicas
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica
-from deliralike.parallel.replicated import ReplicatedNetwork, Settings
+from deliralike.parallel.replicated import ReplicaSettings, ReplicatedNetwork
 from deliralike.parallel.scatter import Shares
 
 _running: ContextVar[frozenset[int]] = ContextVar("deliralike_running_replicated_networks", default=frozenset())
@@ -56,7 +56,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
             another name for it.
         output_device: Where outputs are gathered; the first device when None.
         dim: The axis that counts samples.
-        settings: See `deliralike.parallel.replicated.Settings`.
+        settings: See `deliralike.parallel.replicated.ReplicaSettings`.
 
     Example:
         >>> net = DataParallelTorchNetwork(torch.nn.Linear(3, 2), ["cpu", "cpu"])
@@ -78,16 +78,16 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         if root.device_name != named[0]:
             raise DeviceError(f"the module is on {root.device_name!r}, the first device is {named[0]!r}: move it there "
                               f"first, module.to({named[0]!r}), or name its device first")  # fmt: skip
-        self._start(root, Settings.of(devices=named, output_device=output, dim=dim, **settings))
+        self._start(root, ReplicaSettings.of(devices=named, output_device=output, dim=dim, **settings))
 
     @classmethod
-    def of(cls, root: AbstractTorchNetwork, settings: Settings) -> DataParallelTorchNetwork:
+    def of(cls, root: AbstractTorchNetwork, settings: ReplicaSettings) -> DataParallelTorchNetwork:
         """A network replicated by these settings."""
         network = cls.__new__(cls)
         network._start(root, settings)
         return network
 
-    def _start(self, root: AbstractTorchNetwork, settings: Settings) -> None:
+    def _start(self, root: AbstractTorchNetwork, settings: ReplicaSettings) -> None:
         vars(self).update(root=root, settings=settings)
         torch.nn.Module.__init__(self)
         self._share_tables()
