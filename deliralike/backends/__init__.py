@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deliralike.errors import BackendUnavailable, DeviceError, UnknownName, suggestion
+from deliralike.errors import BackendUnavailable, DeviceError, SettingError, UnknownName, suggestion
 from deliralike.parallel.replicated import ReplicaSettings
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def DataParallel(
 
     Raises:
         DeviceError: The backend has no such device, or the network is on another one than the first.
-        SettingError: A setting makes no sense.
+        SettingError: A setting makes no sense, or the network is replicated already.
 
     Example:
         >>> from deliralike import zoo
@@ -172,6 +172,10 @@ def DataParallel(
     """
     wrapped = wrap(network)
     backend = wrapped.backend
+    if wrapped.is_replicated:
+        raise SettingError("the network is replicated already: replicate what it was made from, network.root")
+    if isinstance(devices, str):
+        raise SettingError(f"devices={devices!r} is a text, wanted a list with one device for each replica")
     named = tuple(backend.check_device(device) for device in devices)
     output = None if output_device is None else backend.check_device(output_device)
     chosen = ReplicaSettings.of(devices=named, output_device=output, dim=dim, **settings)

@@ -14,7 +14,7 @@ from flax import nnx
 
 from deliralike import DataParallel, Network, backends, in_replicas, random
 from deliralike.backends.jax.mesh import Seats
-from deliralike.errors import CapabilityError, ReplicaError, StructureError, UnknownName
+from deliralike.errors import CapabilityError, DeviceError, ReplicaError, StructureError, UnknownName
 from deliralike.parallel.replica import current as current_replica
 from deliralike.rules import rule
 from tests.parallel.networks import (
@@ -411,3 +411,10 @@ def test_replication_callbacks_are_called_once_replicas_are_made():
     network(jnp.ones((4, 3)))
     assert [copy_id for copy_id, _ in heard] == [0, 1, 2]
     assert len({id(context) for _, context in heard}) == 1
+
+
+def test_a_virtual_device_that_is_not_there_says_how_to_have_it():
+    with pytest.raises(DeviceError, match="where JAX_NUM_CPU_DEVICES is set before it starts"):
+        backends.get("jax").check_device("cpu:99")
+    with pytest.raises(DeviceError, match=r"no device 'tpu:0' here\. [^J]*$"):
+        backends.get("jax").check_device("tpu:0")

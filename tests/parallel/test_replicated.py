@@ -518,3 +518,14 @@ def test_settings_changed_on_the_root_reach_the_replicas(backend):
     network.root.dropout.p = 1.0
     outputs = backend.to_numpy(network(*backend.prepare((np.ones((4, 5)),), network)))
     assert (outputs == 0).all()
+
+
+def test_a_text_in_the_place_of_a_list_of_devices_is_an_error(backend):
+    device = backend.devices()[0]
+    with pytest.raises(SettingError, match=f"devices='{device}' is a text, wanted a list"):
+        DataParallel(built(backend), device)
+
+
+def test_a_replicated_network_is_not_replicated_again(backend):
+    with pytest.raises(SettingError, match="the network is replicated already"):
+        DataParallel(replicated(backend, 2), devices(backend, 2))

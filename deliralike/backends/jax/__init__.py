@@ -29,6 +29,7 @@ from deliralike.backends.jax.native_parallel import (
 from deliralike.backends.jax.network import AbstractJaxNetwork, WrappedJaxNetwork
 from deliralike.backends.jax.optimizer import JaxOptimizer, NativeRule, NeutralRule, network_gradients
 from deliralike.backends.jax.over_mesh import summed_gradients
+from deliralike.errors import DeviceError
 from deliralike.network import AbstractNetwork
 from deliralike.parallel.callbacks import CallbackContext
 from deliralike.parallel.replicated import ReplicaSettings
@@ -111,6 +112,17 @@ class JaxBackend(Backend):
 
     def seed(self, seed: int) -> None:
         chance.seed(seed)
+
+    def check_device(self, device: str | None) -> str:
+        """A device that is present; the default one for None."""
+        try:
+            return super().check_device(device)
+        except DeviceError as error:
+            if not str(device).startswith("cpu:"):
+                raise
+            raise DeviceError(
+                f"{error} JAX splits the CPU into several devices where JAX_NUM_CPU_DEVICES is set before it starts."
+            ) from None
 
     def check_dtype(self, dtype: str) -> str:
         """The name of a floating type; ``"float64"`` switches 64-bit types on for the whole process."""
