@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -30,7 +30,7 @@ def run() -> list[Ratio]:
     ratios = [_against_one(name) for name in ("torch", "chainer")]
     ratios += [_against_one_after_the_other(name) for name in ("torch", "chainer")]
     ratios += [_against_by_hand("chainer")]
-    return [*ratios, *_in_another_process("jax"), _against_processes()]
+    return [*ratios, *_in_another_process("jax"), _against_processes(), *_on_gpu()]
 
 
 def _batch() -> tuple[np.ndarray, np.ndarray]:
@@ -45,10 +45,10 @@ def _loss(network, images, labels):
 _inside = in_replicas(_loss)
 
 
-def _step(name: str, replicas: bool, **settings: object) -> Callable[[], float]:
-    backend, batch = backends.get(name), _batch()
-    network = zoo.build("resnet18", backend=name)
-    network = DataParallel(network, DEVICES[name], **settings) if replicas else network
+def _step(name: str, replicas: bool, devices: Sequence[str] = (), **settings: object) -> Callable[[], float]:
+    backend, batch, devices = backends.get(name), _batch(), devices or DEVICES[name]
+    network = zoo.build("resnet18", backend=name, device=devices[0])
+    network = DataParallel(network, devices, **settings) if replicas else network
     optimizer = backend.optimizer(rule("sgd", lr=0.01, momentum=0.9), network)
     return lambda: float(backend.numpy(optimizer.update(_inside, *batch)))
 
@@ -74,6 +74,45 @@ def _against_by_hand(name: str) -> Ratio:
     make = lambda: (_step(name, True), by_hand.training_step(*_batch()))  # noqa: E731
     what = f"ResNet-18 step, {name}: two replicas, one network by hand"
     return compare_fresh(what, make, rounds=rounds, pairs=pairs)
+
+
+def _on_gpu() -> list[Ratio]:
+    """On a GPU, repeated where there is one only: against the bare network, and against PyTorch's DataParallel."""
+    found = [device for device in backends.get("torch").devices() if device.startswith("cuda")]
+    if not found:
+        return []
+    devices = found if len(found) > 1 else found * 2
+    ours = lambda: _step("torch", True, devices=devices)  # noqa: E731
+    rivals = {"one": lambda: _step("torch", False, devices=devices), "torch.nn.DataParallel": lambda: _of_torch(found)}
+    return [
+        compare_fresh(
+            f"ResNet-18 step, {', '.join(devices)}: replicas, {name}",
+            lambda theirs=theirs: (ours(), theirs()),
+            rounds=3,
+            pairs=8,
+        )
+        for name, theirs in rivals.items()
+    ]
+
+
+def _of_torch(devices: list[str]) -> Callable[[], float]:
+    """PyTorch's own, which needs different devices."""
+    import torch
+
+    backend, batch = backends.get("torch"), _batch()
+    network = zoo.build("resnet18", backend="torch", device=devices[0])
+    whole = torch.nn.DataParallel(network, device_ids=[torch.device(device).index for device in devices])
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
+
+    def step() -> float:
+        images, labels = backend.prepare(batch, network)
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(whole(images), labels)
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
 
 
 def _against_processes() -> Ratio:

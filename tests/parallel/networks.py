@@ -12,6 +12,19 @@ def devices(backend, count):
     return [present[index] if index < len(present) else present[0] for index in range(count)]
 
 
+def device_of(backend, array):
+    """The name of the device that holds an array."""
+    if backend.name == "jax":
+        from deliralike.backends.jax.arrays import name_of_device
+
+        return name_of_device(array)
+    if backend.name == "chainer":
+        import chainer
+
+        return str(chainer.backend.get_device_from_array(getattr(array, "array", array)))
+    return str(array.device)
+
+
 def images_of(samples, seed=5):
     """Images of odd sizes and labels."""
     rng = np.random.default_rng(seed)

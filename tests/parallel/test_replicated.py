@@ -16,6 +16,7 @@ from tests.parallel.networks import (
     batch_of,
     built,
     cross_entropy,
+    device_of,
     devices,
     images_of,
     memory,
@@ -428,13 +429,6 @@ class Table(Network):
 
     def forward(self, x, table):
         return x + self.nn.sum(table)
-
-
-def device_of(backend, array):
-    if backend.name == "jax":
-        (device,) = array.devices()
-        return "cpu" if device.id == 0 else f"cpu:{device.id}"
-    return str(array.device)
 
 
 @pytest.mark.parametrize("which", [None, 0, 1])
