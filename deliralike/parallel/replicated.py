@@ -13,7 +13,7 @@ import numpy as np
 
 from deliralike.errors import ArgumentError, SettingError, suggestion
 from deliralike.network import AbstractNetwork
-from deliralike.parallel.gather import gather
+from deliralike.parallel.gather import OTHERS, SCALARS, gather
 from deliralike.parallel.hooks import AccumulateGradients, CopyParameters
 from deliralike.parallel.loss import InReplicas, or_one
 from deliralike.parallel.meeting import Meeting
@@ -24,8 +24,6 @@ from deliralike.parallel.side_by_side import one_after_the_other, side_by_side
 from deliralike.state import Slot
 
 BUFFERS = ("root", "mean", "sync")
-SCALARS = ("stack", "mean", "sum")
-OTHERS = ("equal", "list")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -128,11 +128,11 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
             StateError: A parameter of the root was written to, and not copied to the replicas.
         """
         self.follow()
-        for name, parameter in self.own_parameters().items():
+        for parameter in self.module.parameters():
             if any(copies.is_behind(parameter) for copies in self._copies):
                 raise StateError(
-                    f"parameter {name!r} has changed and was not copied to the replicas: update it by an optimizer "
-                    f"over the replicated network, network.backend.optimizer(rule, network) or "
+                    f"parameter {self._name_of(parameter)!r} has changed and was not copied to the replicas: update it "
+                    f"by an optimizer over the replicated network, network.backend.optimizer(rule, network) or "
                     f"DataParallelTorchOptimizer, which accumulate the replicas' gradients as well; after a change by "
                     f"hand call copy_parameters()"
                 )
@@ -233,6 +233,9 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         slots = [(name, slot.native) for name, slot in self.root.neutral_slots().items() if slot.is_parameter]
         first = {id(parameter): name for name, parameter in reversed(slots)}
         return {name: parameter for name, parameter in slots if first[id(parameter)] == name}
+
+    def _name_of(self, parameter: torch.nn.Parameter) -> str:
+        return next(name for name, own in self.own_parameters().items() if own is parameter)
 
     def _chosen(self, names: Sequence[str] | None) -> dict[str, torch.nn.Parameter]:
         parameters = self.own_parameters()
