@@ -2,6 +2,7 @@
 
 import gc
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -309,3 +310,22 @@ def test_being_stopped_does_not_reach_the_next_job_of_a_thread(within, hurried):
         with pytest.raises(Torn):
             within(side_by_side, [ends, fails, ends], range(3), Meeting(3))
         assert within(side_by_side, [lambda: sum(range(50))] * 3, range(3), Meeting(3)) == [1225] * 3
+
+
+FORKING = """
+import os, signal
+from deliralike.parallel.meeting import Meeting
+from deliralike.parallel.side_by_side import side_by_side
+run = lambda: side_by_side([lambda: 1, lambda: 2], "ab", Meeting(2))
+assert run() == [1, 2]
+child = os.fork()
+if child == 0:
+    signal.alarm(10)  # ends a child that waits for threads that it has not
+    os._exit(0 if run() == [1, 2] else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), run())
+"""
+
+
+def test_a_forked_process_has_threads_of_its_own():
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "0 [1, 2]\n", done.stderr
