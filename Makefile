@@ -9,8 +9,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/stamp
 LOCK := requirements/lock.txt
-# Everything but cupy, which is of use on a machine with CUDA only.
-REQUIREMENTS := $(filter-out $(LOCK) requirements/chainer-cuda.txt,$(sort $(wildcard requirements/*.txt)))
+# Everything but cupy, which is of use on a machine with CUDA only, and the peers of the benchmarks.
+REQUIREMENTS := $(filter-out $(LOCK) requirements/chainer-cuda.txt requirements/bench.txt,$(sort $(wildcard requirements/*.txt)))
 # What pip says goes to a log, of which the end is shown when it fails.
 PIP := -m pip --disable-pip-version-check --require-virtualenv --no-input install --progress-bar off
 # Two test processes of one thread each: more threads than cores make each other slow.
@@ -45,6 +45,7 @@ docs: $(STAMP)
 	@echo "docs: docs/_build/html/index.html"
 
 bench: $(STAMP)
+	@PIP_CONSTRAINT=$(LOCK) $(PY) $(PIP) -q -r requirements/bench.txt
 	@$(PY) -m benchmarks
 
 environment: $(STAMP)
@@ -70,7 +71,7 @@ lock:
 	@grep '^torch==' $(LOCK) > $(LOCKING)/constraint.txt
 	@cat requirements/build.txt >> $(LOCKING)/constraint.txt
 	@PIP_CONSTRAINT=$(LOCKING)/constraint.txt PIP_BUILD_CONSTRAINT=$(LOCKING)/constraint.txt \
-		$(LOCKING)/bin/python $(PIP) $(addprefix -r ,$(REQUIREMENTS)) > $(LOCKING)/pip.log 2>&1 \
+		$(LOCKING)/bin/python $(PIP) $(addprefix -r ,$(REQUIREMENTS)) -r requirements/bench.txt > $(LOCKING)/pip.log 2>&1 \
 		|| { $(call tell,lock,$(LOCKING)); exit 1; }
 	@{ echo "# Every package of the environment, exactly, for Python 3.11. Written by 'make lock'; used as a constraint."; \
 		$(LOCKING)/bin/python -m pip freeze --all --exclude pip | sed 's/+cpu$$//'; } > $(LOCKING)/lock.txt
