@@ -15,12 +15,13 @@ from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork, replicated_networks
 from deliralike.backends.chainer.functional import ChainerFunctions
 from deliralike.backends.chainer.network import AbstractChainerNetwork, WrappedChainerNetwork
-from deliralike.backends.chainer.optimizer import ChainerOptimizer, NeutralOptimizer
+from deliralike.backends.chainer.optimizer import ChainerOptimizer
 from deliralike.backends.chainer.parallel_optimizer import (
     DataParallelChainerOptimizer,
     ParallelOptimizerCumulateGradientsHook,
     ParallelOptimizerUpdateModelParameters,
 )
+from deliralike.backends.chainer.update_rules import NeutralOptimizer
 from deliralike.network import AbstractNetwork
 from deliralike.parallel.replicated import ReplicaSettings
 from deliralike.rules import Rule

@@ -27,8 +27,9 @@ from deliralike.backends.jax.native_parallel import (
     scatter,
 )
 from deliralike.backends.jax.network import AbstractJaxNetwork, WrappedJaxNetwork
-from deliralike.backends.jax.optimizer import JaxOptimizer, NativeRule, NeutralRule, network_gradients
+from deliralike.backends.jax.optimizer import JaxOptimizer, network_gradients
 from deliralike.backends.jax.over_mesh import summed_gradients
+from deliralike.backends.jax.update_rules import NativeRule, NeutralRule
 from deliralike.errors import DeviceError
 from deliralike.network import AbstractNetwork
 from deliralike.parallel.callbacks import CallbackContext

@@ -27,13 +27,14 @@ from deliralike.backends.torch.native_data_parallel import (
 )
 from deliralike.backends.torch.native_parallel import gather, parallel_apply, replicate, scatter, scatter_kwargs
 from deliralike.backends.torch.network import AbstractTorchNetwork, WrappedTorchNetwork
-from deliralike.backends.torch.optimizer import TorchOptimizer, native_optimizer
+from deliralike.backends.torch.optimizer import TorchOptimizer
 from deliralike.backends.torch.parallel_optimizer import DataParallelTorchOptimizer
 from deliralike.backends.torch.synchronised import (
     SynchronizedBatchNorm1d,
     SynchronizedBatchNorm2d,
     SynchronizedBatchNorm3d,
 )
+from deliralike.backends.torch.update_rules import native_optimizer
 from deliralike.network import AbstractNetwork
 from deliralike.parallel.callbacks import CallbackContext
 from deliralike.parallel.replicated import ReplicaSettings

@@ -8,31 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from deliralike import rules
 from deliralike.backends.torch import arrays
-from deliralike.errors import ArgumentError
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
 from deliralike.parallel.loss import InReplicas
 from deliralike.parallel.replicated import ReplicatedNetwork
-
-
-def native_optimizer(rule: rules.Rule, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """PyTorch's optimizer for a neutral rule."""
-    parameters = list({id(parameter): parameter for parameter in parameters}.values())
-    match rule:
-        case rules.SGD():
-            options: dict[str, Any] = {"momentum": rule.momentum, "dampening": 0.0, "nesterov": rule.nesterov}
-            native: Any = torch.optim.SGD
-        case rules.Adam():
-            options = {"betas": rule.betas, "eps": rule.eps, "amsgrad": False}
-            native = torch.optim.AdamW if isinstance(rule, rules.AdamW) else torch.optim.Adam
-        case rules.RMSprop():
-            options = {"alpha": rule.alpha, "eps": rule.eps, "momentum": rule.momentum, "centered": False}
-            native = torch.optim.RMSprop
-        case _:
-            raise ArgumentError(f"backend 'torch' has no optimizer for {type(rule).__name__}")
-    return native(parameters, lr=rule.lr, weight_decay=rule.weight_decay, **options)
 
 
 class TorchOptimizer(AbstractOptimizer):
