@@ -7,7 +7,8 @@ from typing import Any
 
 from deliralike.backends.jax import over_mesh
 from deliralike.backends.jax.data_parallel import DataParallelJaxNetwork
-from deliralike.backends.jax.optimizer import JaxOptimizer, NativeRule
+from deliralike.backends.jax.optimizer import JaxOptimizer
+from deliralike.backends.jax.update_rules import NativeRule
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer
 
@@ -34,11 +35,11 @@ class DataParallelJaxOptimizer(JaxOptimizer):
         """
         return cls(network, NativeRule(optimizer_class(*args, **kwargs)))
 
-    def update(self, loss_function, *batch):
+    def update_at_once(self, loss_function, batch):
         """Gradients, pre-update hooks, update, post-update hooks."""
         if isinstance(self.network, DataParallelJaxNetwork):
-            return AbstractOptimizer.update(self, loss_function, *batch)
-        return super().update(loss_function, *batch)
+            return AbstractOptimizer.update_at_once(self, loss_function, batch)
+        return super().update_at_once(loss_function, batch)
 
     def gradients(self, loss_function, *batch):
         """The root's gradients; the other replicas' stay in them."""
