@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from deliralike import steps
+from deliralike.anomalies import Anomalies, detect_anomalous_params
 from deliralike.closure import closure, prepare_batch
 from deliralike.construction import Construction, constructing, current_construction
 from deliralike.errors import (
@@ -227,6 +229,48 @@ class AbstractNetwork(metaclass=NetworkType):
     ) -> dict[str, Any]:
         """See `deliralike.closure.prepare_batch`."""
         return prepare_batch(cls.backend, batch, input_device, output_device, dtype)
+
+    def train_step(self, batch: Any, optimizers: Any, losses: steps.Losses | None = None) -> dict[str, Any]:
+        """One update on a batch; override it for a network with several optimizers or losses of its own.
+
+        An override that shall run on replicas as well states each update as a loss in replicas (see `in_replicas`),
+        and takes `losses` only if it can do something with them.
+
+        Args:
+            batch: ``(inputs, target)``, ``(input, input, …, target)`` or ``{"data": inputs, "label": target}``.
+            optimizers: One optimizer, or a mapping by name of which ``"default"``, or the only one, makes the update.
+            losses: Functions ``(prediction, target)`` by name, whose sum is minimised; or one function
+                ``(network, *inputs, target)``. Cross-entropy for targets of whole numbers and mean squared error for
+                floating ones when None.
+
+        Returns:
+            The loss of the batch as ``"loss"``, before the update, and each loss by name where there are several:
+            native scalars without a graph, for logging.
+
+        Raises:
+            BatchError: The batch is no dict, tuple or list, or has no target.
+
+        Example:
+            >>> from deliralike import rules, zoo
+            >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
+            >>> optimizer = net.backend.optimizer(rules.rule("sgd", lr=0.1), net)
+            >>> batch = (np.ones((4, 3), np.float32), np.zeros(4, np.int64))
+            >>> list(net.train_step(batch, optimizer))
+            ['loss']
+        """
+        return steps.train_step(self, batch, optimizers, losses)
+
+    def val_step(self, batch: Any, losses: steps.Losses | None = None) -> dict[str, Any]:
+        """The losses of a batch in evaluation mode, without a graph; as `train_step`, but nothing changes."""
+        return steps.val_step(self, batch, losses)
+
+    def test_step(self, batch: Any, losses: steps.Losses | None = None) -> dict[str, Any]:
+        """The losses of a batch for the final test: `val_step` unless overridden."""
+        return self.val_step(batch) if losses is None else self.val_step(batch, losses)
+
+    def detect_anomalous_params(self, loss_function: Callable[..., Any], *batch: Any) -> Anomalies:
+        """See `deliralike.anomalies.detect_anomalous_params`."""
+        return detect_anomalous_params(self, loss_function, *batch)
 
     def set_trainable(self, pattern: str, trainable: bool) -> list[str]:
         """Freeze or thaw the parameters whose neutral names match a pattern like ``"layer1.*"``; returns their names.

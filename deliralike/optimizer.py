@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deliralike.errors import StateError, UnknownName, suggestion
+from deliralike import random
+from deliralike.accumulation import Weight, Window, reporting, samples_of, scaled, unscaled
+from deliralike.errors import SettingError, StateError, UnknownName, suggestion
+from deliralike.precision import LossScale, check_precision, computing_in
 
 if TYPE_CHECKING:
     from deliralike.network import AbstractNetwork
@@ -32,6 +35,12 @@ class AbstractOptimizer(ABC):
             into the step of a plain network, and called as they are over a replicated one.
         post_update_hooks: Called in order with the optimizer, after the parameters have changed; one with an attribute
             ``runs_last`` that is true comes after the others.
+        accumulate: How many calls of `update` make one update of the parameters, together; see `update`.
+        precision: The shorter type that the forward pass computes in, ``"bfloat16"`` or ``"float16"``; None for the
+            network's own. See `compute_in`.
+        loss_scale: What float16 losses are multiplied by for backward; None without.
+        keep_gradients: Whether the gradients of each update are kept in `latest_gradients`, as the hooks left them.
+        latest_gradients: They, native arrays by neutral name; empty before the first update and unless kept.
 
     Over a replicated network the first pre-update hook accumulates the replicas' gradients, so that hooks added later
     see the whole gradient, and a post-update hook that runs last copies the parameters to the replicas.
@@ -50,6 +59,12 @@ class AbstractOptimizer(ABC):
         self.pre_update_hooks: list[PreUpdateHook]
         self.post_update_hooks: list[PostUpdateHook]
         self.pre_update_hooks, self.post_update_hooks = network.update_hooks()
+        self.precision: str | None = None
+        self.loss_scale: LossScale | None = None
+        self.keep_gradients = False
+        self.latest_gradients: dict[str, Any] = {}
+        self._accumulate, self._window = 1, Window()
+        self._of_replicas: list[dict[str, Any]] | None = None
         self._refuse_empty_pattern()
 
     def owns(self, name: str) -> bool:
@@ -66,16 +81,121 @@ class AbstractOptimizer(ABC):
     def update(self, loss_function: LossFunction, *batch: Any) -> Any:
         """One step on ``loss_function(network, *batch)``; returns the loss (or what the function returned).
 
+        With `accumulate` above one this is a micro-batch: the parameters change with every `accumulate`-th call, or
+        with `flush`, by the gradient that all samples since the last change would have given together. Micro-batches
+        count by their samples, or by the denominator of a loss that declares one (see `in_replicas`); sums are added.
+
+        With a loss scale, an update whose gradients overflowed is left out: `updated` is empty, `steps` stays.
+
         Args:
             loss_function: Returns a scalar, or a tuple of the scalar and anything else to be handed back.
             batch: NumPy or native arrays in any nest; they go to the network's device, floating ones in its type.
         """
-        result, gradients = self.gradients(loss_function, *self.network.backend.prepare(batch, self.network))
+        batch = self.network.backend.prepare(batch, self.network)
+        loss_function = computing_in(loss_function, self.precision)
+        if self._accumulate > 1 or self._window.micro_batches or self.loss_scale is not None:
+            return self._add_micro_batch(loss_function, batch)
+        return self.update_at_once(loss_function, batch)
+
+    def update_at_once(self, loss_function: LossFunction, batch: tuple) -> Any:
+        """`update` on a prepared batch that is a window of its own."""
+        result, gradients = self.gradients(loss_function, *batch)
+        self._finish(gradients)
+        return result
+
+    def flush(self) -> None:
+        """Make the update of a window that is not full, as at the end of an epoch; nothing when it is empty."""
+        window, self._window = self._window, Window()
+        if not window.micro_batches:
+            return
+        of_root, *self._of_replicas = window.divided()
+        try:
+            self._finish(of_root)
+        finally:
+            self._of_replicas = None
+
+    @property
+    def window_is_open(self) -> bool:
+        """Whether there are micro-batches that wait for an update."""
+        return self._window.micro_batches > 0
+
+    @property
+    def accumulate(self) -> int:
+        """How many micro-batches make one update; may be set between two windows."""
+        return self._accumulate
+
+    @accumulate.setter
+    def accumulate(self, count: int) -> None:
+        if not isinstance(count, int) or count < 1:
+            raise SettingError(f"accumulate={count!r} must be a whole number of at least 1")
+        if self.window_is_open:
+            raise SettingError("accumulate cannot change while micro-batches wait for an update: call flush() first")
+        self._accumulate = count
+
+    def compute_in(self, precision: str | None) -> None:
+        """Compute the forward pass in a shorter type from now on; float16 comes with a dynamic loss scale.
+
+        Parameters, gradients and the optimizer's state keep their own type.
+
+        Raises:
+            SettingError: There is no such type.
+            CapabilityError: The backend cannot.
+        """
+        if check_precision(precision) is not None:
+            self.network.backend.require(f"mixed {precision}")
+        self.precision = precision
+        self.loss_scale = LossScale() if precision == "float16" else None
+
+    def replica_gradients(self) -> Iterable[dict[str, Any]]:
+        """The gradients of the replicas of a replicated network but the root: of a window, or of the last backward."""
+        return self.network.replica_gradients() if self._of_replicas is None else self._of_replicas  # type: ignore[attr-defined]
+
+    def _add_micro_batch(self, loss_function: LossFunction, batch: tuple) -> Any:
+        settings = getattr(self.network, "settings", None)
+        samples, scale = (
+            samples_of(batch, getattr(settings, "dim", 0)),
+            self.loss_scale.value if self.loss_scale else 1.0,
+        )
+        reported = reporting(loss_function)
+        with random.shifted(self._window.samples):
+            if self.loss_scale is None:
+                result, of_root = self.gradients(reported, *batch)
+            else:
+                result, of_root = self.gradients(scaled(reported), scale, *batch)
+                result = unscaled(result, scale)
+        others = list(self.network.replica_gradients()) if self.network.is_replicated else []  # type: ignore[attr-defined]
+        devices = getattr(settings, "places", (self.network.device_name,))
+        result, weight = self._weight(loss_function, result, samples)
+        self._window.add(self.network.backend, [of_root, *others], devices, weight, scale)
+        if self._window.micro_batches >= self._accumulate:
+            self.flush()
+        return result
+
+    def _weight(self, loss_function: Any, result: Any, samples: int) -> tuple[Any, Weight]:
+        """What the loss function itself would have given, and what its loss counts for in the window."""
+        reduction = getattr(loss_function, "reduction", "mean")
+        if reduction == "sum":
+            return result, Weight(samples, 1.0, 0.0)
+        if reduction == "mean":
+            return result, Weight(samples, samples, samples)
+        backend = self.network.backend
+        loss, denominator, *extras = result
+        total = float(backend.numpy(denominator)) if backend.is_array(denominator) else float(denominator)
+        return (loss, *extras) if extras else loss, Weight(samples, total, total)
+
+    def _finish(self, gradients: dict[str, Any]) -> None:
+        """Hooks, update, hooks; nothing when a loss scale is on and the gradients are not finite."""
         for pre_update in self.pre_update_hooks:
             gradients = pre_update(self, gradients)
+        self.latest_gradients = gradients if self.keep_gradients else {}
+        if self.loss_scale is not None:
+            finite = self.network.backend.all_finite([g for g in gradients.values() if g is not None])
+            self.loss_scale.observe(finite)
+            if not finite:
+                self.updated = ()
+                return
         self.apply(gradients)
         self.finish_update(name for name, gradient in gradients.items() if gradient is not None)
-        return result
 
     def finish_update(self, updated: Iterable[str]) -> None:
         """Count the update that was made of these parameters, and call the post-update hooks."""

@@ -88,6 +88,10 @@ class Backend(ABC):
         moved = self.array(addition, device=device)
         return moved if total is None else total + moved
 
+    def all_finite(self, values: Sequence[Any]) -> bool:
+        """Whether no array holds a NaN or an infinity."""
+        return all(bool(np.isfinite(self.numpy(value)).all()) for value in values)
+
     @abstractmethod
     def split(self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[Any]:
         """Contiguous pieces of an array, piece i on device i; differentiable.
@@ -157,6 +161,17 @@ class Backend(ABC):
 
     def evaluating(self) -> AbstractContextManager[Any]:
         """A context in which no graph for gradients is built."""
+        return nullcontext()
+
+    def computing_in(self, precision: str) -> AbstractContextManager[Any]:
+        """A context in which forward passes compute in a shorter floating type where that is safe.
+
+        Matrix products and convolutions take it; sums, norms, exponentials and losses stay in the network's own type.
+
+        Raises:
+            CapabilityError: The backend does not declare ``"mixed <precision>"``.
+        """
+        self.require(f"mixed {precision}")
         return nullcontext()
 
     # Chance ------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ class AccumulateGradients:
         """The accumulated gradients of the optimizer's parameters."""
         add = self.network.backend.add
         total = dict(gradients)
-        for of_replica in self.network.replica_gradients():
+        for of_replica in optimizer.replica_gradients():
             for name, gradient in ((name, of_replica.get(name)) for name in total):
                 if gradient is not None:
                     total[name] = add(total[name], gradient, self.network.device_name)

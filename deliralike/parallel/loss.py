@@ -18,6 +18,7 @@ class InReplicas:
     function: Callable[..., Any]
     reduction: str = "mean"
     spec: Any = field(default=None, hash=False)  # a nest, which may hold what has no hash
+    reports: bool = False  # whether the denominator of the whole batch comes after the loss
 
     def __call__(self, network: Any, *batch: Any) -> Any:
         """The loss of the whole batch."""
@@ -27,8 +28,14 @@ class InReplicas:
         """The loss on one network that sees the whole batch."""
         value, denominator, extras = self.taken_apart(self.function(network, *batch))
         if self.reduction == "denominator":
-            value = value / or_one(constant(network, denominator))
-        return (value, *extras) if extras is not None else value
+            denominator = constant(network, denominator)
+            value = value / or_one(denominator)
+        return self.result(value, denominator, extras)
+
+    def result(self, value: Any, denominator: Any, extras: Sequence[Any] | None) -> Any:
+        """The loss of the whole batch, and what else is to be handed back with it."""
+        beside = ([denominator] if self.reports else []) + list(extras or ())
+        return (value, *beside) if self.reports or extras is not None else value
 
     def taken_apart(self, result: Any) -> tuple[Any, Any, tuple | None]:
         """The loss of a share, its denominator (None unless declared), and what else came (None for nothing).

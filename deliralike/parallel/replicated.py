@@ -214,19 +214,20 @@ class ReplicatedNetwork(AbstractNetwork):
         shares = self.scatter(batch, loss)
         parts = [loss.taken_apart(result) for result in self.run(partial(_call, loss.function), shares)]
         values = self.backend.stack([value for value, _, _ in parts], self.settings.output_device)
+        total = None
         if loss.reduction == "denominator":
             total = sum(self._on_host(denominator) for _, denominator, _ in parts)
             value = self.nn.sum(values) / or_one(total)
         else:
             value = self.nn.sum(values * self.nn.constant(np.asarray(loss.weights(shares.sizes)), values))
-        return self._with_extras(value, parts, shares.sizes)
+        return loss.result(value, total, self._gathered_extras(parts, shares.sizes))
 
     def _on_host(self, denominator: Any) -> float:
         return float(self.backend.numpy(denominator)) if self.backend.is_array(denominator) else float(denominator)
 
-    def _with_extras(self, value: Any, parts: Sequence[tuple], sizes: Sequence[int]) -> Any:
+    def _gathered_extras(self, parts: Sequence[tuple], sizes: Sequence[int]) -> Any:
         extras = [extra for _, _, extra in parts]
-        return value if extras[0] is None else (value, *self.gather(extras, sizes))
+        return None if extras[0] is None else self.gather(extras, sizes)
 
     def backward_in_replicas(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
         """`loss_in_replicas` with forward and backward in each replica's own thread; the gradients stay there.
@@ -248,14 +249,15 @@ class ReplicatedNetwork(AbstractNetwork):
             assert here is not None  # replicas run as such
             weight = weights[here.index]
             if loss.reduction == "denominator":
-                weight = 1.0 / or_one(sum(here.exchange("the loss's denominator", self._on_host(denominator))))
+                denominator = sum(here.exchange("the loss's denominator", self._on_host(denominator)))
+                weight = 1.0 / or_one(denominator)
             weighted = value * weight
             backward(weighted)
-            return self.nn.stop_gradient(weighted), None, extras
+            return self.nn.stop_gradient(weighted), denominator, extras
 
         parts = self.run(one_share, shares, in_threads=True)
         total = self.nn.sum(self.backend.stack([value for value, _, _ in parts], self.settings.output_device))
-        return self._with_extras(total, parts, shares.sizes)
+        return loss.result(total, parts[0][1], self._gathered_extras(parts, shares.sizes))
 
     def backward_at_once(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
         """`backward_in_replicas` with one backward pass, in the calling thread, over the graph of all replicas."""
@@ -264,6 +266,20 @@ class ReplicatedNetwork(AbstractNetwork):
         backward(value)
         value = self.nn.stop_gradient(value)
         return value if extras is None else (value, *extras)
+
+    # Steps -----------------------------------------------------------------------------------------------------------
+
+    def train_step(self, batch: Any, optimizers: Any, *losses: Any, **options: Any) -> dict[str, Any]:
+        """The step of the network that is replicated, made with its replicas."""
+        return type(self.root).train_step(self, batch, optimizers, *losses, **options)
+
+    def val_step(self, batch: Any, *losses: Any, **options: Any) -> dict[str, Any]:
+        """The step of the network that is replicated, made with its replicas."""
+        return type(self.root).val_step(self, batch, *losses, **options)
+
+    def test_step(self, batch: Any, *losses: Any, **options: Any) -> dict[str, Any]:
+        """The step of the network that is replicated, made with its replicas."""
+        return type(self.root).test_step(self, batch, *losses, **options)
 
     # The root's ------------------------------------------------------------------------------------------------------
 

@@ -45,9 +45,11 @@ class JaxOptimizer(AbstractOptimizer):
         self.rule = rule
         self._programs = Programs(network, self.owns)
 
-    def update(self, loss_function, *batch):
-        """One step as one program."""
-        arguments = taken_apart(self.network.backend.prepare(batch, self.network))
+    def update_at_once(self, loss_function, batch):
+        """One step as one program; two of them when the gradients are to be kept."""
+        if self.keep_gradients:
+            return super().update_at_once(loss_function, batch)
+        arguments = taken_apart(batch)
         members, here = self._programs.members(), where()
         compiled, passed = self.rule.numbers(members)
         key = ("update", loss_function, id(members), tuple(self.pre_update_hooks), arguments.key, here.seed, compiled)

@@ -1,0 +1,118 @@
+"""Gradients of several micro-batches that make one update: a window, summed by weight, divided at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from deliralike import nest
+from deliralike.errors import BatchError
+from deliralike.parallel.loss import InReplicas, or_one
+
+if TYPE_CHECKING:
+    from deliralike.backends.base import Backend
+
+Gradients = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Weight:
+    """What one micro-batch counts for.
+
+    Attributes:
+        samples: Its samples.
+        factor: What its gradients are multiplied by.
+        divisor: What it adds to the divisor of the window.
+    """
+
+    samples: int
+    factor: float
+    divisor: float
+
+
+@dataclass
+class Window:
+    """The micro-batches since the last update.
+
+    Attributes:
+        micro_batches: How many there are.
+        samples: How many samples they have.
+        divisor: What their sum is to be divided by; 0 for losses that are sums.
+        of_replicas: One dict of gradients for each replica, the root's first, on the replicas' own devices: they are
+            brought together once, at the update.
+    """
+
+    micro_batches: int = 0
+    samples: int = 0
+    divisor: float = 0.0
+    of_replicas: list[Gradients] = field(default_factory=list)
+
+    def add(
+        self,
+        backend: Backend,
+        gradients: Sequence[Gradients],
+        devices: Sequence[str],
+        weight: Weight,
+        scale: float = 1.0,
+    ) -> None:
+        """Add the gradients of one micro-batch, each replica's, times its weight and divided by the loss's scale."""
+        self.micro_batches += 1
+        self.samples, self.divisor = self.samples + weight.samples, self.divisor + weight.divisor
+        self.of_replicas += [{} for _ in range(len(gradients) - len(self.of_replicas))]
+        for total, addition, device in zip(self.of_replicas, gradients, devices, strict=False):
+            for name, gradient in addition.items():
+                weighted = None if gradient is None else gradient * (weight.factor / scale)
+                known = total.get(name)
+                both = known is not None and weighted is not None
+                total[name] = backend.add(known, weighted, device) if both else weighted if known is None else known
+
+    def divided(self) -> list[Gradients]:
+        """Each replica's gradients of the whole window."""
+        factor = 1.0 / or_one(self.divisor)
+        return [{name: None if gradient is None else gradient * factor for name, gradient in gradients.items()}
+                for gradients in self.of_replicas]  # fmt: skip
+
+
+def reporting(loss_function: Callable[..., Any]) -> Callable[..., Any]:
+    """A loss with a denominator of its own, made to hand it back; any other as it is."""
+    declared = isinstance(loss_function, InReplicas) and loss_function.reduction == "denominator"
+    return replace(loss_function, reports=True) if declared else loss_function  # type: ignore[type-var]
+
+
+def samples_of(batch: Any, dim: int = 0) -> int:
+    """The number of samples in a batch: the size of its first array along `dim`.
+
+    Raises:
+        BatchError: There is no array with such an axis.
+    """
+    for leaf in nest.leaves(batch):
+        shape = getattr(leaf, "shape", ())
+        if -len(shape) <= dim < len(shape):
+            return int(shape[dim])
+    raise BatchError(f"a batch needs an array whose axis {dim} counts the samples, and this one has none")
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A loss function whose loss is multiplied, for backward, by a number that comes before the batch."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, network: Any, scale: float, *batch: Any) -> Any:
+        """The loss times the scale, and what else the function gives."""
+        result = self.function(network, *batch)
+        return (result[0] * scale, *result[1:]) if isinstance(result, tuple) else result * scale
+
+
+def scaled(loss_function: Callable[..., Any]) -> Callable[..., Any]:
+    """The loss function with a scale before its batch; one in replicas stays one."""
+    if not isinstance(loss_function, InReplicas):
+        return Scaled(loss_function)
+    spec = None if loss_function.spec is None else ("keep", *loss_function.spec)
+    return replace(loss_function, function=Scaled(loss_function.function), spec=spec)
+
+
+def unscaled(result: Any, scale: float) -> Any:
+    """What a loss function gave, its loss divided by the scale."""
+    return (result[0] / scale, *result[1:]) if isinstance(result, tuple) else result / scale

@@ -1,0 +1,81 @@
+"""Mixed precision: parameters stay as they are, the forward pass computes in a shorter type.
+
+`LossScale` keeps float16 gradients from vanishing; bfloat16, with the range of float32, needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deliralike.errors import SettingError, suggestion
+from deliralike.parallel.loss import InReplicas
+
+PRECISIONS = ("bfloat16", "float16")
+
+
+@dataclass
+class LossScale:
+    """What the loss is multiplied by before backward: halved when gradients overflow, doubled after long peace.
+
+    Attributes:
+        value: The scale of the next step; a power of two, so that scaling is exact.
+        growth_interval: After how many updates in a row without overflow the scale is doubled.
+        good_steps: How many there have been since it last changed.
+
+    Source: Micikevicius et al. 2018, arXiv 1710.03740.
+    """
+
+    value: float = 2.0**15
+    growth_interval: int = 2000
+    good_steps: int = 0
+
+    def observe(self, finite: bool) -> None:
+        """Take note of a step whose gradients were finite, or were not."""
+        self.good_steps = self.good_steps + 1 if finite else 0
+        if not finite:
+            self.value = max(self.value / 2.0, 1.0)
+        elif self.good_steps == self.growth_interval:
+            self.value, self.good_steps = min(self.value * 2.0, 2.0**24), 0
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"value": self.value, "good_steps": self.good_steps}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        self.value, self.good_steps = float(state["value"]), int(state["good_steps"])
+
+
+def check_precision(precision: str | None) -> str | None:
+    """The name of a type to compute in, or None for the network's own.
+
+    Raises:
+        SettingError: There is no such precision.
+    """
+    if precision is not None and precision not in PRECISIONS:
+        raise SettingError(f"there is no mixed precision {precision!r}. {suggestion(precision, PRECISIONS)}")
+    return precision
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A loss function whose forward pass computes in a shorter type; equal ones share a compiled program."""
+
+    function: Callable[..., Any]
+    precision: str
+
+    def __call__(self, network: Any, *batch: Any) -> Any:
+        """What the function gives."""
+        with network.backend.computing_in(self.precision):
+            return self.function(network, *batch)
+
+
+def computing_in(loss_function: Callable[..., Any], precision: str | None) -> Callable[..., Any]:
+    """The loss function with its forward pass in a shorter type; as it is for None."""
+    if precision is None:
+        return loss_function
+    if isinstance(loss_function, InReplicas):
+        return replace(loss_function, function=Mixed(loss_function.function, precision))
+    return Mixed(loss_function, precision)
