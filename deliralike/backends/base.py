@@ -13,6 +13,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.errors import CapabilityError, DeviceError, DtypeError, suggestion
+from deliralike.groups import Settings
 from deliralike.network import AbstractNetwork
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
@@ -148,11 +149,21 @@ class Backend(ABC):
         raise CapabilityError(f"backend {self.name!r} has no replicated networks: use one device")
 
     @abstractmethod
-    def optimizer(self, rule: Rule, network: AbstractNetwork, parameters: str | None = None) -> AbstractOptimizer:
+    def optimizer(
+        self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None
+    ) -> AbstractOptimizer:
         """An optimizer that follows one of the neutral update rules.
 
         Args:
             parameters: A pattern of neutral names, such as ``"generator.*"``; all trainable parameters when None.
+            groups: Settings that differ from the rule's, by patterns of neutral names of which the first that matches
+                decides: ``{"*.bias": {"weight_decay": 0.0}, "encoder.*": {"lr": 1e-4}}``. A learning rate of a group's
+                own keeps its ratio to the rule's when ``optimizer.lr`` is set.
+
+        Raises:
+            UnknownName: A pattern matches no parameter.
+            ArgumentError: The rule has no such setting.
+            SettingError: A setting makes no sense, or a ratio to a learning rate of 0 is wanted.
         """
 
     @abstractmethod

@@ -363,7 +363,7 @@ class OutlineBackend(Backend):
     def gradients(self, loss_function: Any, network: Any, *inputs: Any) -> Any:
         raise _no_values()
 
-    def optimizer(self, rule: Any, network: Any, parameters: str | None = None) -> Any:
+    def optimizer(self, rule: Any, network: Any, parameters: str | None = None, groups: Any = None) -> Any:
         raise _no_values()
 
     def wrap_optimizer(self, native: Any, network: Any) -> Any:

@@ -22,6 +22,7 @@ from deliralike.backends.chainer.parallel_optimizer import (
     ParallelOptimizerUpdateModelParameters,
 )
 from deliralike.backends.chainer.update_rules import NeutralOptimizer
+from deliralike.groups import Groups, Settings
 from deliralike.network import AbstractNetwork
 from deliralike.parallel.replicated import ReplicaSettings
 from deliralike.rules import Rule
@@ -99,8 +100,10 @@ class ChainerBackend(Backend):
     def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> DataParallelChainerNetwork:
         return DataParallelChainerNetwork.of(network, settings)
 
-    def optimizer(self, rule: Rule, network: AbstractNetwork, parameters: str | None = None) -> ChainerOptimizer:
-        return ChainerOptimizer(network, NeutralOptimizer(rule), parameters)
+    def optimizer(
+        self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None
+    ) -> ChainerOptimizer:
+        return ChainerOptimizer(network, NeutralOptimizer(Groups.of(rule, groups)), parameters)
 
     def wrap_optimizer(self, native: chainer.Optimizer, network: AbstractNetwork) -> ChainerOptimizer:
         return ChainerOptimizer(network, native)

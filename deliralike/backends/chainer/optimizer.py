@@ -11,6 +11,7 @@ import numpy as np
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork, replicated_networks
+from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUpdateRule
 from deliralike.errors import ArgumentError
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
@@ -47,9 +48,12 @@ class ChainerOptimizer(AbstractOptimizer):
         """Use a native optimizer, which is set up for its part of the network unless that was done before."""
         super().__init__(network, pattern)
         self.native = native
+        places = native.places(self._slots()) if isinstance(native, NeutralOptimizer) else {}
         if native.target is None:
             native.setup(network if pattern is None else Part(self._parameters(False)))
         self._rules = {name: parameter.update_rule for name, parameter in self._parameters(False).items()}
+        for name, place in places.items():
+            self._rules[name].hyperparam.place = place
         for slot in self._slots().values():
             if not slot.trainable:
                 slot.trainable = False  # which tells the update rule
@@ -103,7 +107,8 @@ class ChainerOptimizer(AbstractOptimizer):
         for name in self._parameters(trainable_only=False):
             rule = self._rules.get(name)
             if rule is not None and rule.t:
-                state[f"{name}/step"] = np.array(rule.t)
+                if not isinstance(rule, NeutralUpdateRule) or rule.rule.counts:
+                    state[f"{name}/step"] = np.array(rule.t)
                 state |= {f"{name}/{slot}": arrays.numpy(value) for slot, value in (rule.state or {}).items()}
         return state
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from deliralike import rules
 from deliralike.backends.chainer.arrays import chainer
+from deliralike.groups import Groups
+from deliralike.state import Slot
 
 
 class NeutralUpdateRule(chainer.UpdateRule):
     """One parameter's update by a neutral rule; `t` counts the parameter's own updates."""
 
-    is_elementwise = True
+    is_elementwise = True  # in any layout of the arrays: norms do not depend on it
 
-    def __init__(self, hyperparam: Any) -> None:
-        super().__init__(hyperparam)
+    @property
+    def rule(self) -> rules.Rule:
+        """The rule of this parameter's group with the present learning rate."""
+        return self.hyperparam.groups.rules[self.hyperparam.place]
 
     def init_state(self, param: chainer.Parameter) -> None:
         """Zeros for each slot of the rule."""
-        for name in _slots(self.hyperparam.rule):
+        for name in self.rule.slots:
             self.state[name] = param.device.xp.zeros_like(param.array)
 
     def update(self, param: chainer.Parameter) -> None:
@@ -28,32 +32,34 @@ class NeutralUpdateRule(chainer.UpdateRule):
 
     def update_core(self, param: chainer.Parameter) -> None:
         """One step of the rule."""
-        rule = self.hyperparam.rule
-        value, state = rule.update(param.array, param.grad, self.state, rule.scalars(self.t), self.t == 1)
+        rule = self.rule
+        value, state = rule.update(param.array, param.grad, self.state, rule.scalars(self.t), param.device.xp)
         param.array[...] = value
         self.state.update(state)
 
 
-def _slots(rule: rules.Rule) -> tuple[str, ...]:
-    """The slots that are used: plain descent needs none."""
-    return () if isinstance(rule, rules.SGD) and not rule.momentum else rule.slots
-
-
 class NeutralOptimizer(chainer.optimizer.GradientMethod):
-    """A Chainer optimizer, for updaters and all, that follows a neutral rule and skips parameters without gradient."""
+    """A Chainer optimizer, for updaters and all, that follows neutral rules and skips parameters without gradient.
 
-    def __init__(self, rule: rules.Rule) -> None:
+    A parameter's group is the number ``place`` in the hyperparameters of its update rule.
+    """
+
+    def __init__(self, groups: Groups) -> None:
         super().__init__()
-        self.hyperparam.rule = rule
+        self.hyperparam.groups, self.hyperparam.place = groups, 0
+
+    def places(self, slots: Mapping[str, Slot]) -> dict[str, int]:
+        """The groups of these parameters, by name."""
+        return self.hyperparam.groups.assigned(slots)
 
     @property
     def lr(self) -> float:
-        """The learning rate of the next update; may be set."""
-        return self.hyperparam.rule.lr
+        """The learning rate of the next update; when it is set, those of groups keep their ratios to it."""
+        return self.hyperparam.groups.lr
 
     @lr.setter
     def lr(self, value: float) -> None:
-        self.hyperparam.rule = self.hyperparam.rule.with_lr(value)
+        self.hyperparam.groups = self.hyperparam.groups.with_lr(value)
 
     def create_update_rule(self) -> NeutralUpdateRule:
         """A rule for one parameter that looks up the numbers here."""

@@ -31,6 +31,7 @@ from deliralike.backends.jax.optimizer import JaxOptimizer, network_gradients
 from deliralike.backends.jax.over_mesh import summed_gradients
 from deliralike.backends.jax.update_rules import NativeRule, NeutralRule
 from deliralike.errors import DeviceError
+from deliralike.groups import Groups, Settings
 from deliralike.network import AbstractNetwork
 from deliralike.parallel.callbacks import CallbackContext
 from deliralike.parallel.replicated import ReplicaSettings
@@ -105,8 +106,10 @@ class JaxBackend(Backend):
         named = {field.name: getattr(settings, field.name) for field in fields(settings)}
         return DataParallelJaxNetwork(network, **named)
 
-    def optimizer(self, rule: Rule, network: AbstractNetwork, parameters: str | None = None) -> JaxOptimizer:
-        return _optimizer_class(network)(network, NeutralRule(rule), parameters)
+    def optimizer(
+        self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None
+    ) -> JaxOptimizer:
+        return _optimizer_class(network)(network, NeutralRule(Groups.of(rule, groups)), parameters)
 
     def wrap_optimizer(self, native: Any, network: AbstractNetwork) -> JaxOptimizer:
         return _optimizer_class(network)(network, NativeRule(native))

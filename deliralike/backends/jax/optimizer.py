@@ -44,6 +44,8 @@ class JaxOptimizer(AbstractOptimizer):
         super().__init__(network, pattern)
         self.rule = rule
         self._programs = Programs(network, self.owns)
+        owned = {id(slot.native) for slot in self._programs.members().owned.values()}  # by any name of a tied one
+        rule.assign({name: slot for name, slot in network.neutral_slots().items() if id(slot.native) in owned})
 
     def update_at_once(self, loss_function, batch):
         """One step as one program; two of them when the gradients are to be kept."""

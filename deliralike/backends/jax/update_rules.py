@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,7 +14,9 @@ import optax
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.program import Members
 from deliralike.errors import CapabilityError, StateError
+from deliralike.groups import Groups
 from deliralike.rules import Rule
+from deliralike.state import Slot
 
 Named = dict[str, Any]
 
@@ -22,6 +25,9 @@ class UpdateRule(ABC):
     """How parameters follow from gradients, with the state that this takes."""
 
     lr: float
+
+    def assign(self, slots: Mapping[str, Slot]) -> None:
+        """Settle what holds for which of the optimizer's parameters, before the first update."""
 
     @abstractmethod
     def state_for(self, members: Members) -> Any:
@@ -51,27 +57,41 @@ class UpdateRule(ABC):
 
 
 class NeutralRule(UpdateRule):
-    """One of the neutral rules. Each parameter counts its own updates; bias corrections follow its own count."""
+    """Neutral rules. Each parameter counts its own updates; bias corrections follow its own count."""
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, groups: Groups) -> None:
         """Start without a state."""
-        self.rule = rule
+        self.groups = groups
+        self.places: dict[str, int] = {}
         self.counts: dict[str, int] = {}
         self.slots: dict[str, Named] = {}
+        self._kinds = groups.without_lr()
+
+    def assign(self, slots):
+        self.places = self.groups.assigned(slots)
+
+    def rule_of(self, name: str) -> Rule:
+        """The rule that a parameter follows."""
+        return self.groups.rules[self._place(name)]
+
+    def _place(self, name: str) -> int:
+        if name not in self.places:  # of a block that came later
+            self.places[name] = self.groups.index(name)
+        return self.places[name]
 
     @property
     def lr(self) -> float:  # type: ignore[override]
         """The learning rate of the next update; a new one compiles nothing."""
-        return self.rule.lr
+        return self.groups.lr
 
     @lr.setter
     def lr(self, value: float) -> None:
-        self.rule = self.rule.with_lr(value)
+        self.groups = self.groups.with_lr(value)
 
     def state_for(self, members):
         for name, parameter in members.parameters.items():
             if name not in self.slots:
-                self.slots[name] = {slot: jnp.zeros_like(parameter.get_value()) for slot in self.rule.slots}
+                self.slots[name] = {slot: jnp.zeros_like(parameter.get_value()) for slot in self.rule_of(name).slots}
         return {name: self.slots[name] for name in members.parameters}
 
     def keep(self, state, taken):
@@ -79,45 +99,42 @@ class NeutralRule(UpdateRule):
         self.counts |= {name: self.counts.get(name, 0) + 1 for name in taken}
 
     def numbers(self, members):
-        steps = {name: self.counts.get(name, 0) + 1 for name in members.parameters}
+        """Rules without learning rates and who follows which are compiled in; numbers of rule and step are passed."""
+        steps = {name: (self._place(name), self.counts.get(name, 0) + 1) for name in members.parameters}
         distinct = sorted(set(steps.values()))
-        groups = tuple((name, distinct.index(step)) for name, step in steps.items())
-        return (self.rule.with_lr(0.0), groups), [(self.rule.scalars(step), step == 1) for step in distinct]
+        which = tuple((name, step[0], distinct.index(step)) for name, step in steps.items())
+        return (self._kinds, which), [self.groups.rules[place].scalars(step) for place, step in distinct]
 
     def update(self, compiled, parameters, frozen, gradients, state, passed):
-        rule, groups = compiled
+        kinds, which = compiled
         new: Named = {}
-        for name, group in groups:
-            p, g, (scalars, first) = parameters[name], gradients.get(name), passed[group]
-            new[name] = (None, state[name]) if g is None else rule.update(p, g, state[name], scalars, first)
+        for name, place, number in which:
+            p, g, old = parameters[name], gradients.get(name), state[name]
+            new[name] = (None, old) if g is None else kinds[place].update(p, g, old, passed[number], jnp)
         return {name: p for name, (p, _) in new.items()}, {name: s for name, (_, s) in new.items()}
 
     def neutral_state(self, members):
         state = {}
         for name, slot in members.owned.items():
-            for key in self._own_slots() if self.counts.get(name) else ():
-                state[f"{name}/{key}"] = slot.layout.to_neutral(arrays.numpy(self.slots[name][key]))
-            if self.counts.get(name) and self.rule.slots != ("momentum_buffer",):  # as PyTorch does
-                state[f"{name}/step"] = np.array(self.counts[name], np.float32)
+            if self.counts.get(name):
+                for key, value in self.slots[name].items():
+                    state[f"{name}/{key}"] = slot.layout.to_neutral(arrays.numpy(value))
+                if self.rule_of(name).counts:
+                    state[f"{name}/step"] = np.array(self.counts[name], np.float32)
         return state
-
-    def _own_slots(self) -> tuple[str, ...]:
-        """The slots that this rule uses with its settings."""
-        momentum = getattr(self.rule, "momentum", 1.0)
-        return tuple(slot for slot in self.rule.slots if momentum or slot != "momentum_buffer")
 
     def load_neutral_state(self, state, members, steps):
         self.slots, self.counts = {}, {}
         for name, slot in members.owned.items():
-            like = slot.native.get_value()
-            found = {key: state[f"{name}/{key}"] for key in self.rule.slots if f"{name}/{key}" in state}
-            if found or f"{name}/step" in state or not self.rule.slots:
+            like, slots = slot.native.get_value(), self.rule_of(name).slots
+            found = {key: state[f"{name}/{key}"] for key in slots if f"{name}/{key}" in state}
+            if found or f"{name}/step" in state or not slots:
                 self.counts[name] = int(state.get(f"{name}/step", steps))
             self.slots[name] = {
                 key: arrays.put_like(slot.layout.to_native(np.asarray(found[key])), like)
                 if key in found
                 else jnp.zeros_like(like)
-                for key in self.rule.slots
+                for key in slots
             }
 
 

@@ -35,6 +35,7 @@ from deliralike.backends.torch.synchronised import (
     SynchronizedBatchNorm3d,
 )
 from deliralike.backends.torch.update_rules import native_optimizer
+from deliralike.groups import Groups, Settings
 from deliralike.network import AbstractNetwork
 from deliralike.parallel.callbacks import CallbackContext
 from deliralike.parallel.replicated import ReplicaSettings
@@ -146,8 +147,10 @@ class TorchBackend(Backend):
     def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> DataParallelTorchNetwork:
         return DataParallelTorchNetwork.of(network, settings)
 
-    def optimizer(self, rule: Rule, network: AbstractNetwork, parameters: str | None = None) -> TorchOptimizer:
-        return TorchOptimizer(network, partial(native_optimizer, rule), parameters)
+    def optimizer(
+        self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None
+    ) -> TorchOptimizer:
+        return TorchOptimizer(network, partial(native_optimizer, Groups.of(rule, groups)), parameters)
 
     def wrap_optimizer(self, native: torch.optim.Optimizer, network: AbstractNetwork) -> TorchOptimizer:
         return TorchOptimizer(network, native)

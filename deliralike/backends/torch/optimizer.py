@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from deliralike.backends.torch import arrays
+from deliralike.backends.torch.update_rules import GroupRates
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
 from deliralike.parallel.loss import InReplicas
 from deliralike.parallel.replicated import ReplicatedNetwork
+from deliralike.state import Slot
 
 
 class TorchOptimizer(AbstractOptimizer):
@@ -21,16 +23,17 @@ class TorchOptimizer(AbstractOptimizer):
     def __init__(
         self,
         network: AbstractNetwork,
-        native: torch.optim.Optimizer | Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer],
+        native: torch.optim.Optimizer | Callable[[Mapping[str, Slot]], torch.optim.Optimizer],
         pattern: str | None = None,
     ) -> None:
-        """Use a native optimizer over parameters of the network, or one made over those that match the pattern.
+        """Use a native optimizer over parameters of the network, or one made from the slots that match the pattern.
 
         Frozen parameters are among them: they may be thawed later.
         """
         super().__init__(network, pattern)
         made = isinstance(native, torch.optim.Optimizer)
-        self.native: torch.optim.Optimizer = native if made else native(self._parameters().values())
+        self.native: torch.optim.Optimizer = native if made else native(self._slots())
+        self._rates = GroupRates(self.native)
         self._latest: dict[str, torch.nn.Parameter] = {}  # of the step in progress: looking them up takes its time
 
     def gradients(self, loss_function, *batch):
@@ -61,13 +64,12 @@ class TorchOptimizer(AbstractOptimizer):
 
     @property
     def lr(self) -> float:
-        """The learning rate of the first parameter group; setting it sets all groups."""
-        return float(self.native.param_groups[0]["lr"])
+        """The learning rate of the first parameter group; when it is set, the others keep their ratios to it."""
+        return self._rates.lr
 
     @lr.setter
     def lr(self, value: float) -> None:
-        for group in self.native.param_groups:
-            group["lr"] = value
+        self._rates.lr = value
 
     def neutral_state(self) -> dict[str, np.ndarray]:
         """State arrays as ``"parameter/slot"``, each parameter's own step count as ``"parameter/step"``."""
@@ -83,17 +85,30 @@ class TorchOptimizer(AbstractOptimizer):
         parameters = self._parameters()
         refuse_unknown_owners(state, parameters)
         self.steps = int(state["steps"])
+        for parameter in parameters.values():
+            self.native.state.pop(parameter, None)
+        groups = {id(p): group for group in self.native.param_groups for p in group["params"]}
         for key, value in state.items():
             name, _, slot = key.rpartition("/")
             if name:
                 parameter = parameters[name]
-                options = {} if slot == "step" else {"dtype": parameter.dtype, "device": parameter.device}
-                self.native.state[parameter][slot] = torch.tensor(value, **options).clone()
+                self.native.state[parameter][slot] = _loaded(slot, value, parameter, groups.get(id(parameter), {}))
 
     def _parameters(self) -> dict[str, torch.nn.Parameter]:
         """Those of this optimizer by neutral name, ties under each of their names."""
+        return {name: slot.native for name, slot in self._slots().items()}
+
+    def _slots(self) -> dict[str, Slot]:
         slots = self.network.neutral_slots().items()
-        return {name: slot.native for name, slot in slots if slot.is_parameter and self.owns(name)}
+        return {name: slot for name, slot in slots if slot.is_parameter and self.owns(name)}
+
+
+def _loaded(slot: str, value: Any, parameter: torch.Tensor, group: Mapping[str, Any]) -> torch.Tensor:
+    """A state array in its parameter's type and place; PyTorch counts steps on the host unless a kernel reads them."""
+    if slot == "step":
+        by_kernel = group.get("fused") or group.get("capturable")
+        return torch.tensor(float(value), device=parameter.device if by_kernel else None)
+    return torch.tensor(value, dtype=parameter.dtype, device=parameter.device)
 
 
 def _detached(result: Any) -> Any:
