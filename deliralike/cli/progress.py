@@ -43,7 +43,7 @@ class Bar(Callback):
 
     def on_start(self, run: Run) -> None:
         """Show an empty bar."""
-        total = run.epochs * run.steps_per_epoch
+        total = None if run.steps_per_epoch is None else run.epochs * run.steps_per_epoch
         self.task = self.progress.add_task(self.label, total=total, loss="-", judged="-")
 
     def on_step(self, run: Run, step: Step) -> None:

@@ -3,11 +3,12 @@
 Pictures are in `deliralike.training.curves`, which loads matplotlib.
 """
 
-from deliralike.training.callbacks import Callback, Run
+from deliralike.training.callbacks import Callback, JsonLines
 from deliralike.training.evaluation import Metric, accuracy, cross_entropy, evaluate, predict
 from deliralike.training.history import Epoch, History, Step
-from deliralike.training.logging import JsonLines
 from deliralike.training.loop import classification_loss, fit
+from deliralike.training.run import Run
+from deliralike.training.trainer import Trainer
 
 __all__ = [
     "Callback",
@@ -17,6 +18,7 @@ __all__ = [
     "Metric",
     "Run",
     "Step",
+    "Trainer",
     "accuracy",
     "classification_loss",
     "cross_entropy",

@@ -15,7 +15,9 @@ class Step:
         epoch: Counts epochs, from 0.
         loss: The loss of the step's batch, before the update.
         seconds: How long the step took, waiting for the device included.
-        samples: How many samples the batch had.
+        samples: How many samples the batch had; of all its micro-batches together.
+        losses: Every loss that the step gave, by name.
+        lr: The learning rate that the update was made with; by the optimizer's name when there are several.
     """
 
     step: int
@@ -23,6 +25,8 @@ class Step:
     loss: float
     seconds: float
     samples: int
+    losses: Mapping[str, float] = field(default_factory=dict)
+    lr: float | Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,19 @@
-"""The training loop: take a batch, update, record. One copy for all backends."""
+"""A classifier's training in one call."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from deliralike import data, random
-from deliralike.errors import SettingError
+from deliralike import data
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer, LossFunction
-from deliralike.training.callbacks import Callback, Run
-from deliralike.training.evaluation import Metric, evaluate
-from deliralike.training.history import Epoch, History, Step
+from deliralike.training.callbacks import Callback
+from deliralike.training.evaluation import CLASSIFICATION, Metric
+from deliralike.training.history import History
+from deliralike.training.trainer import Trainer
 
 
 def classification_loss(network: AbstractNetwork, inputs: Any, labels: Any) -> Any:
@@ -55,33 +54,12 @@ def fit(
         >>> len(history.losses), bool(history.losses[-1] < history.losses[0])
         (6, True)
     """
-    if epochs < 1:
-        raise SettingError(f"epochs must be at least 1, not {epochs!r}")
-    arrays, callbacks, network = tuple(train), list(callbacks), optimizer.network
-    run = Run(optimizer, epochs, data.batch_count(data.size(arrays), batch_size, drop_last))
-    try:
-        _tell(callbacks, "on_start", run)
-        for epoch in range(epochs):
-            with network.training_mode(True):
-                for batch in data.batches(arrays, batch_size, seed=seed, epoch=epoch, drop_last=drop_last):
-                    run.history.steps.append(_step(run, epoch, seed, loss_function, batch))
-                    _tell(callbacks, "on_step", run, run.history.steps[-1])
-            judged = evaluate(network, held_out, metrics=metrics) if held_out is not None else {}
-            run.history.epochs.append(Epoch(epoch, len(run.history.steps), judged))
-            _tell(callbacks, "on_epoch", run, run.history.epochs[-1])
-    finally:
-        _tell(callbacks, "on_end", run)
-    return run.history
-
-
-def _step(run: Run, epoch: int, seed: int, loss_function: LossFunction, batch: tuple) -> Step:
-    optimizer, begin = run.optimizer, time.perf_counter()
-    with random.portable(seed, optimizer.steps):
-        result = optimizer.update(loss_function, *batch)
-    loss = optimizer.network.backend.numpy(result[0] if isinstance(result, tuple) else result)  # waits for the device
-    return Step(len(run.history.steps), epoch, float(loss), time.perf_counter() - begin, data.size(batch))
-
-
-def _tell(callbacks: Iterable[Callback], moment: str, *what: Any) -> None:
-    for callback in callbacks:
-        getattr(callback, moment)(*what)
+    trainer = Trainer(
+        optimizer.network,
+        optimizer,
+        loss_function,
+        CLASSIFICATION if metrics is None else metrics,
+        callbacks,
+        seed=seed,
+    )
+    return trainer.fit(train, held_out, epochs=epochs, batch_size=batch_size, drop_last=drop_last)

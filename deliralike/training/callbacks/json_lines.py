@@ -8,8 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from deliralike.training.callbacks import Callback, Run
+from deliralike.training.callbacks.callback import Callback
 from deliralike.training.history import Epoch, Step
+from deliralike.training.run import Run
 
 
 class JsonLines(Callback):

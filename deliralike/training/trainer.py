@@ -1,0 +1,244 @@
+"""The trainer: one for all backends. It takes batches, makes steps, evaluates, and tells callbacks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from deliralike import backends, data, random, rules, steps
+from deliralike.clipping import ClipNorm, ClipValue
+from deliralike.closure import MAIN
+from deliralike.errors import ArgumentError, SettingError, suggestion
+from deliralike.network import AbstractNetwork
+from deliralike.optimizer import AbstractOptimizer
+from deliralike.training import evaluation
+from deliralike.training.callbacks.callback import Callback
+from deliralike.training.history import Epoch, History, Step
+from deliralike.training.interrupt import Interrupt, deferred
+from deliralike.training.run import Run
+
+RANDOM = ("portable", "native")
+
+
+class Trainer:
+    """Trains, evaluates and applies a network, the same way on every backend.
+
+    Args:
+        network: Written once or native, replicated or not.
+        optimizer: An update rule, or an optimizer of the network's; or a mapping of several by name, where a rule
+            under ``"default"`` updates all parameters, and one under another name those of the block of that name.
+        losses: See `AbstractNetwork.train_step`; leave it out for a network whose own `train_step` knows its losses.
+        metrics: What validation and `evaluate` judge by; see `evaluate`.
+        callbacks: What watches the run.
+        devices: Replicate the network over these.
+        precision: ``"bfloat16"`` or ``"float16"`` for a shorter type in the forward pass; see `compute_in`.
+        accumulate: How many batches make one update together.
+        clip_norm: The most that the joint norm of an update's gradients may be; see `ClipNorm`.
+        clip_value: The most that an element of a gradient may be; see `ClipValue`.
+        schedule: A factor on the learning rate for each update; see `deliralike.training.schedules`. A mapping by
+            optimizer, where there are several.
+        seed: Keys the order of the samples and the random layers.
+        rng: ``"portable"`` draws the masks of random layers equal on every backend; ``"native"`` leaves them to the
+            framework, which is faster.
+
+    Example:
+        >>> from deliralike import zoo
+        >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
+        >>> samples = data.Samples(np.ones((6, 3), np.float32), np.zeros(6, np.int64))
+        >>> history = Trainer(net, rules.rule("sgd", lr=0.5)).fit(samples, epochs=3, batch_size=4)
+        >>> len(history.losses), bool(history.losses[-1] < history.losses[0])
+        (6, True)
+    """
+
+    def __init__(
+        self,
+        network: AbstractNetwork,
+        optimizer: rules.Rule | AbstractOptimizer | Mapping[str, rules.Rule | AbstractOptimizer],
+        losses: steps.Losses | None = None,
+        metrics: Mapping[str, Any] | None = None,
+        callbacks: Iterable[Callback] = (),
+        *,
+        devices: Sequence[str] | None = None,
+        precision: str | None = None,
+        accumulate: int = 1,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+        schedule: Any = None,
+        seed: int = 0,
+        rng: str = "portable",
+    ) -> None:
+        """Bring the parts together; nothing is trained."""
+        if rng not in RANDOM:
+            raise SettingError(f"rng={rng!r} is unknown. {suggestion(rng, RANDOM)}")
+        self.network = network if devices is None else backends.DataParallel(network, devices)
+        self.optimizers = _optimizers(self.network, optimizer)
+        self.losses, self.metrics = losses, metrics
+        self.callbacks = sorted(callbacks, key=lambda callback: callback.runs_last)
+        self.seed, self.rng = seed, rng
+        for each in self.optimizers.values():
+            each.accumulate = accumulate
+            each.compute_in(precision)
+            each.pre_update_hooks += [] if clip_norm is None else [ClipNorm(clip_norm)]
+            each.pre_update_hooks += [] if clip_value is None else [ClipValue(clip_value)]
+        self.schedules = _schedules(schedule, self.optimizers)
+        self._base_lr = {name: optimizer.lr for name, optimizer in self.optimizers.items()}
+        self._step_options = {} if losses is None else {"losses": losses}
+        self._accumulate = accumulate
+
+    def fit(
+        self,
+        train: Any,
+        validation: Any = None,
+        *,
+        epochs: int = 1,
+        batch_size: int = 32,
+        drop_last: bool = False,
+    ) -> History:
+        """Train in place; the same batches in the same order on every backend.
+
+        Args:
+            train: A `data.Loader`, or what makes one: arrays of equal length, an indexable dataset.
+            validation: Evaluated after every epoch; as `train`, but never shuffled.
+            batch_size, drop_last: For data that are no loader yet.
+
+        Returns:
+            The losses and the time of every step, and the metrics of every epoch.
+
+        Raises:
+            SettingError: There is nothing to do.
+            BatchError: The data do not fit together.
+            KeyboardInterrupt: Ctrl-C, after the step in progress; callbacks have been told, and have saved.
+        """
+        if epochs < 1:
+            raise SettingError(f"epochs must be at least 1, not {epochs!r}")
+        loader = data.Loader.of(train, batch_size=batch_size, seed=self.seed, drop_last=drop_last)
+        run = Run(
+            self, epochs, -(-len(loader) // self._accumulate), step=max(o.steps for o in self.optimizers.values())
+        )
+        with deferred() as interrupt:
+            try:
+                run.tell("on_start")
+                while run.epoch < epochs and not run.stopped:
+                    self._epoch(run, loader, validation, interrupt)
+            except KeyboardInterrupt:
+                run.interrupted = True
+                raise
+            finally:
+                run.tell("on_end")
+        return run.history
+
+    def evaluate(self, samples: Any, *, batch_size: int = 512) -> dict[str, float]:
+        """Judge the network on labelled samples; it stays as it is."""
+        return evaluation.evaluate(self.network, samples, metrics=self.metrics, batch_size=batch_size)
+
+    def predict(self, inputs: Any, *, batch_size: int = 512) -> Iterator[Any]:
+        """The outputs in evaluation mode, batch by batch; see `predict`."""
+        return evaluation.predict(self.network, inputs, batch_size=batch_size)
+
+    def _steps_in(self, loader: data.Loader) -> int | None:
+        try:
+            return -(-len(loader) // self._accumulate)
+        except TypeError:  # a stream
+            return None
+
+    # One epoch -------------------------------------------------------------------------------------------------------
+
+    def _epoch(self, run: Run, loader: data.Loader, validation: Any, interrupt: Interrupt) -> None:
+        with self.network.training_mode(True), closing(loader.batches(run.epoch, run.batch)) as batches:
+            for window in _windows(batches, self._accumulate):
+                step = self._step(run, window)
+                run.history.steps.append(step)
+                run.tell("on_step", step)
+                if run.stopped:
+                    return
+                interrupt.check()
+        judged = {} if validation is None else self.evaluate(validation)
+        run.epoch, run.batch = run.epoch + 1, 0
+        run.history.epochs.append(Epoch(run.epoch - 1, run.step, judged))
+        run.tell("on_epoch", run.history.epochs[-1])
+        interrupt.check()
+
+    def _step(self, run: Run, window: list[Any]) -> Step:
+        begin = time.perf_counter()
+        self._follow_schedules()
+        lr = {name: optimizer.lr for name, optimizer in self.optimizers.items()}
+        with self._chance(run):
+            results = [self.network.train_step(batch, self.optimizers, **self._step_options) for batch in window]
+            for optimizer in self.optimizers.values():
+                optimizer.flush()
+        sizes = [data.size(batch) for batch in window]
+        losses = self._means(results, sizes)  # waits for the device
+        run.step, run.batch, run.latest_batch = run.step + 1, run.batch + len(window), window[-1]
+        loss = losses.get(steps.TOTAL, sum(losses.values()))
+        one_lr = lr if len(lr) > 1 else next(iter(lr.values()))
+        return Step(run.step - 1, run.epoch, loss, time.perf_counter() - begin, sum(sizes), losses, one_lr)
+
+    def _follow_schedules(self) -> None:
+        for name, schedule in self.schedules.items():
+            optimizer = self.optimizers[name]
+            lr = self._base_lr[name] * schedule.factor(optimizer.steps)
+            if lr != optimizer.lr:
+                optimizer.lr = lr
+
+    def _chance(self, run: Run) -> AbstractContextManager[Any]:
+        return random.portable(self.seed, run.step) if self.rng == "portable" else nullcontext()
+
+    def _means(self, results: Sequence[Mapping[str, Any]], sizes: Sequence[int]) -> dict[str, float]:
+        """Each loss of a window as a number: its mean over the samples."""
+        if not isinstance(results[0], Mapping):
+            raise ArgumentError(f"train_step of {type(self.network).__name__} gave a {type(results[0]).__name__}: it "
+                                f"returns its losses by name, {{'loss': value}}")  # fmt: skip
+        on_host = [{name: self._number(value) for name, value in result.items()} for result in results]
+        if len(on_host) == 1:
+            return on_host[0]
+        return {name: float(np.average([each[name] for each in on_host], weights=sizes)) for name in on_host[0]}
+
+    def _number(self, value: Any) -> float:
+        backend = self.network.backend
+        return float(backend.numpy(value)) if backend.is_array(value) else float(value)
+
+
+def _optimizers(network: AbstractNetwork, given: Any) -> dict[str, AbstractOptimizer]:
+    """The optimizers by name; rules become optimizers of the network."""
+    named = given if isinstance(given, Mapping) else {MAIN: given}
+    if not named:
+        raise SettingError("there is no optimizer: give an update rule, an optimizer, or a mapping of them by name")
+    return {name: _optimizer(network, name, each) for name, each in named.items()}
+
+
+def _optimizer(network: AbstractNetwork, name: str, given: Any) -> AbstractOptimizer:
+    if isinstance(given, rules.Rule):
+        return network.backend.optimizer(given, network, parameters=None if name == MAIN else f"{name}.*")
+    if not isinstance(given, AbstractOptimizer):
+        raise ArgumentError(
+            f"optimizer {name!r} is a {type(given).__name__}, wanted an update rule, such as rules.rule('adam', lr=1e-3), "
+            f"or an optimizer from backend.optimizer or backend.wrap_optimizer"
+        )
+    if given.network is not network:
+        raise ArgumentError(
+            f"optimizer {name!r} updates another network than the one that is trained; with devices= the trainer makes a "
+            f"replicated one: give an update rule instead"
+        )
+    return given
+
+
+def _schedules(schedule: Any, optimizers: Mapping[str, AbstractOptimizer]) -> dict[str, Any]:
+    named = (
+        {} if schedule is None else schedule if isinstance(schedule, Mapping) else dict.fromkeys(optimizers, schedule)
+    )
+    for name in named:
+        if name not in optimizers:
+            raise SettingError(f"there is no optimizer {name!r} for a schedule. {suggestion(name, optimizers)}")
+    return dict(named)
+
+
+def _windows(batches: Iterable[Any], count: int) -> Iterator[list[Any]]:
+    """Lists of `count` batches; the last one may have fewer."""
+    iterator = iter(batches)
+    while window := list(islice(iterator, count)):
+        yield window
