@@ -1,0 +1,39 @@
+"""Metrics over whole epochs: evidence from every batch, one figure from all of it, and its confidence interval."""
+
+from deliralike.training.metrics.accuracy import Accuracy, TopK, accuracy
+from deliralike.training.metrics.calibration import CalibrationError
+from deliralike.training.metrics.confusion import ConfusionMatrix
+from deliralike.training.metrics.cross_entropy import CrossEntropy, cross_entropy
+from deliralike.training.metrics.evidence import Evidence
+from deliralike.training.metrics.metric import FromFunction, Metric, MetricFunction, as_metric
+from deliralike.training.metrics.named import known, metric
+from deliralike.training.metrics.overlap import Dice, IoU
+from deliralike.training.metrics.ranking import AveragePrecision, RocAuc
+from deliralike.training.metrics.regression import R2, MeanAbsoluteError, MeanSquaredError, RootMeanSquaredError
+from deliralike.training.metrics.surface import Hausdorff
+
+__all__ = [
+    "R2",
+    "Accuracy",
+    "AveragePrecision",
+    "CalibrationError",
+    "ConfusionMatrix",
+    "CrossEntropy",
+    "Dice",
+    "Evidence",
+    "FromFunction",
+    "Hausdorff",
+    "IoU",
+    "MeanAbsoluteError",
+    "MeanSquaredError",
+    "Metric",
+    "MetricFunction",
+    "RocAuc",
+    "RootMeanSquaredError",
+    "TopK",
+    "accuracy",
+    "as_metric",
+    "cross_entropy",
+    "known",
+    "metric",
+]

@@ -1,0 +1,112 @@
+"""Confidence intervals by bootstrap: the statistic of many draws with replacement, keyed by a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import BatchError, SettingError, suggestion
+from deliralike.nn import start
+
+Statistic = Callable[[np.ndarray], np.ndarray]
+NORMAL = NormalDist()
+
+
+def units(samples: int, groups: Sequence[Any] | np.ndarray | None) -> list[np.ndarray]:
+    """What is drawn: the rows of each sample, or of each group in the order in which groups first appear.
+
+    Example:
+        >>> [rows.tolist() for rows in units(4, ["b", "a", "b", "b"])]
+        [[0, 2, 3], [1]]
+    """
+    if groups is None:
+        return list(np.arange(samples)[:, np.newaxis])
+    if len(groups) != samples:
+        raise BatchError(f"groups names a group for each sample: it has {len(groups)}, and {samples} samples were seen")
+    members: dict[Any, list[int]] = {}
+    for row, group in enumerate(np.asarray(groups).tolist()):
+        members.setdefault(group, []).append(row)
+    return [np.array(rows) for rows in members.values()]
+
+
+def intervals(
+    statistic: Statistic,
+    units: Sequence[np.ndarray],
+    *,
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+    method: str = "percentile",
+) -> list[tuple[float, float]]:
+    """The interval of each figure of a statistic.
+
+    Args:
+        statistic: A function of row numbers that gives an array of figures, always as many.
+        units: The rows that are drawn together.
+    """
+    _check(level, resamples, method, len(units))
+    value = statistic(np.concatenate(units))
+    drawn = np.stack([statistic(_draw(units, words)) for words in _words(len(units), resamples, seed)])
+    tails = [_tails(level)] * len(value)
+    if method == "bca":
+        left_out = np.stack([statistic(np.concatenate([*units[:i], *units[i + 1 :]])) for i in range(len(units))])
+        tails = [_corrected(level, *figures) for figures in zip(value, drawn.T, left_out.T, strict=True)]
+    return [_ends(*figures) for figures in zip(value, drawn.T, tails, strict=True)]
+
+
+METHODS = ("percentile", "bca")
+
+
+def _check(level: float, resamples: int, method: str, count: int) -> None:
+    if not 0 < level < 1:
+        raise SettingError(f"level is a confidence between 0 and 1, not {level!r}")
+    if resamples < 1:
+        raise SettingError(f"resamples must be at least 1, not {resamples!r}")
+    if method not in METHODS:
+        raise SettingError(f"there is no method {method!r} of intervals. {suggestion(method, METHODS)}")
+    if count < 2:
+        raise BatchError(f"an interval by bootstrap needs at least two samples or groups, and there is {count}")
+
+
+def _words(count: int, resamples: int, seed: int) -> np.ndarray:
+    """The units of each draw, from raw words of Philox, which NumPy promises never to change."""
+    bits = np.random.Philox(key=start.key(seed, "training/bootstrap"))
+    return bits.random_raw(count * resamples).reshape(resamples, count) % np.uint64(count)
+
+
+def _draw(units: Sequence[np.ndarray], numbers: np.ndarray) -> np.ndarray:
+    return np.concatenate([units[number] for number in numbers])
+
+
+def _tails(level: float) -> tuple[float, float]:
+    return (1 - level) / 2, (1 + level) / 2
+
+
+def _corrected(level: float, value: float, drawn: np.ndarray, left_out: np.ndarray) -> tuple[float, float]:
+    """The tails of BCa: shifted by the bias of the draws, stretched by the skewness that the jackknife shows."""
+    drawn, left_out = drawn[~np.isnan(drawn)], left_out[~np.isnan(left_out)]
+    below = ((drawn < value).mean() + (drawn <= value).mean()) / 2 if len(drawn) else 0.0
+    if not 0 < below < 1:
+        return float("nan"), float("nan")
+    apart = left_out.mean() - left_out
+    spread = 6 * float((apart**2).sum()) ** 1.5
+    bias, skewness = NORMAL.inv_cdf(below), float((apart**3).sum()) / spread if spread else 0.0
+
+    def tail(level: float) -> float:
+        shifted = bias + NORMAL.inv_cdf(level)
+        return NORMAL.cdf(bias + shifted / (1 - skewness * shifted))
+
+    low, high = _tails(level)
+    return tail(low), tail(high)
+
+
+def _ends(value: float, drawn: np.ndarray, tails: tuple[float, float]) -> tuple[float, float]:
+    drawn = drawn[~np.isnan(drawn)]
+    if np.isnan(value) or not len(drawn) or np.isnan(tails).any():
+        return float("nan"), float("nan")
+    with np.errstate(invalid="ignore"):  # between two infinite figures
+        low, high = np.quantile(drawn, tails)
+    return float(low), float(high)

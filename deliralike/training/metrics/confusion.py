@@ -1,0 +1,75 @@
+"""Which class is taken for which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deliralike.training.metrics.metric import Metric
+from deliralike.training.metrics.scores import class_names, labelled
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfusionMatrix(Metric):
+    """How many labels of each class were predicted as each class: figures called ``"true/predicted"``.
+
+    All are NaN where a score is NaN.
+
+    Args:
+        classes: Names of the classes; their numbers when not given.
+        normalise: Give fractions of the true class instead of counts; NaN for a class without labels.
+        ignored: The label that does not count.
+        from_probabilities: Whether scores are probabilities; it matters for those of one channel only.
+
+    Shapes:
+        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
+
+    Example:
+        >>> ConfusionMatrix(classes=["cat", "dog"])(np.eye(2)[[0, 1, 1]], np.array([0, 1, 0]))
+        {'cat/cat': 1.0, 'cat/dog': 1.0, 'dog/cat': 0.0, 'dog/dog': 1.0}
+    """
+
+    name = "confusion"
+    higher_is_better = True
+    classes: Sequence[str] | None = None
+    normalise: bool = False
+    ignored: int | None = None
+    from_probabilities: bool = False
+
+    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+        """Cells of the matrix and how much a sample adds to them: one cell for one label, else all of them."""
+        found = labelled(
+            outputs, targets, ignored=self.ignored, from_probabilities=self.from_probabilities, metric=self.name
+        )
+        class_names(self.classes, found.classes, self.name)
+        cells, adds = found.labels * found.classes + found.predicted(), found.counted.astype(np.float64)
+        if cells.shape[1] != 1:
+            cells, adds = _summed(cells, adds, found.classes**2)
+        adds[found.nan] = np.nan
+        return {"cells": cells, "adds": adds, "classes": np.full(len(cells), found.classes)}
+
+    def compute(self, evidence: Any) -> dict[str, float]:
+        """The matrix, cell by cell."""
+        matrix = self.matrix(evidence)
+        names = class_names(self.classes, len(matrix), self.name)
+        return {f"{true}/{found}": float(matrix[i, j]) for i, true in enumerate(names) for j, found in enumerate(names)}
+
+    def matrix(self, evidence: Any) -> np.ndarray:
+        """The matrix as an array: row = true class, column = predicted class."""
+        classes = int(evidence["classes"][0])
+        flat = np.bincount(evidence["cells"].ravel(), evidence["adds"].ravel(), classes**2)
+        matrix = flat.reshape(classes, classes)
+        if np.isnan(matrix).any():
+            return np.full_like(matrix, np.nan)
+        if not self.normalise:
+            return matrix
+        with np.errstate(invalid="ignore"):  # a class without labels
+            return matrix / matrix.sum(axis=1, keepdims=True)
+
+
+def _summed(cells: np.ndarray, adds: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    sums = np.stack([np.bincount(row, weights, count) for row, weights in zip(cells, adds, strict=True)])
+    return np.broadcast_to(np.arange(count), sums.shape), sums

@@ -1,0 +1,73 @@
+"""How surprised the scores are by the labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deliralike.training.metrics.metric import Metric
+from deliralike.training.metrics.scores import Labelled, labelled, ratio
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropy(Metric):
+    """The mean negative log-probability of the labels, in float64 on the host.
+
+    Infinite where a label has probability zero; NaN where a score is NaN, or where no label counts.
+
+    Args:
+        ignored: The label that does not count.
+        from_probabilities: Whether scores are probabilities; else they are logits.
+
+    Shapes:
+        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
+
+    Example:
+        >>> round(CrossEntropy()(np.zeros((3, 4)), np.array([0, 2, 3])), 4)  # log(4)
+        1.3863
+    """
+
+    name = "loss"
+    higher_is_better = False
+    ignored: int | None = None
+    from_probabilities: bool = False
+
+    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+        """The sum over a sample's labels, and how many count."""
+        found = labelled(
+            outputs, targets, ignored=self.ignored, from_probabilities=self.from_probabilities, metric="cross-entropy"
+        )
+        return {"sum": self._losses(found).sum(axis=1), "counted": found.counted.sum(axis=1)}
+
+    def compute(self, evidence: Any) -> float:
+        """The mean over all labels that count."""
+        return ratio(evidence["sum"].sum(), evidence["counted"].sum())
+
+    def _losses(self, found: Labelled) -> np.ndarray:
+        scores = found.scores.astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):  # log(0) is an infinite loss; inf - inf is NaN
+            log_p = np.log(scores) if self.from_probabilities else log_softmax(scores)
+        own = np.take_along_axis(log_p, found.labels[:, np.newaxis], axis=1)[:, 0]
+        own = np.where(np.isnan(scores).any(axis=1), np.nan, own)
+        return np.where(found.counted, -own, 0.0)
+
+
+def log_softmax(scores: np.ndarray) -> np.ndarray:
+    """Log-probabilities from logits along axis 1."""
+    shifted = scores - scores.max(axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+def cross_entropy(scores: np.ndarray, labels: np.ndarray) -> float:
+    """The mean negative log-probability of the labels, from logits; see `CrossEntropy`.
+
+    Shapes:
+        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
+
+    Example:
+        >>> round(cross_entropy(np.zeros((3, 4)), np.array([0, 2, 3])), 4)  # log(4)
+        1.3863
+    """
+    return CrossEntropy().compute(CrossEntropy().evidence(scores, labels))

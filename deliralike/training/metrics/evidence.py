@@ -1,0 +1,133 @@
+"""The evidence of one metric, gathered batch by batch, and the figure and its confidence interval from all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deliralike import data, nest
+from deliralike.errors import BatchError
+from deliralike.training.metrics import bootstrap
+from deliralike.training.metrics.metric import Metric, MetricFunction, as_metric
+
+Interval = tuple[float, float]
+
+
+class Evidence:
+    """What a metric keeps of the batches it has seen.
+
+    Args:
+        metric: A metric, or a function of (outputs, targets), for which all of both is kept.
+
+    Example:
+        >>> from deliralike.training.metrics import Accuracy
+        >>> evidence = Evidence(Accuracy())
+        >>> evidence.add(np.array([[0.1, 0.9], [0.8, 0.2]]), np.array([1, 0]))
+        >>> evidence.add(np.array([[0.3, 0.7]]), np.array([0]))
+        >>> round(evidence.value(), 3), evidence.samples
+        (0.667, 3)
+    """
+
+    def __init__(self, metric: Metric | MetricFunction) -> None:
+        """Nothing has been seen yet."""
+        self.metric = as_metric(metric)
+        self.samples = 0
+        self._batches: list[Any] = []
+
+    def add(self, outputs: Any, targets: Any) -> None:
+        """Keep what a batch contributes.
+
+        Raises:
+            BatchError: The outputs do not fit the targets, or there is no sample.
+        """
+        rows = self.metric.evidence(outputs, targets)
+        self.samples += data.size(rows)
+        self._batches.append(rows)
+
+    def rows(self) -> Any:
+        """The evidence of all samples, in the order they came in: one nest of arrays, one row a sample.
+
+        Raises:
+            BatchError: Nothing was added.
+        """
+        if not self._batches:
+            raise BatchError(f"{self.metric.name} has seen no samples: add a batch first")
+        self._batches = [concatenate(self._batches)]
+        return self._batches[0]
+
+    def value(self) -> float | dict[str, float]:
+        """The figure over all samples, or several by name.
+
+        Raises:
+            BatchError: Nothing was added.
+        """
+        return self.metric.compute(self.rows())
+
+    def interval(
+        self,
+        level: float = 0.95,
+        resamples: int = 1000,
+        seed: int = 0,
+        *,
+        groups: Sequence[Any] | np.ndarray | None = None,
+        method: str = "percentile",
+    ) -> Interval | dict[str, Interval]:
+        """A confidence interval by bootstrap over samples; one for each figure of a metric that has several.
+
+        The same seed gives the same interval on every machine. Resamples for which the figure is undefined (NaN) are
+        left out; both ends are NaN where the figure itself is.
+
+        Args:
+            level: The confidence, between 0 and 1.
+            resamples: How often as many samples are drawn with replacement.
+            groups: Which group (a patient, say) each sample belongs to, in the order they were added. Whole groups are
+                drawn then, since samples of one group are no independent evidence.
+            method: ``"percentile"``, or ``"bca"``: corrected for bias and skewness, at the price of one more
+                computation for each sample or group.
+
+        Returns:
+            ``(low, high)``.
+
+        Raises:
+            BatchError: There are fewer than two samples or groups, or `groups` has another length.
+            SettingError: `level`, `resamples` or `method` makes no sense.
+
+        Source:
+            Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapters 13 and 14.
+
+        Example:
+            >>> from deliralike.training.metrics import Accuracy
+            >>> evidence = Evidence(Accuracy())
+            >>> evidence.add(np.eye(2)[[0, 1, 1, 0, 1, 0, 0, 1]], np.array([0, 1, 0, 0, 1, 1, 0, 1]))
+            >>> evidence.interval(level=0.9)
+            (0.5, 1.0)
+        """
+        rows = self.rows()
+
+        def statistic(chosen: np.ndarray) -> np.ndarray:
+            return _figures(self.metric.compute(_take(rows, chosen)))
+
+        value = self.value()
+        ends = bootstrap.intervals(
+            statistic, bootstrap.units(self.samples, groups), level=level, resamples=resamples, seed=seed, method=method
+        )
+        return dict(zip(value, ends, strict=True)) if isinstance(value, Mapping) else ends[0]
+
+
+def concatenate(batches: Sequence[Any]) -> Any:
+    """Nests of arrays as one, row after row; leaves that are no arrays are those of the first."""
+    return nest.map(lambda *leaves: np.concatenate(leaves) if _is_rows(leaves[0]) else leaves[0], *batches)
+
+
+def _take(rows: Any, chosen: np.ndarray) -> Any:
+    return nest.map(lambda leaf: leaf[chosen] if _is_rows(leaf) else leaf, rows)
+
+
+def _is_rows(leaf: Any) -> bool:
+    return isinstance(leaf, np.ndarray) and leaf.ndim > 0
+
+
+def _figures(value: float | dict[str, float]) -> np.ndarray:
+    return np.array(list(value.values()) if isinstance(value, Mapping) else [value], np.float64)

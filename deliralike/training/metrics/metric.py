@@ -1,0 +1,82 @@
+"""What a metric is: small evidence from every batch, and one figure from the evidence of all samples."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from deliralike.errors import SettingError
+
+MetricFunction = Callable[[Any, Any], float]
+
+
+class Metric(ABC):
+    """A figure that judges outputs by their targets, over all samples and never as a mean of batches.
+
+    A batch is turned into `evidence` and can then be forgotten; `compute` sees the evidence of all samples at once, so
+    the figure does not depend on where the batches end, and a bootstrap over samples is a choice of rows.
+
+    Attributes:
+        name: What results call it when no other name is given.
+        higher_is_better: Whether a higher figure is the better one.
+
+    Example:
+        >>> import numpy as np
+        >>> from deliralike.training.metrics import Accuracy
+        >>> scores = np.array([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]])
+        >>> metric = Accuracy()
+        >>> metric.compute(metric.evidence(scores, np.array([1, 0, 1])))
+        1.0
+    """
+
+    name: str
+    higher_is_better: bool
+
+    @abstractmethod
+    def evidence(self, outputs: Any, targets: Any) -> Any:
+        """What a batch contributes: a nest of arrays with one row for each sample."""
+
+    @abstractmethod
+    def compute(self, evidence: Any) -> float | dict[str, float]:
+        """The figure, or several by name, from the rows of all samples."""
+
+    def __call__(self, outputs: Any, targets: Any) -> float | dict[str, float]:
+        """The figure for these samples alone."""
+        return self.compute(self.evidence(outputs, targets))
+
+
+class FromFunction(Metric):
+    """A plain function ``(outputs, targets) -> float`` as a metric: its evidence is all outputs and targets."""
+
+    higher_is_better = True
+
+    def __init__(self, function: MetricFunction, *, higher_is_better: bool = True) -> None:
+        """Wrap a function; a dict of figures is as good as one."""
+        self.function, self.higher_is_better = function, higher_is_better
+        self.name = getattr(function, "__name__", type(function).__name__)
+
+    def evidence(self, outputs: Any, targets: Any) -> Any:
+        """The outputs and the targets as they are."""
+        return outputs, targets
+
+    def compute(self, evidence: Any) -> float | dict[str, float]:
+        """What the function says of all samples."""
+        result: Any = self.function(*evidence)
+        return {key: float(value) for key, value in result.items()} if isinstance(result, Mapping) else float(result)
+
+
+def as_metric(metric: Metric | MetricFunction) -> Metric:
+    """A metric as it is; a plain function ``(outputs, targets) -> float`` as a metric.
+
+    Raises:
+        SettingError: It is neither.
+    """
+    if isinstance(metric, Metric):
+        return metric
+    if isinstance(metric, type) or not callable(metric):
+        raise SettingError(
+            f"a metric is a Metric or a function of (outputs, targets), not {metric!r}: write "
+            f"metrics.metric('accuracy')"
+        )
+    return FromFunction(metric)

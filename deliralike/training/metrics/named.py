@@ -1,0 +1,69 @@
+"""Where metrics are found by name, for settings files and the command line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from deliralike.errors import ArgumentError, UnknownName, suggestion
+from deliralike.training.metrics.accuracy import Accuracy, TopK
+from deliralike.training.metrics.calibration import CalibrationError
+from deliralike.training.metrics.confusion import ConfusionMatrix
+from deliralike.training.metrics.cross_entropy import CrossEntropy
+from deliralike.training.metrics.metric import Metric
+from deliralike.training.metrics.overlap import Dice, IoU
+from deliralike.training.metrics.ranking import AveragePrecision, RocAuc
+from deliralike.training.metrics.regression import R2, MeanAbsoluteError, MeanSquaredError, RootMeanSquaredError
+from deliralike.training.metrics.surface import Hausdorff
+
+
+def metric(name: str, **settings: Any) -> Metric:
+    """The metric of that name, with its settings.
+
+    Raises:
+        UnknownName: There is no such metric; the nearest names are given.
+        ArgumentError: It has no such setting.
+        SettingError: A setting makes no sense.
+
+    Example:
+        >>> metric("top-k", k=3).name
+        'top-3'
+    """
+    if name not in METRICS:
+        raise UnknownName(f"there is no metric {name!r}. {suggestion(name, METRICS)}")
+    choices = list(inspect.signature(METRICS[name]).parameters)
+    for setting in settings:
+        if setting not in choices:
+            raise ArgumentError(f"metric {name!r} has no setting {setting!r}. {suggestion(setting, choices)}")
+    return METRICS[name](**settings)
+
+
+def known() -> list[str]:
+    """The names of all metrics.
+
+    Example:
+        >>> known()[:4]
+        ['accuracy', 'average-precision', 'calibration-error', 'confusion']
+    """
+    return sorted(METRICS)
+
+
+METRICS: Mapping[str, Callable[..., Metric]] = {
+    "accuracy": Accuracy,
+    "average-precision": AveragePrecision,
+    "calibration-error": CalibrationError,
+    "confusion": ConfusionMatrix,
+    "dice": Dice,
+    "hausdorff": Hausdorff,
+    "hausdorff95": partial(Hausdorff, percentile=95.0),
+    "iou": IoU,
+    "loss": CrossEntropy,
+    "mae": MeanAbsoluteError,
+    "mse": MeanSquaredError,
+    "r2": R2,
+    "rmse": RootMeanSquaredError,
+    "roc-auc": RocAuc,
+    "top-k": TopK,
+}

@@ -1,0 +1,149 @@
+"""How far the predicted and the true region of a class overlap."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import SettingError, suggestion
+from deliralike.training.metrics.metric import Metric
+from deliralike.training.metrics.scores import Labelled, class_names, labelled
+
+OVER = ("samples", "voxels")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap(Metric):
+    """What `Dice` and `IoU` share: for each sample and class, the sizes of both regions and of what they share."""
+
+    higher_is_better = True
+    classes: Sequence[str] | None = None
+    over: str = "samples"
+    include_background: bool = True
+    ignored: int | None = None
+    from_probabilities: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        if self.over not in OVER:
+            raise SettingError(f"{self.name} is taken over samples or voxels, not {self.over!r}. "
+                               f"{suggestion(self.over, OVER)}")  # fmt: skip
+        refuse_mean(self.classes, self.name)
+
+    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+        """The voxels of the predicted region, the true one and of both at once: each ``(samples, classes)``."""
+        found = labelled(
+            outputs, targets, ignored=self.ignored, from_probabilities=self.from_probabilities, metric=self.name
+        )
+        class_names(self.classes, found.classes, self.name)
+        predicted = found.predicted()
+        counts = {
+            "both": _count(found, np.where(predicted == found.labels, predicted, found.classes)),
+            "predicted": _count(found, predicted),
+            "true": _count(found, found.labels),
+        }
+        return {name: np.where(found.nan[:, np.newaxis], np.nan, count) for name, count in counts.items()}
+
+    def compute(self, evidence: Any) -> dict[str, float]:
+        """The figure of each class, and their mean."""
+        if self.over == "voxels":
+            evidence = {name: count.sum(axis=0, keepdims=True) for name, count in evidence.items()}
+        figures, present = self._figures(**evidence), evidence["predicted"] + evidence["true"] != 0
+        return by_class(figures, present, self.classes, self.include_background, self.name)
+
+    @abstractmethod
+    def _figures(self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> np.ndarray: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dice(Overlap):
+    """Twice the shared region by the sum of both: figures by class, and ``"mean"``.
+
+    A class that is neither predicted nor true in a sample has no figure there and is left out of the mean over
+    samples; predicted but absent, or present but missed, it counts 0. A class without any figure is NaN and left out
+    of the mean over classes. All are NaN where a score is NaN.
+
+    Args:
+        classes: Names of the classes; their numbers when not given.
+        over: ``"samples"``: the mean of every sample's figure; ``"voxels"``: one figure from the voxels of all samples.
+        include_background: Whether class 0 is among the figures and the mean.
+        ignored: The label of voxels that do not count.
+        from_probabilities: Whether scores are probabilities; it matters for those of one channel only.
+
+    Shapes:
+        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
+
+    Source:
+        Dice 1945, doi 10.2307/1932409.
+
+    Example:
+        >>> scores = np.eye(2)[[[0, 0, 1, 1]]].transpose(0, 2, 1)  # (1, classes, 4 pixels)
+        >>> Dice(classes=["background", "cell"])(scores, np.array([[0, 0, 0, 1]]))
+        {'background': 0.8, 'cell': 0.6666666666666666, 'mean': 0.7333333333333334}
+    """
+
+    name = "dice"
+
+    def _figures(self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> np.ndarray:
+        return _ratios(2 * both, predicted + true)
+
+
+@dataclass(frozen=True, kw_only=True)
+class IoU(Overlap):
+    """The shared region by the union of both: figures by class, and ``"mean"``. Settings and rules are those of `Dice`.
+
+    Shapes:
+        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
+
+    Source:
+        Jaccard 1912, doi 10.1111/j.1469-8137.1912.tb05611.x.
+
+    Example:
+        >>> scores = np.eye(2)[[[0, 0, 1, 1]]].transpose(0, 2, 1)  # (1, classes, 4 pixels)
+        >>> IoU(include_background=False)(scores, np.array([[0, 0, 0, 1]]))
+        {'1': 0.5, 'mean': 0.5}
+    """
+
+    name = "iou"
+
+    def _figures(self, both: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> np.ndarray:
+        return _ratios(both, predicted + true - both)
+
+
+def by_class(
+    figures: np.ndarray, defined: np.ndarray, classes: Sequence[str] | None, include_background: bool, metric: str
+) -> dict[str, float]:
+    """The mean of each class over the samples where it is defined, and the mean over classes that have one.
+
+    Shapes:
+        Figures and defined ``(samples, classes)``.
+    """
+    names = class_names(classes, figures.shape[1], metric)
+    present = defined.sum(axis=0)
+    means = _ratios(np.where(defined, figures, 0).sum(axis=0), present)
+    first = 0 if include_background else 1
+    found = dict(zip(names[first:], means[first:].tolist(), strict=True))
+    return found | {"mean": float(_ratios(means[first:][present[first:] > 0].sum(), (present[first:] > 0).sum()))}
+
+
+def refuse_mean(classes: Sequence[str] | None, metric: str) -> None:
+    """An error when a class has the name of the mean over classes."""
+    if classes is not None and "mean" in classes:
+        raise SettingError(f"{metric}: a class cannot be called 'mean', which is the mean over classes")
+
+
+def _count(found: Labelled, values: np.ndarray) -> np.ndarray:
+    """How often each class stands in a sample; what is no class is not counted: ``(samples, classes)``."""
+    classes = found.classes + 1
+    kept = np.where(found.counted, values, found.classes) + np.arange(len(values))[:, np.newaxis] * classes
+    counts = np.bincount(kept.ravel(), minlength=len(values) * classes).reshape(-1, classes)
+    return counts[:, :-1].astype(np.float64)
+
+
+def _ratios(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 is NaN: there is no figure
+        return np.divide(part, whole)

@@ -1,0 +1,127 @@
+"""How far outputs are from their targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import BatchError
+from deliralike.training.metrics.metric import Metric
+from deliralike.training.metrics.scores import array_of, ratio
+
+
+class Errors(Metric):
+    """What metrics of errors share: both arrays with the places of a sample along one axis, in float64."""
+
+    higher_is_better = False
+
+    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+        """The sum over a sample's places, and how many there are."""
+        errors, _ = self._flat(outputs, targets)
+        return {"sum": self._cost(errors).sum(axis=1), "places": np.full(len(errors), errors.shape[1])}
+
+    def compute(self, evidence: Any) -> float:
+        """The mean over all places."""
+        return ratio(evidence["sum"].sum(), evidence["places"].sum())
+
+    def _cost(self, errors: np.ndarray) -> np.ndarray:
+        return errors**2
+
+    def _flat(self, outputs: Any, targets: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Errors and targets, ``(samples, places)``."""
+        found, wanted = array_of(outputs, "outputs", self.name), array_of(targets, "targets", self.name)
+        if found.shape != wanted.shape or not found.ndim:
+            raise BatchError(f"outputs of shape {found.shape} do not fit targets of shape {wanted.shape}: "
+                             f"{self.name} wants the same shape, (samples, ...)")  # fmt: skip
+        wanted = wanted.reshape(len(wanted), -1).astype(np.float64)
+        return found.reshape(len(found), -1).astype(np.float64) - wanted, wanted
+
+
+@dataclass(frozen=True)
+class MeanAbsoluteError(Errors):
+    """The mean of ``|output - target|`` over all samples and places; NaN where an output is.
+
+    Shapes:
+        ``(samples, ...)``, both the same.
+
+    Example:
+        >>> MeanAbsoluteError()(np.array([1.0, 2.0]), np.array([1.0, 4.0]))
+        1.0
+    """
+
+    name = "mae"
+
+    def _cost(self, errors: np.ndarray) -> np.ndarray:
+        return np.abs(errors)
+
+
+@dataclass(frozen=True)
+class MeanSquaredError(Errors):
+    """The mean of ``(output - target)**2`` over all samples and places; NaN where an output is.
+
+    Shapes:
+        ``(samples, ...)``, both the same.
+
+    Example:
+        >>> MeanSquaredError()(np.array([1.0, 2.0]), np.array([1.0, 4.0]))
+        2.0
+    """
+
+    name = "mse"
+
+
+@dataclass(frozen=True)
+class RootMeanSquaredError(Errors):
+    """The root of the mean squared error of all samples and places, not a mean of roots; NaN where an output is.
+
+    Shapes:
+        ``(samples, ...)``, both the same.
+
+    Example:
+        >>> RootMeanSquaredError()(np.array([1.0, 2.0]), np.array([1.0, 6.0])) ** 2
+        8.000000000000002
+    """
+
+    name = "rmse"
+
+    def compute(self, evidence: Any) -> float:
+        """The root of the mean over all places."""
+        return float(np.sqrt(super().compute(evidence)))
+
+
+@dataclass(frozen=True)
+class R2(Errors):
+    """The fraction of the targets' variance that the outputs explain: 1 is perfect, 0 as good as the mean.
+
+    All places of all samples count as values of one quantity. NaN where an output is, or where the targets do not vary.
+
+    Shapes:
+        ``(samples, ...)``, both the same.
+
+    Example:
+        >>> R2()(np.array([1.0, 2.0, 4.0]), np.array([1.0, 2.0, 3.0]))
+        0.5
+    """
+
+    name = "r2"
+    higher_is_better = True
+
+    def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
+        """The squared errors of a sample, and the mean and the squares around it of its targets."""
+        errors, wanted = self._flat(outputs, targets)
+        mean = wanted.mean(axis=1, keepdims=True)
+        return {
+            "sum": (errors**2).sum(axis=1),
+            "places": np.full(len(errors), errors.shape[1]),
+            "mean": mean[:, 0],
+            "around": ((wanted - mean) ** 2).sum(axis=1),
+        }
+
+    def compute(self, evidence: Any) -> float:
+        """One minus squared errors by squares around the mean of all targets; the centred sums lose no digits."""
+        places, means = evidence["places"], evidence["mean"]
+        mean = ratio((places * means).sum(), places.sum())
+        around = evidence["around"].sum() + (places * (means - mean) ** 2).sum()
+        return 1.0 - ratio(evidence["sum"].sum(), around)

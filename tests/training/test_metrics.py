@@ -1,0 +1,228 @@
+"""Evidence, intervals, regression errors, plain functions and metrics by name."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+
+from deliralike.errors import ArgumentError, BatchError, SettingError, UnknownName
+from deliralike.training import metrics
+from deliralike.training.metrics import Accuracy, Dice, Evidence, RocAuc, bootstrap
+
+OUTPUTS, TARGETS = np.random.default_rng(0).normal(size=(2, 13, 7, 5))
+
+
+def gathered(metric, outputs, targets, batch=4):
+    evidence = Evidence(metric)
+    for i in range(0, len(outputs), batch):
+        evidence.add(outputs[i : i + batch], targets[i : i + batch])
+    return evidence
+
+
+# Regression ------------------------------------------------------------------------------------------------------
+
+ERRORS = {
+    "mae": sklearn.metrics.mean_absolute_error,
+    "mse": sklearn.metrics.mean_squared_error,
+    "rmse": sklearn.metrics.root_mean_squared_error,
+    "r2": sklearn.metrics.r2_score,
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_are_those_of_scikit_learn(name):
+    wanted = ERRORS[name](TARGETS.ravel(), OUTPUTS.ravel())
+    assert gathered(metrics.metric(name), OUTPUTS, TARGETS).value() == pytest.approx(wanted, rel=1e-13)
+    assert metrics.metric(name)(OUTPUTS[:, 0, 0], TARGETS[:, 0, 0]) == pytest.approx(
+        ERRORS[name](TARGETS[:, 0, 0], OUTPUTS[:, 0, 0]), rel=1e-13
+    )
+
+
+def test_r2_loses_no_digits_far_from_zero():
+    exact = metrics.metric("r2")(OUTPUTS, TARGETS)
+    assert gathered(metrics.metric("r2"), OUTPUTS + 2.0**30, TARGETS + 2.0**30).value() == pytest.approx(
+        exact, abs=1e-6
+    )
+
+
+def test_r2_of_targets_that_do_not_vary_is_nan():
+    assert np.isnan(metrics.metric("r2")(np.array([1.0, 2.0]), np.array([3.0, 3.0])))
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_of_nan_are_nan_and_shapes_must_agree(name):
+    assert np.isnan(metrics.metric(name)(np.array([1.0, np.nan]), np.array([1.0, 2.0])))
+    with pytest.raises(BatchError, match=r"outputs of shape \(7, 1\) do not fit targets of shape \(7,\)"):
+        metrics.metric(name)(np.zeros((7, 1)), np.zeros(7))
+
+
+# Evidence --------------------------------------------------------------------------------------------------------
+
+
+def test_evidence_of_nothing_has_no_figure():
+    with pytest.raises(BatchError, match="accuracy has seen no samples"):
+        Evidence(Accuracy()).value()
+    with pytest.raises(BatchError, match="at least one sample"):
+        Evidence(Accuracy()).add(np.zeros((0, 3)), np.zeros(0, int))
+
+
+def test_evidence_is_smaller_than_the_outputs():
+    scores, masks = np.zeros((4, 3, 64, 64)), np.zeros((4, 64, 64), int)
+    for name in ("accuracy", "loss", "dice", "iou", "hausdorff95", "calibration-error", "confusion"):
+        rows = metrics.metric(name).evidence(scores, masks)
+        assert sum(array.nbytes for array in rows.values()) < scores.nbytes / 50, name
+
+
+def test_a_plain_function_sees_all_outputs_and_targets_at_once():
+    seen = []
+
+    def worst(outputs, targets):
+        seen.append(len(outputs["pred"]))
+        return np.abs(outputs["pred"] - targets).max()
+
+    evidence = Evidence(worst)
+    for part in (slice(0, 5), slice(5, 13)):
+        evidence.add({"pred": OUTPUTS[part]}, TARGETS[part])
+    assert evidence.value() == np.abs(OUTPUTS - TARGETS).max()
+    assert (seen, evidence.metric.name) == ([13], "worst")
+
+
+@pytest.mark.parametrize("wrong", ["accuracy", 3, Accuracy])
+def test_what_is_no_metric_is_refused(wrong):
+    with pytest.raises(SettingError, match="a metric is a Metric or a function"):
+        Evidence(wrong)
+
+
+# Intervals -------------------------------------------------------------------------------------------------------
+
+RIGHT = np.random.default_rng(5).random(200) < 0.8
+
+
+def evidence_of(right):
+    return gathered(Accuracy(), np.eye(2)[right.astype(int)], np.ones(len(right), int), batch=64)
+
+
+def test_the_interval_of_an_accuracy_is_that_of_the_binomial_distribution():
+    """A resampled accuracy is binomial, so its percentiles are known: within one sample of 200."""
+    low, high = evidence_of(RIGHT).interval(level=0.9, resamples=20_000)
+    wanted = scipy.stats.binom.ppf([0.05, 0.95], 200, RIGHT.mean()) / 200
+    assert (low, high) == pytest.approx(wanted, abs=1 / 200 + 1e-9)
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca"])
+def test_intervals_are_those_of_scipy_up_to_the_noise_of_the_draws(method):
+    sample = np.random.default_rng(2).exponential(size=60)
+    evidence = Evidence(metrics.FromFunction(lambda outputs, targets: outputs.mean()))
+    evidence.add(sample, sample)
+    found = evidence.interval(resamples=20_000, method=method)
+    options = {"n_resamples": 20_000, "rng": np.random.default_rng(0), "vectorized": True}
+    name = {"percentile": "percentile", "bca": "BCa"}[method]
+    wanted = scipy.stats.bootstrap((sample,), np.mean, method=name, **options).confidence_interval
+    assert found == pytest.approx(tuple(wanted), abs=0.008)
+    assert wanted.high - wanted.low > 0.3
+
+
+def test_bca_corrects_where_the_percentiles_do_not():
+    evidence = Evidence(metrics.FromFunction(lambda outputs, targets: outputs.var()))
+    evidence.add(np.random.default_rng(2).exponential(size=40), np.zeros(40))
+    plain, corrected = evidence.interval(), evidence.interval(method="bca")
+    assert corrected[0] > plain[0]
+    assert corrected[1] > plain[1]
+
+
+def test_the_same_seed_gives_the_same_interval_and_another_seed_another():
+    found = [evidence_of(RIGHT).interval(resamples=50, seed=seed) for seed in (3, 3, 4)]
+    assert found[0] == found[1] != found[2]
+
+
+def test_the_draws_are_known_in_advance():
+    """Raw words of Philox, modulo the number of samples, written out here."""
+    import hashlib
+
+    key = np.array([7, int.from_bytes(hashlib.blake2b(b"training/bootstrap", digest_size=8).digest(), "little")], "u8")
+    words = np.random.Philox(key=key).random_raw(6) % np.uint64(3)
+    seen = []
+    bootstrap.intervals(
+        lambda rows: seen.append(rows.tolist()) or np.zeros(1), bootstrap.units(3, None), resamples=2, seed=7
+    )
+    assert seen == [[0, 1, 2], words[:3].tolist(), words[3:].tolist()]
+
+
+def test_groups_are_drawn_as_a_whole():
+    """Ten patients with twenty equal samples each: as uncertain as ten samples, not as two hundred."""
+    right = np.repeat(np.arange(10) < 6, 20)
+    alone, grouped = evidence_of(right).interval(), evidence_of(right).interval(groups=np.repeat(np.arange(10), 20))
+    assert alone[1] - alone[0] < 0.15
+    assert grouped == pytest.approx(scipy.stats.binom.ppf([0.025, 0.975], 10, 0.6) / 10, abs=0.1 + 1e-9)
+    assert evidence_of(RIGHT).interval(groups=range(200), resamples=9) == evidence_of(RIGHT).interval(resamples=9)
+
+
+def test_groups_of_different_sizes_bring_all_of_their_samples():
+    units = bootstrap.units(5, ["b", "a", "b", "c", "a"])
+    assert [rows.tolist() for rows in units] == [[0, 2], [1, 4], [3]]
+
+
+def test_a_metric_with_several_figures_has_an_interval_for_each():
+    scores, masks = (
+        np.random.default_rng(0).normal(size=(9, 3, 7, 5)),
+        np.random.default_rng(1).integers(0, 2, (9, 7, 5)),
+    )
+    evidence = gathered(Dice(), scores, masks)
+    found, value = evidence.interval(), evidence.value()
+    assert list(found) == ["0", "1", "2", "mean"]
+    assert all(low <= value[name] <= high for name, (low, high) in found.items())
+
+
+def test_draws_without_a_figure_are_left_out_and_a_figure_that_is_nan_has_no_interval():
+    scores, rare = np.arange(12.0)[:, np.newaxis], np.array([0] * 10 + [1, 0])
+    low, high = gathered(RocAuc(), scores, rare).interval()
+    assert 0 <= low <= high <= 1
+    assert np.isnan(gathered(RocAuc(), scores, 0 * rare).interval()).all()
+    assert np.isnan(gathered(RocAuc(), scores, 0 * rare).interval(method="bca")).all()
+
+
+def test_intervals_that_make_no_sense_are_refused():
+    evidence = evidence_of(RIGHT)
+    for options, message in [
+        ({"level": 95}, "between 0 and 1, not 95"),
+        ({"resamples": 0}, "at least 1, not 0"),
+        ({"method": "BCA"}, "no method 'BCA' of intervals"),
+    ]:
+        with pytest.raises(SettingError, match=message):
+            evidence.interval(**options)
+    with pytest.raises(BatchError, match="it has 3, and 200 samples were seen"):
+        evidence.interval(groups=[1, 2, 3])
+    with pytest.raises(BatchError, match="at least two samples or groups, and there is 1"):
+        evidence.interval(groups=[1] * 200)
+
+
+# Names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", metrics.known())
+def test_every_metric_has_a_name_a_direction_and_settings_that_can_be_compared(name):
+    metric = metrics.metric(name)
+    assert metric.name == ("top-5" if name == "top-k" else name)
+    assert metric.higher_is_better is (
+        name not in ("loss", "mae", "mse", "rmse", "calibration-error", "hausdorff", "hausdorff95")
+    )
+    assert metric == metrics.metric(name)
+
+
+def test_settings_of_a_file_make_the_metric():
+    assert metrics.metric("dice", classes=["a", "b"], over="voxels") == Dice(classes=["a", "b"], over="voxels")
+
+
+def test_unknown_names_and_settings_are_answered_with_the_nearest():
+    with pytest.raises(UnknownName, match="no metric 'dise'. Did you mean 'dice'?"):
+        metrics.metric("dise")
+    with pytest.raises(ArgumentError, match="metric 'dice' has no setting 'class'. Did you mean 'classes'?"):
+        metrics.metric("dice", **{"class": 3})
+
+
+def test_metrics_import_neither_scikit_learn_nor_scipy():
+    code = "import sys, deliralike.training.metrics; sys.exit('sklearn' in sys.modules or 'scipy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
