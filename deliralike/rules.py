@@ -240,7 +240,8 @@ class Lion(Rule):
         """One step."""
         beta1, beta2 = self.betas
         mean = state["exp_avg"]
-        direction = xp.sign(beta1 * mean + (1.0 - beta1) * g)
+        towards = beta1 * mean + (1.0 - beta1) * g
+        direction = xp.where(towards == towards, xp.sign(towards), towards)  # PyTorch's sign of NaN is 0
         return self._shrunk(p, scalars) - scalars["lr"] * direction, {"exp_avg": beta2 * mean + (1.0 - beta2) * g}
 
 

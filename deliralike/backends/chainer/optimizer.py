@@ -117,6 +117,8 @@ class ChainerOptimizer(AbstractOptimizer):
         parameters = self._parameters(trainable_only=False)
         refuse_unknown_owners(state, parameters)
         self.steps = self.native.t = int(state["steps"])
+        for rule in (rule for rule in self._rules.values() if rule is not None):
+            rule._state, rule.t = None, 0
         for key, value in state.items():
             name, _, slot = key.rpartition("/")
             if name:

@@ -75,7 +75,8 @@ class TorchOptimizer(AbstractOptimizer):
         """State arrays as ``"parameter/slot"``, each parameter's own step count as ``"parameter/step"``."""
         state = {"steps": np.array(self.steps)}
         for name, parameter in self._parameters().items():
-            for slot, value in self.native.state.get(parameter, {}).items():
+            held = self.native.state.get(parameter, {})
+            for slot, value in held.items() if held.get("step") != 0 else ():  # Adagrad's are made before any update
                 if value is not None:
                     state[f"{name}/{slot}"] = arrays.numpy(torch.as_tensor(value))
         return state

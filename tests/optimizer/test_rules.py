@@ -1,0 +1,392 @@
+"""The update rules: fifty steps with a schedule, decay and clipping are those of the papers' formulas, in float64."""
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+
+from deliralike import Network, backends, start
+from deliralike.clipping import ClipNorm
+from deliralike.errors import ArgumentError, SettingError, StateError
+from deliralike.groups import Groups
+from deliralike.rules import RULES, SGD, rule
+from tests.conftest import BACKENDS
+
+RNG = np.random.default_rng(11)
+STEPS = 50
+STARTS = {"w": RNG.normal(size=(7, 5)), "b": RNG.normal(size=3)}
+SCALES = {"w": 10.0 ** RNG.uniform(-3, 1, size=(7, 5)), "b": np.array([1.0, 1e-3, 0.0])}
+GRADIENTS = [{name: RNG.normal(size=each.shape) * SCALES[name] for name, each in STARTS.items()} for _ in range(STEPS)]
+FACTORS = 0.55 + 0.45 * np.cos(np.linspace(0, 7, STEPS))  # of the learning rate, a new one with every step
+CLIP = 12.0
+CASES = {
+    "adagrad": {"lr": 0.05, "weight_decay": 0.02},
+    "adagrad, large eps": {"lr": 0.05, "eps": 0.1},
+    "adadelta": {"lr": 1.0, "weight_decay": 0.02},
+    "adadelta, rho": {"lr": 0.5, "rho": 0.8, "eps": 1e-3},
+    "amsgrad": {"lr": 0.02, "weight_decay": 0.02},
+    "adam, amsgrad": {"lr": 0.02, "amsgrad": True, "betas": (0.8, 0.9), "eps": 1e-2},
+    "adamw, amsgrad": {"lr": 0.02, "weight_decay": 0.3, "amsgrad": True, "betas": (0.9, 0.8)},
+    "lion": {"lr": 0.01},
+    "lion, decay": {"lr": 0.01, "weight_decay": 0.3, "betas": (0.8, 0.95)},
+    "lamb": {"lr": 0.02},
+    "lamb, decay": {"lr": 0.02, "weight_decay": 0.1, "eps": 1e-3, "betas": (0.8, 0.95)},
+    "sgd": {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.02},
+    "adam": {"lr": 0.02, "weight_decay": 0.02},
+    "adamw": {"lr": 0.02, "weight_decay": 0.3},
+    "rmsprop": {"lr": 0.01, "alpha": 0.9, "momentum": 0.8, "weight_decay": 0.02},
+}
+NEW = [case for case in CASES if case.partition(",")[0] not in ("sgd", "rmsprop") and case not in ("adam", "adamw")]
+
+
+def adagrad(p, g, s, t, lr, weight_decay=0.0, eps=1e-10):
+    """Duchi et al. 2011."""
+    g = g + weight_decay * p
+    s["G"] = s.get("G", 0.0) + g**2
+    return p - lr * g / (np.sqrt(s["G"]) + eps)
+
+
+def adadelta(p, g, s, t, lr, weight_decay=0.0, rho=0.9, eps=1e-6):
+    """Zeiler 2012, algorithm 1."""
+    g = g + weight_decay * p
+    s["Eg"] = rho * s.get("Eg", 0.0) + (1 - rho) * g**2
+    step = -np.sqrt(s.get("Ex", 0.0) + eps) / np.sqrt(s["Eg"] + eps) * g
+    s["Ex"] = rho * s.get("Ex", 0.0) + (1 - rho) * step**2
+    return p + lr * step
+
+
+def adam(p, g, s, t, lr, weight_decay=0.0, betas=(0.9, 0.999), eps=1e-8, amsgrad=False, decoupled=False):
+    """Kingma and Ba 2015, Loshchilov and Hutter 2019, Reddi et al. 2018."""
+    if decoupled:
+        p = p - lr * weight_decay * p
+    else:
+        g = g + weight_decay * p
+    s["m"] = betas[0] * s.get("m", 0.0) + (1 - betas[0]) * g
+    s["v"] = betas[1] * s.get("v", 0.0) + (1 - betas[1]) * g**2
+    s["largest"] = np.maximum(s.get("largest", 0.0), s["v"]) if amsgrad else s["v"]
+    return p - lr * (s["m"] / (1 - betas[0] ** t)) / (np.sqrt(s["largest"] / (1 - betas[1] ** t)) + eps)
+
+
+def adamw(p, g, s, t, lr, weight_decay=0.01, **settings):
+    return adam(p, g, s, t, lr, weight_decay, decoupled=True, **settings)
+
+
+def amsgrad(p, g, s, t, lr, **settings):
+    return adam(p, g, s, t, lr, amsgrad=True, **settings)
+
+
+def lion(p, g, s, t, lr, weight_decay=0.0, betas=(0.9, 0.99)):
+    """Chen et al. 2023, algorithm 2."""
+    m = s.get("m", np.zeros_like(g))
+    c = betas[0] * m + (1 - betas[0]) * g
+    s["m"] = betas[1] * m + (1 - betas[1]) * g
+    return p - lr * (np.sign(c) + weight_decay * p)
+
+
+def lamb(p, g, s, t, lr, weight_decay=0.0, betas=(0.9, 0.999), eps=1e-6):
+    """You et al. 2020, algorithm 2, phi the identity; a norm of zero makes the ratio one."""
+    s["m"] = betas[0] * s.get("m", 0.0) + (1 - betas[0]) * g
+    s["v"] = betas[1] * s.get("v", 0.0) + (1 - betas[1]) * g**2
+    update = (s["m"] / (1 - betas[0] ** t)) / (np.sqrt(s["v"] / (1 - betas[1] ** t)) + eps) + weight_decay * p
+    norms = np.linalg.norm(p.ravel()), np.linalg.norm(update.ravel())
+    return p - lr * (norms[0] / norms[1] if all(norms) else 1.0) * update
+
+
+def sgd(p, g, s, t, lr, momentum=0.0, nesterov=False, weight_decay=0.0):
+    g = g + weight_decay * p
+    s["v"] = momentum * s.get("v", 0.0) + g
+    return p - lr * (g + momentum * s["v"] if nesterov else s["v"])
+
+
+def rmsprop(p, g, s, t, lr, alpha=0.99, eps=1e-8, momentum=0.0, weight_decay=0.0):
+    g = g + weight_decay * p
+    s["v"] = alpha * s.get("v", 0.0) + (1 - alpha) * g**2
+    s["b"] = momentum * s.get("b", 0.0) + g / (np.sqrt(s["v"]) + eps)
+    return p - lr * s["b"]
+
+
+def oracle(case, clip=CLIP, starts=STARTS):
+    """The parameters after each step, from the formulas above."""
+    formula, settings = globals()[case.partition(",")[0]], dict(CASES[case])
+    lr, values, states, trace = settings.pop("lr"), dict(starts), {name: {} for name in starts}, []
+    for t, (gradients, factor) in enumerate(zip(GRADIENTS, FACTORS, strict=True), start=1):
+        norm = np.sqrt(sum((g**2).sum() for g in gradients.values()))
+        scale = min(1.0, clip / norm)
+        values = {
+            name: formula(p, gradients[name] * scale, states[name], t, lr=lr * factor, **settings)
+            for name, p in values.items()
+        }
+        trace.append(values)
+    return trace
+
+
+class Parts(Network):
+    """Two used parameters of which the loss is linear, so that the test chooses the gradients, and an unused one."""
+
+    def __init__(self):
+        super().__init__()
+        nn = self.nn
+        self.w, self.b = nn.Parameter((7, 5), STARTS["w"]), nn.Parameter((3,), STARTS["b"])
+        self.unused = nn.Parameter((2,), start.Constant(3.0))
+        self.frozen = nn.Parameter((4,), start.Constant(2.0))
+
+    def forward(self, gradients):
+        nn = self.nn
+        return nn.sum(self.w * gradients["w"]) + nn.sum(self.b * gradients["b"]) + nn.sum(self.frozen)
+
+
+def linear_loss(network, gradients):
+    return network(gradients)
+
+
+def parts(backend):
+    network = Parts.on(backend, dtype="float64")()
+    network.set_trainable("frozen", False)
+    return network
+
+
+def made(network, case, clip=CLIP):
+    optimizer = network.backend.optimizer(rule(case.partition(",")[0], **CASES[case]), network)
+    optimizer.pre_update_hooks.append(ClipNorm(clip))
+    return optimizer
+
+
+def run(optimizer, case, steps):
+    trace = []
+    for step in steps:
+        optimizer.lr = CASES[case]["lr"] * FACTORS[step]
+        optimizer.update(linear_loss, GRADIENTS[step])
+        trace.append(optimizer.network.neutral_state())
+    return trace
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_fifty_steps_with_schedule_decay_and_clipping_are_those_of_the_formulas(backend, case):
+    trace, expected = run(made(parts(backend), case), case, range(STEPS)), oracle(case)
+    for step, (found, wanted) in enumerate(zip(trace, expected, strict=True)):
+        for name, value in wanted.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-12, atol=1e-12, err_msg=f"{name} at step {step}")
+    np.testing.assert_array_equal(trace[-1]["unused"], [3.0] * 2)
+    np.testing.assert_array_equal(trace[-1]["frozen"], [2.0] * 4)
+
+
+def test_the_clipping_of_these_tests_bites_in_some_steps_and_not_in_others():
+    norms = [np.sqrt(sum((g**2).sum() for g in gradients.values())) for gradients in GRADIENTS]
+    assert 5 < sum(norm > CLIP for norm in norms) < 45
+
+
+@pytest.mark.parametrize("case", NEW)
+def test_parameters_that_take_no_part_have_no_state(backend, case):
+    optimizer = made(parts(backend), case)
+    run(optimizer, case, range(2))
+    assert {key.partition("/")[0] for key in optimizer.neutral_state()} == {"steps", "w", "b"}
+
+
+@pytest.mark.parametrize("case", [*NEW, "sgd", "rmsprop"])
+def test_the_state_has_the_same_names_and_values_on_every_backend(case):
+    states = []
+    for name in BACKENDS:
+        optimizer = made(parts(backends.get(name)), case)
+        run(optimizer, case, range(3))
+        states.append(optimizer.neutral_state())
+    for state in states[1:]:
+        assert state.keys() == states[0].keys()
+        for key, value in states[0].items():
+            np.testing.assert_allclose(state[key], value, rtol=1e-12, atol=1e-15, err_msg=key)
+
+
+PAIRS = [(one, other) for one in BACKENDS for other in BACKENDS if one != other] or [BACKENDS * 2]
+
+
+@pytest.mark.parametrize("case", ["adagrad", "adadelta", "amsgrad", "lion, decay", "lamb, decay", "sgd"])
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_a_run_goes_on_alike_on_another_backend(one, other, case):
+    first, second = parts(backends.get(one)), parts(backends.get(other))
+    optimizer, resumed = made(first, case), made(second, case)
+    run(optimizer, case, range(4))
+    second.load_neutral_state(first.neutral_state())
+    resumed.load_neutral_state(optimizer.neutral_state())
+    found = run(resumed, case, range(4, 9))[-1]
+    for name, value in oracle(case)[8].items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def test_a_state_that_is_loaded_replaces_all_of_the_old_one(backend):
+    fresh, used = (made(parts(backend), "amsgrad") for _ in range(2))
+    run(used, "amsgrad", range(2))
+    used.load_neutral_state(fresh.neutral_state())
+    assert list(used.neutral_state()) == ["steps"]
+    with pytest.raises(StateError, match="the network lacks: elsewhere"):
+        used.load_neutral_state({**fresh.neutral_state(), "elsewhere/sum": np.ones(3)})
+
+
+@pytest.mark.parametrize("name", ["lamb", "lion"])
+def test_nothing_moves_and_nothing_is_nan_where_gradients_and_parameters_are_zero(backend, name):
+    network = parts(backend)
+    zeros = {name: np.zeros_like(value) for name, value in STARTS.items()}
+    network.load_neutral_state({**network.neutral_state(), **zeros})
+    backend.optimizer(rule(name, lr=0.1, weight_decay=0.1), network).update(linear_loss, zeros)
+    np.testing.assert_array_equal(network.neutral_state()["w"], zeros["w"])
+
+
+def test_lamb_starts_from_zero_with_a_ratio_of_one(backend):
+    network = parts(backend)
+    network.load_neutral_state({**network.neutral_state(), "b": np.zeros(3)})
+    backend.optimizer(rule("lamb", lr=0.1), network).update(linear_loss, GRADIENTS[0])
+    expected = lamb(np.zeros(3), GRADIENTS[0]["b"], {}, 1, lr=0.1)
+    np.testing.assert_allclose(network.neutral_state()["b"], expected, rtol=1e-12)
+    assert np.abs(expected).max() > 0.09
+
+
+@pytest.mark.parametrize("name", ["amsgrad", "lion", "lamb", "adagrad", "adadelta"])
+def test_a_gradient_that_is_nan_shows_in_the_parameter(backend, name):
+    network = parts(backend)
+    gradients = {"w": np.where(np.arange(35).reshape(7, 5) == 8, np.nan, 1.0), "b": np.ones(3)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        backend.optimizer(rule(name, lr=0.1), network).update(linear_loss, gradients)
+    found = network.neutral_state()
+    assert np.isnan(found["w"][1, 3])
+    assert np.isfinite(found["b"]).all()
+
+
+@pytest.mark.parametrize("name", ["amsgrad", "lion", "lamb", "adagrad", "adadelta"])
+def test_a_network_in_single_precision_keeps_its_type(backend, name):
+    network = Parts.on(backend, dtype="float32")()
+    optimizer = backend.optimizer(rule(name, lr=0.01, weight_decay=0.1), network)
+    for gradients in GRADIENTS[:3]:
+        optimizer.update(linear_loss, gradients)
+    state = optimizer.neutral_state() | network.neutral_state()
+    assert {value.dtype.name for key, value in state.items() if not key.endswith(("steps", "/step"))} == {"float32"}
+    formula, values, s = globals()[name], STARTS["b"], {}
+    for t, gradients in enumerate(GRADIENTS[:3], start=1):
+        values = formula(values, gradients["b"], s, t, lr=0.01, weight_decay=0.1)
+    np.testing.assert_allclose(network.neutral_state()["b"], values, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_on_numpy_arrays_is_what_the_backends_run(name):
+    """The neutral rule itself, without a framework: two steps of the formula, and nothing changed in place."""
+    case = next(case for case in CASES if case.partition(",")[0] == name)
+    each = rule(name, **CASES[case])
+    settings = {key: value for key, value in CASES[case].items() if key != "lr"}
+    p, expected, state, s = STARTS["w"], STARTS["w"], {slot: np.zeros((7, 5)) for slot in each.slots}, {}
+    for t in (1, 2):
+        before, g = copy.deepcopy((p, state)), GRADIENTS[t]["w"]
+        new, new_state = each.update(p, g, state, each.scalars(t), np)
+        np.testing.assert_equal((p, state), before)
+        expected = globals()[name](expected, g, s, t, lr=CASES[case]["lr"], **settings)
+        p, state = new, new_state
+    np.testing.assert_allclose(p, expected, rtol=1e-13)
+    assert set(state) == set(each.slots)
+
+
+@pytest.mark.parametrize("kind", ["Lion", "LAMB"])
+def test_pytorchs_side_of_a_neutral_rule_is_an_optimizer_of_its_own(kind):
+    """Copies, pickles, state dicts and PyTorch's schedulers go on alike."""
+    import torch
+
+    from deliralike.backends.torch import update_rules
+
+    def trained(reloaded):
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(3, 2).double()
+        optimizer = getattr(update_rules, kind)(layer.parameters(), lr=0.1, weight_decay=0.1)
+        for step in range(6):
+            optimizer.zero_grad()
+            optimizer.step(lambda: layer(torch.arange(6.0).double().reshape(2, 3)).square().sum().backward())
+            if step == 2:
+                optimizer, layer = reloaded(optimizer, layer)
+        return layer.weight.detach()
+
+    def by_state_dict(optimizer, layer):
+        other = getattr(update_rules, kind)(layer.parameters(), lr=0.5)
+        other.load_state_dict(optimizer.state_dict())
+        return other, layer
+
+    wanted = trained(lambda optimizer, layer: (optimizer, layer))
+    for way in (by_state_dict, lambda *both: copy.deepcopy(both), lambda *both: pickle.loads(pickle.dumps(both))):
+        assert torch.equal(trained(way), wanted)
+
+
+def test_a_sparse_gradient_counts_as_the_dense_one_for_lamb_on_pytorch():
+    import torch
+
+    from deliralike.backends.torch.update_rules import LAMB
+
+    weights = []
+    for sparse in (False, True):
+        torch.manual_seed(0)
+        layer = torch.nn.Embedding(5, 3, sparse=sparse)
+        optimizer = LAMB(layer.parameters(), lr=0.1)
+        layer(torch.tensor([1, 1, 3])).square().sum().backward()
+        optimizer.step()
+        weights.append(layer.weight.detach())
+    assert torch.equal(*weights)
+
+
+def test_a_new_learning_rate_and_a_new_step_compile_nothing_on_jax():
+    from deliralike.backends.jax.update_rules import NeutralRule
+
+    groups = Groups.of(rule("lamb", lr=0.1), {"b": {"lr": 0.2}})
+    before = NeutralRule(groups)
+    after = NeutralRule(groups)
+    after.lr = 0.05
+    network = parts(backends.get("jax"))
+    optimizer = backends.get("jax").optimizer(rule("lamb", lr=0.1), network, groups={"b": {"lr": 0.2}})
+    members = optimizer._programs.members()
+    compiled, passed = before.numbers(members)
+    after.counts = {name: 3 for name in members.parameters}
+    again, others = after.numbers(members)
+    assert compiled == again
+    assert hash(compiled) == hash(again)
+    assert passed != others
+    assert len(passed) == 2
+
+
+BAD = {
+    "a text": ({"lr": "0.1"}, r"Adam: lr='0.1' must be a number"),
+    "NaN": ({"lr": float("nan")}, r"Adam: lr=nan must be at least 0 and finite"),
+    "infinite": ({"lr": float("inf")}, r"Adam: lr=inf must be at least 0 and finite"),
+    "a flag for a number": ({"lr": True}, r"Adam: lr=True must be a number"),
+    "one beta": ({"lr": 0.1, "betas": 0.9}, r"Adam: betas=0.9 must be two numbers"),
+    "three betas": ({"lr": 0.1, "betas": (0.9, 0.9, 0.9)}, r"Adam: betas=\(0.9, 0.9, 0.9\) must be two numbers"),
+    "a beta of one": ({"lr": 0.1, "betas": (0.9, 1.0)}, r"Adam: betas=\(0.9, 1.0\) must be below 1"),
+    "a number for a flag": ({"lr": 0.1, "amsgrad": 1}, r"Adam: amsgrad=1 must be true or false"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_setting_that_makes_no_sense_is_refused(bad):
+    settings, message = BAD[bad]
+    with pytest.raises(SettingError, match=message):
+        rule("adam", **settings)
+
+
+def test_amsgrad_by_name_cannot_be_without_it():
+    with pytest.raises(SettingError, match="AMSGrad: amsgrad=False is Adam, take 'adam'"):
+        rule("amsgrad", lr=0.1, amsgrad=False)
+
+
+def test_a_rule_that_a_file_of_settings_holds_is_the_same_rule():
+    """Whole numbers and lists, as JSON has them."""
+    assert rule("adam", lr=1, betas=[0.5, 0]) == rule("adam", lr=1.0, betas=(0.5, 0.0))
+    assert hash(rule("adam", lr=1, betas=[0.5, 0])) is not None
+
+
+@pytest.mark.parametrize("value", [-0.1, float("nan"), "fast"])
+def test_a_learning_rate_that_is_none_cannot_be_set(backend, value):
+    optimizer = backend.optimizer(rule("lion", lr=0.1), parts(backend))
+    with pytest.raises(SettingError, match=f"lr={value!r} must be"):
+        optimizer.lr = value
+    assert optimizer.lr == 0.1
+
+
+def test_pytorch_names_a_rule_that_it_has_no_optimizer_for():
+    class Own(SGD):
+        pass
+
+    with pytest.raises(ArgumentError, match="backend 'torch' has no optimizer for Own"):
+        backends.get("torch").optimizer(Own(lr=0.1), parts(backends.get("torch")))
