@@ -132,7 +132,7 @@ def the_optimizer(optimizers: Optimizers) -> AbstractOptimizer:
         return optimizers[MAIN]
     if len(optimizers) != 1:
         names = ", ".join(map(repr, optimizers))
-        raise SettingError(f"the default train_step updates by one optimizer, and there are {len(optimizers)}: {names}; "
+        raise SettingError(f"the default train_step has one optimizer, and there are {len(optimizers)}: {names}; "
                            f"call one of them '{MAIN}', or write a train_step of the network's own")  # fmt: skip
     return next(iter(optimizers.values()))
 

@@ -216,12 +216,12 @@ def _optimizer(network: AbstractNetwork, name: str, given: Any) -> AbstractOptim
         return network.backend.optimizer(given, network, parameters=None if name == MAIN else f"{name}.*")
     if not isinstance(given, AbstractOptimizer):
         raise ArgumentError(
-            f"optimizer {name!r} is a {type(given).__name__}, wanted an update rule, such as rules.rule('adam', lr=1e-3), "
+            f"optimizer {name!r} is a {type(given).__name__}, wanted a rule such as rules.rule('adam', lr=1e-3), "
             f"or an optimizer from backend.optimizer or backend.wrap_optimizer"
         )
     if given.network is not network:
         raise ArgumentError(
-            f"optimizer {name!r} updates another network than the one that is trained; with devices= the trainer makes a "
+            f"optimizer {name!r} updates another network than the one that is trained; with devices= there is a "
             f"replicated one: give an update rule instead"
         )
     return given
