@@ -136,5 +136,6 @@ class GroupRates:
 
     def _look(self) -> None:
         """Remember groups that are new, each beside what the first one has by then."""
+        first = self.lr
         for group in self.native.param_groups[len(self._found) :]:
-            self._found.append((float(group["lr"]), self.lr))
+            self._found.append((float(group["lr"]), first))
