@@ -2,99 +2,189 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 
-from deliralike import data, nest
-from deliralike.errors import BatchError
+from deliralike import data
+from deliralike.closure import INPUT, LABEL
+from deliralike.errors import BatchError, SettingError, suggestion
 from deliralike.network import AbstractNetwork
+from deliralike.training.metrics import (
+    Accuracy,
+    CrossEntropy,
+    Evidence,
+    Metric,
+    MetricFunction,
+    accuracy,
+    cross_entropy,
+    metric,
+)
+from deliralike.training.metrics.evidence import concatenate
 
-Metric = Callable[[Any, np.ndarray], float]
+__all__ = ["CLASSIFICATION", "Metric", "Metrics", "accuracy", "concatenate", "cross_entropy", "evaluate", "predict"]
+
+AnyMetric = Metric | MetricFunction | str
+Metrics = Mapping[str, AnyMetric] | Sequence[AnyMetric]
 
 
 def evaluate(
     network: AbstractNetwork,
-    samples: data.Samples,
+    data: Any,
     *,
-    metrics: Mapping[str, Metric] | None = None,
+    metrics: Metrics | None = None,
     batch_size: int = 512,
+    device_batches: int = 2,
+    intervals: bool | Mapping[str, Any] = False,
 ) -> dict[str, float]:
     """Judge a network on labelled samples.
 
-    Metrics see the outputs for all samples at once: an average of batches would depend on where the batches end.
-    Mode, weights, running statistics and gradients are as before, also when the network raises.
+    Metrics see the evidence of all samples at once: an average of batches would depend on where the batches end. What
+    is kept of a batch is each metric's evidence, not the outputs, unless a plain function asks for these.
+    Weights, buffers, gradients, random state and the mode of every block are as before, also when the network raises,
+    and no graph is built.
 
     Args:
-        metrics: Functions of (outputs, labels) by name; accuracy and cross-entropy (``"loss"``) when not given.
+        data: ``(inputs, targets)`` as a tuple of arrays (such as `data.Samples`) or a dict with ``"data"`` and
+            ``"label"``; an indexable dataset of such samples; a `data.Loader`, whose first epoch is taken; or any
+            iterable of such batches. Inputs may be a tuple for a network with several of them.
+        metrics: By name, or a list of them that go by their own names: metrics, names for `metrics.metric`, or
+            functions of (outputs, targets). Accuracy and cross-entropy (``"loss"``) when not given.
+        batch_size: For arrays and datasets; a loader or an iterable has batches already.
+        device_batches: How many batches may be on the device at once: the next is computed while the host judges the
+            one before, where the framework does not wait for the device.
+        intervals: Also give confidence intervals by bootstrap, ``"accuracy/low"`` and ``"accuracy/high"``. A mapping
+            holds settings of `Evidence.interval`: ``{"groups": patients}``.
+
+    Returns:
+        The figures by name. A metric that has several adds theirs: ``"dice/mean"``.
+
+    Raises:
+        BatchError: A batch is not a pair of inputs and targets, they do not fit together, or there is none.
+        SettingError: A metric is none, or two have the same name.
+        UnknownName: There is no metric of that name.
 
     Example:
         >>> from deliralike import zoo
         >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
-        >>> samples = data.Samples(np.zeros((5, 3), np.float32), np.zeros(5, np.int64))
+        >>> samples = (np.zeros((5, 3), np.float32), np.zeros(5, np.int64))
         >>> sorted(evaluate(net, samples))
         ['accuracy', 'loss']
     """
-    data.size(tuple(samples))
-    outputs = concatenate(predict(network, samples.inputs, batch_size=batch_size))
-    chosen = CLASSIFICATION if metrics is None else metrics
-    return {name: float(metric(outputs, samples.labels)) for name, metric in chosen.items()}
+    evidence = {name: Evidence(each) for name, each in _named(metrics).items()}
+    pairs = (_pair(batch) for batch in _batches(data, batch_size))
+    with closing(_judged(network, pairs, device_batches)) as judged:  # a loader's workers end here, whatever happens
+        for outputs, targets in judged:
+            for each in evidence.values():
+                each.add(outputs, targets)
+    return _figures(evidence, intervals)
 
 
 def predict(network: AbstractNetwork, inputs: Any, *, batch_size: int = 512) -> Iterator[Any]:
     """The outputs in evaluation mode, as NumPy arrays, one nest for each batch in order: memory stays flat.
 
-    The mode is set for each batch and restored after it, so the network may be used between two batches.
+    The mode is set for each batch and restored after it, so the network may be used between two batches, and the
+    iterator may be left early.
 
     Args:
         inputs: An array of samples, or a tuple of them for a network with several inputs.
+
+    Raises:
+        BatchError: The arrays differ in length, or there is no sample.
     """
     for batch in data.batches(inputs, batch_size, shuffle=False):
-        yield _outputs(network, batch)
-
-
-def concatenate(batches: Iterator[Any]) -> Any:
-    """Batches of outputs as one nest of arrays."""
-    return nest.map(lambda *arrays: np.concatenate(arrays), *batches)
+        yield network.backend.to_numpy(_outputs(network, batch))
 
 
 def _outputs(network: AbstractNetwork, batch: Any) -> Any:
+    """Native outputs in evaluation mode; the mode of every block is restored before they are returned."""
     backend = network.backend
     inputs = backend.prepare(batch, network)
     with network.training_mode(False), backend.evaluating():
-        outputs = network(*inputs) if isinstance(inputs, tuple) else network(inputs)  # type: ignore[operator]
-        return backend.to_numpy(outputs)
+        return network(*inputs) if isinstance(inputs, tuple) else network(inputs)  # type: ignore[operator]
 
 
-def accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
-    """The fraction of samples whose highest score is that of their label.
-
-    Shapes:
-        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
-    """
-    _check(scores, labels)
-    return float((scores.argmax(axis=1) == labels).mean())
-
-
-def cross_entropy(scores: np.ndarray, labels: np.ndarray) -> float:
-    """The mean over samples of the negative log-probability of the label, computed in float64 on the host.
-
-    Shapes:
-        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
-    """
-    _check(scores, labels)
-    shifted = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
-    log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return float(-np.take_along_axis(log_p, labels[:, np.newaxis], axis=1).mean())
+def _judged(
+    network: AbstractNetwork, pairs: Iterable[tuple[Any, Any]], ahead: int
+) -> Generator[tuple[Any, Any], None, None]:
+    """Outputs and targets on the host, at most `ahead` batches behind the device."""
+    if ahead < 1:
+        raise SettingError(f"device_batches must be at least 1, not {ahead!r}")
+    to_numpy, waiting = network.backend.to_numpy, deque[tuple[Any, Any]]()
+    for inputs, targets in pairs:
+        waiting.append((_outputs(network, inputs), targets))
+        if len(waiting) == ahead:
+            yield to_numpy(waiting.popleft())
+    while waiting:
+        yield to_numpy(waiting.popleft())
 
 
-def _check(scores: Any, labels: np.ndarray) -> None:
-    shape = np.shape(scores)
-    if shape[:1] + shape[2:] != labels.shape:
-        raise BatchError(
-            f"scores of shape {shape} do not fit labels of shape {labels.shape}: wanted (samples, classes, ...)"
-        )
+# Data ------------------------------------------------------------------------------------------------------------
 
 
-CLASSIFICATION: Mapping[str, Metric] = {"accuracy": accuracy, "loss": cross_entropy}
+def _batches(source: Any, batch_size: int) -> Iterator[Any]:
+    """The batches of whatever holds labelled samples, in its own order where it has one."""
+    if isinstance(source, tuple | Mapping):
+        return data.batches(_pair(source), batch_size, shuffle=False)
+    if hasattr(source, "batches"):
+        return iter(source.batches(0))
+    if hasattr(source, "__getitem__") and not isinstance(source, Sequence | np.ndarray):
+        return data.Loader(source, batch_size, shuffle=False).batches(0)
+    if not isinstance(source, Iterable) or isinstance(source, str | np.ndarray):
+        raise BatchError(f"samples to judge by are {WANTED}, or batches of these, not a {type(source).__name__}")
+    return iter(source)
+
+
+def _pair(batch: Any) -> tuple[Any, Any]:
+    """Inputs and targets."""
+    if isinstance(batch, Mapping):
+        for key in (INPUT, LABEL):
+            if key not in batch:
+                raise BatchError(f"the batch has no {key!r}. {suggestion(key, batch)}")
+        return batch[INPUT], batch[LABEL]
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return batch[0], batch[1]
+    what = f"{type(batch).__name__} of length {len(batch)}" if isinstance(batch, tuple | list) else type(batch).__name__
+    raise BatchError(f"samples to judge by are {WANTED}, not a {what}")
+
+
+WANTED = f"a pair (inputs, targets) or a dict with {INPUT!r} and {LABEL!r}"
+
+
+# Metrics ---------------------------------------------------------------------------------------------------------
+
+
+def _named(metrics: Metrics | None) -> dict[str, Metric | MetricFunction]:
+    if metrics is None:
+        return dict(CLASSIFICATION)
+    if isinstance(metrics, Mapping):
+        return {name: metric(each) if isinstance(each, str) else each for name, each in metrics.items()}
+    if isinstance(metrics, str | Metric) or not isinstance(metrics, Sequence):
+        raise SettingError(f"metrics are a list, or a dict by name, not {metrics!r}: write metrics=[{metrics!r}]")
+    found: dict[str, Metric | MetricFunction] = {}
+    for each in (metric(each) if isinstance(each, str) else each for each in metrics):
+        name = Evidence(each).metric.name
+        if name in found:
+            raise SettingError(f"two metrics are called {name!r}: give them names, metrics={{'one': …, 'two': …}}")
+        found[name] = each
+    return found
+
+
+def _figures(evidence: Mapping[str, Evidence], intervals: bool | Mapping[str, Any]) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for name, each in evidence.items():
+        figures |= _flat(name, each.value())
+        if intervals is not False:
+            found = _flat(name, each.interval(**({} if intervals is True else intervals)))
+            figures |= {f"{key}/{end}": ends[i] for key, ends in found.items() for i, end in enumerate(("low", "high"))}
+    return figures
+
+
+def _flat(name: str, value: Any) -> dict[str, Any]:
+    return {f"{name}/{key}": part for key, part in value.items()} if isinstance(value, Mapping) else {name: value}
+
+
+CLASSIFICATION: Mapping[str, Metric] = {"accuracy": Accuracy(), "loss": CrossEntropy()}
