@@ -18,6 +18,7 @@ class Step:
         samples: How many samples the batch had; of all its micro-batches together.
         losses: Every loss that the step gave, by name.
         lr: The learning rate that the update was made with; by the optimizer's name when there are several.
+        data_seconds: How long the step waited for its data, before `seconds` began.
     """
 
     step: int
@@ -27,6 +28,7 @@ class Step:
     samples: int
     losses: Mapping[str, float] = field(default_factory=dict)
     lr: float | Mapping[str, float] | None = None
+    data_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -37,19 +39,28 @@ class Epoch:
         epoch: Counts epochs, from 0.
         steps: The number of updates of the run so far.
         held_out: What `evaluate` gave on held-out data; empty without such data.
+        evaluation_seconds: How long that took.
     """
 
     epoch: int
     steps: int
     held_out: Mapping[str, float] = field(default_factory=dict)
+    evaluation_seconds: float = 0.0
 
 
 @dataclass
 class History:
-    """Everything that a run recorded, in order."""
+    """Everything that a run recorded, in order.
+
+    Attributes:
+        steps: One record for each update.
+        epochs: One record for each epoch.
+        stopped: Why the run ended early; empty when it did not.
+    """
 
     steps: list[Step] = field(default_factory=list)
     epochs: list[Epoch] = field(default_factory=list)
+    stopped: str = ""
 
     @property
     def losses(self) -> np.ndarray:

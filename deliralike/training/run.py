@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from deliralike.steps import the_optimizer
 from deliralike.training.history import History
 
 if TYPE_CHECKING:
+    from deliralike.training.callbacks.callback import Callback
     from deliralike.training.trainer import Trainer
 
 
@@ -29,7 +31,8 @@ class Run:
         history: What has been recorded so far.
         stopped: Why the run stops early; empty while it goes on.
         interrupted: Whether Ctrl-C ended it.
-        latest_batch: The batch of the step that was made last, as it came from the data.
+        latest_batches: The batches of the step that was made last, as they came from the data: one for each
+            micro-batch.
     """
 
     trainer: Trainer
@@ -41,7 +44,7 @@ class Run:
     history: History = field(default_factory=History)
     stopped: str = ""
     interrupted: bool = False
-    latest_batch: Any = None
+    latest_batches: Sequence[Any] = ()
 
     @property
     def network(self) -> AbstractNetwork:
@@ -58,16 +61,50 @@ class Run:
         """The one that makes the default step."""
         return the_optimizer(self.optimizers)
 
+    @property
+    def latest_batch(self) -> Any:
+        """The last of `latest_batches`; None before the first step."""
+        return self.latest_batches[-1] if self.latest_batches else None
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process is the one that writes and shows, among those that train together."""
+        return self.trainer.is_main
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it came to its end, early or not, rather than to an error or Ctrl-C."""
+        return not self.interrupted and (self.epoch >= self.epochs or bool(self.stopped))
+
     def stop(self, reason: str) -> None:
-        """End the run after this step or epoch; the first reason stays."""
-        self.stopped = self.stopped or reason
+        """End the run after this step or epoch; the first reason stays, in the history too."""
+        self.stopped = self.history.stopped = self.stopped or reason
 
     def position(self) -> dict[str, int]:
         """Where the run is, as a checkpoint keeps it."""
         return {"epoch": self.epoch, "batch": self.batch, "step": self.step}
 
     def tell(self, moment: str, *what: Any) -> None:
-        """Call a method of every callback, in order; those with ``runs_last`` after the others."""
-        for callback in self.trainer.callbacks:
-            method: Callable[..., None] = getattr(callback, moment)
-            method(self, *what)
+        """Call a method of every callback, in order; an error gets a note with the callback's name."""
+        for callback in self.callbacks:
+            _call(callback, moment, self, *what)
+
+    def tell_all(self, moment: str) -> None:
+        """`tell` that goes on after errors, so that every callback is called; then the errors are raised, chained."""
+        with ExitStack() as stack:
+            for callback in reversed(self.callbacks):
+                stack.callback(_call, callback, moment, self)
+
+    @property
+    def callbacks(self) -> list[Callback]:
+        """Those that are told: of the processes that train together, one tells all of its callbacks."""
+        return [each for each in self.trainer.callbacks if self.is_main or not each.main_only]
+
+
+def _call(callback: Callback, moment: str, *arguments: Any) -> None:
+    method: Callable[..., None] = getattr(callback, moment)
+    try:
+        method(*arguments)
+    except BaseException as error:
+        error.add_note(f"in {moment} of the callback {type(callback).__name__}")
+        raise

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends, data, random, rules, steps
+from deliralike.accumulation import samples_of
 from deliralike.clipping import ClipNorm, ClipValue
 from deliralike.closure import MAIN
 from deliralike.errors import ArgumentError, SettingError, suggestion
@@ -54,6 +55,8 @@ class Trainer:
         >>> len(history.losses), bool(history.losses[-1] < history.losses[0])
         (6, True)
     """
+
+    is_main = True  # of the processes that train together, the one that writes and shows
 
     def __init__(
         self,
@@ -129,7 +132,7 @@ class Trainer:
                 run.interrupted = True
                 raise
             finally:
-                run.tell("on_end")
+                run.tell_all("on_end")
         return run.history
 
     def evaluate(self, samples: Any, *, batch_size: int = 512) -> dict[str, float]:
@@ -150,20 +153,22 @@ class Trainer:
 
     def _epoch(self, run: Run, loader: data.Loader, validation: Any, interrupt: Interrupt) -> None:
         with self.network.training_mode(True), closing(loader.batches(run.epoch, run.batch)) as batches:
-            for window in _windows(batches, self._accumulate):
-                step = self._step(run, window)
+            for window, waited in _timed(_windows(batches, self._accumulate)):
+                step = self._step(run, window, waited)
                 run.history.steps.append(step)
                 run.tell("on_step", step)
                 if run.stopped:
                     return
                 interrupt.check()
+        begin = time.perf_counter()
         judged = {} if validation is None else self.evaluate(validation)
+        evaluated = time.perf_counter() - begin
         run.epoch, run.batch = run.epoch + 1, 0
-        run.history.epochs.append(Epoch(run.epoch - 1, run.step, judged))
+        run.history.epochs.append(Epoch(run.epoch - 1, run.step, judged, evaluated))
         run.tell("on_epoch", run.history.epochs[-1])
         interrupt.check()
 
-    def _step(self, run: Run, window: list[Any]) -> Step:
+    def _step(self, run: Run, window: list[Any], waited: float) -> Step:
         begin = time.perf_counter()
         self._follow_schedules()
         lr = {name: optimizer.lr for name, optimizer in self.optimizers.items()}
@@ -171,12 +176,13 @@ class Trainer:
             results = [self.network.train_step(batch, self.optimizers, **self._step_options) for batch in window]
             for optimizer in self.optimizers.values():
                 optimizer.flush()
-        sizes = [data.size(batch) for batch in window]
+        sizes = [samples_of(batch) for batch in window]
         losses = self._means(results, sizes)  # waits for the device
-        run.step, run.batch, run.latest_batch = run.step + 1, run.batch + len(window), window[-1]
+        run.step, run.batch, run.latest_batches = run.step + 1, run.batch + len(window), window
         loss = losses.get(steps.TOTAL, sum(losses.values()))
         one_lr = lr if len(lr) > 1 else next(iter(lr.values()))
-        return Step(run.step - 1, run.epoch, loss, time.perf_counter() - begin, sum(sizes), losses, one_lr)
+        seconds = time.perf_counter() - begin
+        return Step(run.step - 1, run.epoch, loss, seconds, sum(sizes), losses, one_lr, waited)
 
     def _follow_schedules(self) -> None:
         for name, schedule in self.schedules.items():
@@ -235,6 +241,14 @@ def _schedules(schedule: Any, optimizers: Mapping[str, AbstractOptimizer]) -> di
         if name not in optimizers:
             raise SettingError(f"there is no optimizer {name!r} for a schedule. {suggestion(name, optimizers)}")
     return dict(named)
+
+
+def _timed(items: Iterable[Any]) -> Iterator[tuple[Any, float]]:
+    """Each item with the seconds that it took to come."""
+    begin = time.perf_counter()
+    for item in items:
+        yield item, time.perf_counter() - begin
+        begin = time.perf_counter()  # whoever took the item is done with it
 
 
 def _windows(batches: Iterable[Any], count: int) -> Iterator[list[Any]]:

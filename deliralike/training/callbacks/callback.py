@@ -14,9 +14,11 @@ class Callback:
 
     Attributes:
         runs_last: Whether it comes after the others at each moment, to see what they have done.
+        main_only: Whether, of several processes that train together, only the main one tells it anything; see `Writer`.
     """
 
     runs_last = False
+    main_only = False
 
     def on_start(self, run: Run) -> None:
         """Before the first step; a run that is resumed has its position and state by then."""
