@@ -1,0 +1,148 @@
+"""Folds for cross-validation: scikit-learn's, seeded, as plain indices into all samples."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deliralike.data.packages import needed
+from deliralike.data.source import readable, subset
+from deliralike.errors import BatchError, SettingError
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Which samples to learn from, and which are held out: rising indices into all samples.
+
+    Example:
+        >>> Fold(np.array([0, 2]), np.array([1])).of({"x": np.array([10, 11, 12])})
+        ({'x': array([10, 12])}, {'x': array([11])})
+    """
+
+    train: np.ndarray
+    held_out: np.ndarray
+
+    def of(self, samples: Any) -> tuple[Any, Any]:
+        """Both parts of these samples: arrays are copied, a dataset is read on demand.
+
+        Raises:
+            SettingError: There are fewer samples than this fold was made for.
+        """
+        count, needed_count = readable(samples).samples, int(max(self.train.max(), self.held_out.max())) + 1
+        if count < needed_count:
+            raise SettingError(f"this fold is one of at least {needed_count} samples, and these are {count}")
+        return subset(samples, self.train), subset(samples, self.held_out)
+
+
+def folds(
+    samples: Any,
+    k: int = 5,
+    *,
+    labels: Sequence[Any] | np.ndarray | None = None,
+    groups: Sequence[Any] | np.ndarray | None = None,
+    seed: int = 0,
+    shuffle: bool = True,
+) -> list[Fold]:
+    """Share samples out into k parts, each of which is held out once.
+
+    The parts are disjoint and cover everything. They are those of scikit-learn's ``KFold``, ``StratifiedKFold``,
+    ``GroupKFold`` or ``StratifiedGroupKFold`` with ``random_state=seed``, as labels and groups are given.
+
+    Args:
+        samples: Their number, or what holds them.
+        labels: The class of each sample: each part gets the same proportions.
+        groups: What each sample belongs to (a patient, a place): no group is in two parts.
+        seed: Which samples go together; taken modulo 2**32.
+        shuffle: Whether samples are mixed before; if not, parts are runs of neighbours.
+
+    Raises:
+        SettingError: k is below 2 or above the number of samples, of groups, or of samples of a class.
+        BatchError: Labels or groups are not one for each sample, or labels are no classes.
+        DataUnavailable: scikit-learn is not installed.
+
+    Example:
+        >>> [fold.held_out.tolist() for fold in folds(5, 2, shuffle=False)]
+        [[0, 1, 2], [3, 4]]
+    """
+    count = int(samples) if isinstance(samples, int | np.integer) else readable(samples).samples
+    classes, members = _column("labels", labels, count), _column("groups", groups, count)
+    _check(k, count, classes, members)
+    splitter = _splitter(k, classes is not None, members is not None, seed, shuffle)
+    parts = splitter.split(np.zeros(count), classes, members)
+    return [Fold(train, held_out) for train, held_out in parts]
+
+
+def train_validation(
+    fold: Fold | np.ndarray,
+    parts: int = 5,
+    *,
+    labels: Sequence[Any] | np.ndarray | None = None,
+    groups: Sequence[Any] | np.ndarray | None = None,
+    seed: int = 0,
+) -> Fold:
+    """Split what a fold learns from once more, to choose settings by: one of `parts` is held out as validation.
+
+    Args:
+        fold: A fold, or the indices of the samples to split.
+        labels, groups: Of *all* samples, as for `folds`; those of the samples to split are looked up here.
+
+    Returns:
+        A fold whose indices count among all samples too, as those of `fold` do.
+
+    Raises:
+        SettingError, BatchError, DataUnavailable: As in `folds`.
+
+    Example:
+        >>> outer = folds(10, 5, shuffle=False)[0]
+        >>> inner = train_validation(outer, parts=4)
+        >>> sorted([*inner.train, *inner.held_out]) == outer.train.tolist(), len(inner.held_out)
+        (True, 2)
+    """
+    among = fold.train if isinstance(fold, Fold) else np.asarray(fold)
+    own_labels, own_groups = _of("labels", labels, among), _of("groups", groups, among)
+    inner = folds(len(among), parts, labels=own_labels, groups=own_groups, seed=seed)[0]
+    return Fold(among[inner.train], among[inner.held_out])
+
+
+def _splitter(k: int, stratified: bool, grouped: bool, seed: int, shuffle: bool) -> Any:
+    selection = needed("sklearn.model_selection", package="scikit-learn", extra="data", purpose="splitting into folds")
+    name = f"{'Stratified' if stratified else ''}{'Group' if grouped else ''}KFold"
+    return getattr(selection, name)(k, shuffle=shuffle, random_state=seed % 2**32 if shuffle else None)
+
+
+def _column(name: str, values: Any, count: int) -> np.ndarray | None:
+    if values is None:
+        return None
+    column = np.asarray(values)
+    if column.shape != (count,):
+        raise BatchError(f"{name} must be one for each of the {count} samples, not an array of shape {column.shape}")
+    if name == "labels" and column.dtype.kind == "f":
+        raise BatchError("labels must be classes (whole numbers, booleans or texts) to stratify by, not floats")
+    return column
+
+
+def _of(name: str, values: Any, among: np.ndarray) -> np.ndarray | None:
+    if values is None:
+        return None
+    column = np.asarray(values)
+    if column.ndim != 1 or len(column) <= among.max():
+        raise BatchError(
+            f"{name} must be those of all samples, so more than {among.max()}, the largest index to split, "
+            f"not an array of shape {column.shape}"
+        )
+    return column[among]
+
+
+def _check(k: int, count: int, labels: np.ndarray | None, groups: np.ndarray | None) -> None:
+    if k < 2 or k > count:
+        raise SettingError(f"k must be at least 2 and at most the number of samples, {count}, not {k!r}")
+    if groups is not None and len(np.unique(groups)) < k:
+        raise SettingError(f"{k} folds need at least {k} groups, and there are {len(np.unique(groups))}")
+    if labels is None:
+        return
+    classes, sizes = np.unique(labels, return_counts=True)
+    if sizes.min() < k:
+        raise SettingError(
+            f"{k} folds need at least {k} samples of each class, and {classes[sizes.argmin()]!r} has {sizes.min()}"
+        )

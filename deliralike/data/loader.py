@@ -1,0 +1,272 @@
+"""The loader: batches of a source, epoch by epoch, from any position on."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from deliralike.data import batching, prefetch
+from deliralike.data.making import Job, Make
+from deliralike.data.prefetch import Submit
+from deliralike.data.sampling import Sampler, SequentialSampler, ShuffledSampler, drawn, repeats
+from deliralike.data.source import Stream, readable
+from deliralike.errors import ArgumentError, BatchError, SettingError, StateError, suggestion
+from deliralike.nn import start
+
+
+class Loader:
+    """Batches of a source, epoch by epoch: the same in every process, on every backend, from any position on.
+
+    What is in a batch follows from `seed`, the epoch and the batch's number alone. Workers and prefetching change
+    when a batch is made, not what is in it, nor the order of the batches.
+
+    ``for batch in loader`` goes over the next epoch each time, beginning with epoch 0. Worker processes take about a
+    second to start, in every epoch; inside ``with loader:`` they are started once and end with the block.
+
+    Args:
+        source: A tuple or dict of arrays with the samples along their first axis; a dataset with a length and an item
+            for each index (so a list is a list of samples); or a `Stream`.
+        batch_size: The number of samples in each batch but the last one.
+        seed: Keys the order of the samples and the random numbers of transforms, together with the epoch.
+        shuffle: Whether the order is drawn anew for each epoch; it is if not given, except for a stream.
+        sampler: What gives the order instead: `WeightedSampler`, `StratifiedSampler`, or any callable with the
+            arguments ``(samples, seed, epoch)``.
+        drop_last: Leave out a last batch that is smaller than the others.
+        transform: A function of one sample. If it has a second argument without a default, or one named
+            ``generator`` or ``rng``, it gets a `numpy.random.Generator` keyed by seed, epoch and the sample's index.
+        batch_transform: The same for a whole batch; its generator is keyed by the batch's number.
+        prefetch: How many batches are made ahead while one is used; at least one for each worker.
+        workers: How many threads or processes make them; without any, prefetching takes one.
+        worker_kind: ``"thread"``, or ``"process"`` for transforms that hold Python's lock. What is sent to a process
+            must be picklable.
+
+    Shapes:
+        A leaf ``(samples, ...)`` of arrays, or ``(...)`` of a sample, becomes ``(batch, ...)``.
+
+    Raises:
+        BatchError: The source has no samples, its arrays differ in length, or every batch would be dropped; while
+            batches are made: samples that cannot be stacked.
+        SettingError: An option has a value that makes no sense.
+        ArgumentError: Samples cannot be read from the source, or a transform cannot be called.
+
+    Example:
+        >>> loader = Loader({"x": np.arange(5)}, 2, shuffle=False, transform=lambda each: {"x": 10 * each["x"]})
+        >>> [batch["x"].tolist() for batch in loader]
+        [[0, 10], [20, 30], [40]]
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        batch_size: int = 32,
+        *,
+        seed: int = 0,
+        shuffle: bool | None = None,
+        sampler: Sampler | None = None,
+        drop_last: bool = False,
+        transform: Callable[..., Any] | None = None,
+        batch_transform: Callable[..., Any] | None = None,
+        prefetch: int = 0,
+        workers: int = 0,
+        worker_kind: str = "thread",
+    ):
+        _check_options(batch_size, seed, prefetch, workers, worker_kind)
+        self.source, self.batch_size, self.seed, self.drop_last = source, batch_size, seed, drop_last
+        self.sampler = _sampler(source, shuffle, sampler)
+        self._read = None if isinstance(source, Stream) else readable(source)
+        self._make = Make.of(self._read, seed, transform, batch_transform)
+        self._ahead, self._workers, self._kind = max(prefetch, workers), max(workers, 1), worker_kind
+        self._submit: Submit | None = None
+        self._block = ExitStack()
+        self._next_epoch = 0
+        self._latest: tuple[int, np.ndarray] = (-1, np.empty(0))
+        self._check_count()
+
+    @classmethod
+    def of(cls, source: Any, **options: Any) -> "Loader":
+        """A loader of that source with these options; a loader is passed through as it is, and keeps its own."""
+        return source if isinstance(source, Loader) else cls(source, **options)
+
+    def __len__(self) -> int:
+        """The number of batches in an epoch."""
+        return batching.batch_count(self.samples, self.batch_size, self.drop_last)
+
+    @property
+    def samples(self) -> int:
+        """The number of samples in an epoch; in epoch 0 where a sampler varies it.
+
+        Raises:
+            ArgumentError: The source is a stream.
+        """
+        if self._read is None:
+            raise ArgumentError("a Loader of a data.Stream has no length: a stream is read until it ends")
+        whole = isinstance(self.sampler, SequentialSampler | ShuffledSampler)
+        return self._read.samples if whole else len(self._indices(0))
+
+    def batches(self, epoch: int = 0, first: int = 0) -> Iterator[Any]:
+        """The batches of an epoch from number `first` on; none before it is loaded (a stream is read up to it).
+
+        The workers end with the iterator: at its end, when it is closed, or when it is collected.
+
+        Raises:
+            SettingError: `epoch` or `first` is below zero, or `first` lies past the end of the epoch.
+        """
+        _check_number("epoch", epoch, 0)
+        _check_number("first", first, 0)
+        if self._read is None:
+            return self._prepared(self._stream_jobs(epoch, first))
+        rows = self._rows(epoch, first)
+        if self._make.is_plain and not self._ahead:
+            return self._read.each(rows)
+        return self._prepared(self._jobs(epoch, first, rows))
+
+    def __iter__(self) -> "LoaderIterator":
+        """The batches of the next epoch, with a position that can be saved."""
+        self._next_epoch += 1
+        return LoaderIterator(self, self._next_epoch - 1)
+
+    def start_at(self, epoch: int) -> None:
+        """Make `epoch` the next one to go over."""
+        _check_number("epoch", epoch, 0)
+        self._next_epoch = epoch
+
+    def __enter__(self) -> "Loader":
+        """Start the workers, if there are any, and keep them for all epochs of the block."""
+        if self._ahead and self._submit is None:
+            self._submit = self._block.enter_context(prefetch.workers(self._kind, self._workers, self._make))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._submit = None
+        self._block.close()
+
+    def _indices(self, epoch: int) -> np.ndarray:
+        if self._latest[0] != epoch:
+            assert self._read is not None
+            of = {"seed": self.seed, "epoch": epoch, "batch_size": self.batch_size}
+            self._latest = epoch, drawn(self.sampler, self._read.samples, **of)
+        return self._latest[1]
+
+    def _rows(self, epoch: int, first: int) -> Iterator[np.ndarray]:
+        """The indices of each batch."""
+        indices, size = self._indices(epoch), self.batch_size
+        count = batching.batch_count(len(indices), size, self.drop_last)
+        if first > count:
+            raise SettingError(f"first is {first}, and epoch {epoch} has {count} batches")
+        return (indices[at * size : (at + 1) * size] for at in range(first, count))
+
+    def _jobs(self, epoch: int, first: int, rows: Iterator[np.ndarray]) -> Iterator[Job]:
+        before = repeats(self._indices(epoch)) if self._make.transform else np.zeros(len(self._indices(epoch)), int)
+        for number, row in enumerate(rows, first):
+            begin = number * self.batch_size
+            yield Job(epoch, number, row, before[begin : begin + len(row)])
+
+    def _stream_jobs(self, epoch: int, first: int) -> Iterator[Job]:
+        samples = self.source.read(epoch)
+        passed = sum(1 for _ in islice(samples, first * self.batch_size))
+        if passed <= (first - 1) * self.batch_size:
+            raise SettingError(f"first is {first}, and the stream ended after {passed} samples in epoch {epoch}")
+        while read := list(islice(samples, self.batch_size)):
+            if len(read) == self.batch_size or not self.drop_last:
+                indices = np.arange(passed, passed + len(read))
+                yield Job(epoch, passed // self.batch_size, indices, np.zeros(len(read), int), read)
+            passed += len(read)
+        if not passed:
+            raise BatchError(f"a batch needs at least one sample, and the stream had none in epoch {epoch}")
+
+    def _prepared(self, jobs: Iterator[Job]) -> Iterator[Any]:
+        with ExitStack() as stack:
+            jobs = stack.enter_context(closing(jobs))  # type: ignore[type-var]
+            if not self._ahead:
+                yield from map(self._make, jobs)
+                return
+            if self._read is None:
+                jobs = stack.enter_context(prefetch.read_ahead(jobs, self._ahead))
+            submit = self._submit or stack.enter_context(prefetch.workers(self._kind, self._workers, self._make))
+            yield from stack.enter_context(closing(prefetch.ahead(jobs, submit, self._ahead)))  # type: ignore[type-var]
+
+    def _check_count(self) -> None:
+        if self._read is not None and len(self) == 0:
+            raise BatchError(
+                f"an epoch has {self.samples} samples, fewer than the {self.batch_size} of a batch, and "
+                f"drop_last=True leaves out the only one"
+            )
+
+
+class LoaderIterator:
+    """The batches of one epoch, and the position among them: how many were consumed, not how many were made ahead.
+
+    Example:
+        >>> batches = iter(Loader({"x": np.arange(5)}, batch_size=2, shuffle=False))
+        >>> next(batches)["x"].tolist(), batches.state()
+        ([0, 1], {'epoch': 0, 'batch': 1})
+    """
+
+    def __init__(self, loader: Loader, epoch: int):
+        self._loader, self._epoch, self._batch = loader, epoch, 0
+        self._batches: Any = loader.batches(epoch)
+
+    def __iter__(self) -> "LoaderIterator":
+        return self
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        self._batch += 1
+        return batch
+
+    def state(self) -> dict[str, int]:
+        """The position, as numbers that JSON can hold."""
+        return {"epoch": self._epoch, "batch": self._batch}
+
+    def load_state(self, state: Mapping[str, int]) -> None:
+        """Go on at a position: the next batch is the one that came next there. The loader's next epoch follows this.
+
+        Raises:
+            StateError: It is no position of such a loader; this one stays where it was.
+        """
+        if not isinstance(state, Mapping) or set(state) != {"epoch", "batch"}:
+            raise StateError(f"the position of a Loader is a dict with 'epoch' and 'batch', not {state!r}")
+        try:
+            batches = self._loader.batches(state["epoch"], state["batch"])
+        except SettingError as error:
+            raise StateError(f"{state!r} is no position of this Loader: {error}") from error
+        self.close()
+        self._batches, self._epoch, self._batch = batches, state["epoch"], state["batch"]
+        self._loader.start_at(self._epoch + 1)
+
+    def close(self) -> None:
+        """End the workers; there is no further batch."""
+        self._batches.close()
+
+    def __enter__(self) -> "LoaderIterator":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _sampler(source: Any, shuffle: bool | None, sampler: Sampler | None) -> Sampler:
+    if isinstance(source, Stream) and (shuffle or sampler):
+        raise SettingError("a data.Stream is read in its own order: leave shuffle and sampler out, or use a dataset")
+    if sampler is None:
+        return ShuffledSampler() if shuffle is None or shuffle else SequentialSampler()
+    if shuffle:
+        raise SettingError("the sampler gives the order: leave shuffle out")
+    if not callable(sampler):
+        raise SettingError(f"sampler must be callable with (samples, seed, epoch), not {sampler!r}")
+    return sampler
+
+
+def _check_options(batch_size: int, seed: int, ahead: int, workers: int, kind: str) -> None:
+    for name, value, least in (("batch_size", batch_size, 1), ("prefetch", ahead, 0), ("workers", workers, 0)):
+        _check_number(name, value, least)
+    start.key(seed, "data")
+    if kind not in prefetch.KINDS:
+        raise SettingError(f"worker_kind {kind!r} is unknown. {suggestion(kind, prefetch.KINDS)}")
+
+
+def _check_number(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise SettingError(f"{name} must be a whole number of at least {least}, not {value!r}")

@@ -1,0 +1,30 @@
+"""Where an optional package is imported on demand, and where its absence becomes an error that says what to install."""
+
+import importlib
+from typing import Any
+
+from deliralike.errors import DataUnavailable
+
+
+def needed(module: str, *, package: str, extra: str, purpose: str) -> Any:
+    """The module of that name, imported now.
+
+    Args:
+        package: What the module comes with, as its authors call it.
+        extra: The extra of deliralike that brings it.
+        purpose: What needs it, as the beginning of a sentence.
+
+    Raises:
+        DataUnavailable: It cannot be imported; the message says how to install it.
+
+    Example:
+        >>> needed("json", package="json", extra="data", purpose="reading settings").loads("[1]")
+        [1]
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise DataUnavailable(
+            f"{purpose} needs the package {package!r}, which cannot be imported here ({error}): "
+            f"pip install 'deliralike[{extra}]'"
+        ) from error

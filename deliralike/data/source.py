@@ -1,0 +1,185 @@
+"""What a loader can read: a nest of arrays, an indexable dataset, or a stream of samples."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.data import batching
+from deliralike.data.collate import collate
+from deliralike.data.keyed import must_be_told
+from deliralike.errors import ArgumentError, BatchError, IndexRangeError
+
+
+class Source(Protocol):
+    """Samples that can be reached in any order."""
+
+    samples: int
+
+    def sample(self, index: int) -> Any:
+        """One sample."""
+        ...
+
+    def take(self, indices: np.ndarray) -> Any:
+        """Some samples, as a batch."""
+        ...
+
+    def each(self, rows: Iterable[np.ndarray]) -> Iterator[Any]:
+        """A batch for each row of indices, made when it is asked for."""
+        ...
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Samples that come one after the other: read from the start in every epoch, in their own order.
+
+    It has no length, cannot be shuffled, and a position in it is reached by reading on. An epoch ends where the
+    iterator ends; it may have no end.
+
+    Args:
+        factory: Gives a fresh iterator over samples: ``factory()``, or ``factory(epoch)`` if it takes an argument.
+
+    Example:
+        >>> list(Stream(lambda: ({"x": i} for i in range(3))).read(epoch=0))
+        [{'x': 0}, {'x': 1}, {'x': 2}]
+    """
+
+    factory: Callable[..., Any]
+
+    def read(self, epoch: int) -> Iterator[Any]:
+        """A fresh iterator over the samples of an epoch."""
+        samples = self.factory(epoch) if must_be_told(self.factory) else self.factory()
+        if not isinstance(samples, Iterable):
+            raise ArgumentError(
+                f"the factory of a Stream must give an iterator of samples, and gave {nest.described(samples)}"
+            )
+        return _counted(samples)
+
+
+class Arrays:
+    """A nest of arrays of equal length; a batch takes one index operation a leaf."""
+
+    def __init__(self, arrays: Any):
+        self.samples = batching.size(arrays)
+        self._arrays = arrays
+        self._leaves, self._structure = nest.flatten(arrays)
+        self._is_array = [isinstance(leaf, np.ndarray) and leaf.ndim > 0 for leaf in self._leaves]
+        self._takes = [leaf.take if array else _same(leaf) for leaf, array in self._marked()]
+
+    def sample(self, index: int) -> Any:
+        """One sample; leaves that are no arrays are in every one."""
+        return self._structure.unflatten([leaf[index] if array else leaf for leaf, array in self._marked()])
+
+    def take(self, indices: np.ndarray) -> Any:
+        """Some samples, copied."""
+        return self._structure.unflatten([take(indices, 0) for take in self._takes])
+
+    def each(self, rows: Iterable[np.ndarray]) -> Iterator[Any]:
+        """A batch for each row of indices. This is the loader's inner loop, hence written out."""
+        unflatten, takes = self._structure.unflatten, self._takes
+        for row in rows:
+            yield unflatten([take(row, 0) for take in takes])
+
+    def _marked(self) -> Iterator[tuple[Any, bool]]:
+        return zip(self._leaves, self._is_array, strict=True)
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._arrays,)
+
+
+class Indexed:
+    """A dataset with a length and an item for each index."""
+
+    def __init__(self, dataset: Any):
+        self._dataset = dataset
+        self.samples = len(dataset)
+        if self.samples == 0:
+            raise BatchError(f"a batch needs at least one sample, and this {type(dataset).__name__} has none")
+
+    def sample(self, index: int) -> Any:
+        """One sample; an error of the dataset's own gets a note with the index."""
+        try:
+            return self._dataset[int(index)]
+        except Exception as error:
+            error.add_note(f"while sample {int(index)} was read")
+            raise
+
+    def take(self, indices: np.ndarray) -> Any:
+        """Some samples, read one by one and stacked."""
+        return collate([self.sample(index) for index in indices])
+
+    def each(self, rows: Iterable[np.ndarray]) -> Iterator[Any]:
+        """A batch for each row of indices."""
+        return (self.take(row) for row in rows)
+
+
+@dataclass(frozen=True)
+class Subset(Sequence[Any]):
+    """Some samples of an indexable dataset, read only when they are asked for.
+
+    Example:
+        >>> Subset("abcd", np.array([3, 1]))[0]
+        'd'
+    """
+
+    dataset: Any
+    indices: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: Any) -> Any:
+        if not -len(self) <= index < len(self):
+            raise IndexRangeError(f"there is no sample {index}: this subset has {len(self)}")
+        return self.dataset[int(self.indices[index])]
+
+
+def readable(samples: Any) -> Source:
+    """Whatever holds samples, in the form that a loader reads.
+
+    Tuples, dicts, dataclasses and single arrays are nests of arrays. Everything else with a length and items is a
+    dataset; so a list is a list of samples.
+
+    Raises:
+        ArgumentError: It has no length or no items.
+        BatchError: It has no samples, or its arrays differ in length.
+    """
+    if isinstance(samples, tuple | Mapping | np.ndarray):
+        return Arrays(samples)
+    if hasattr(samples, "__len__") and hasattr(samples, "__getitem__") and not isinstance(samples, str | bytes):
+        return Indexed(samples)
+    if is_dataclass(samples) and not isinstance(samples, type):
+        return Arrays(samples)
+    raise ArgumentError(
+        f"samples come from a tuple or dict of arrays, from a dataset with a length and an item for each index, or "
+        f"from data.Stream(factory) for an iterator, not from {nest.described(samples)}"
+    )
+
+
+def subset(samples: Any, indices: np.ndarray) -> Any:
+    """Some samples: of a nest of arrays a nest of copies, of a dataset a `Subset` that reads on demand.
+
+    Example:
+        >>> subset({"x": np.arange(4) * 10}, np.array([3, 1]))
+        {'x': array([30, 10])}
+    """
+    found = readable(samples)
+    return found.take(indices) if isinstance(found, Arrays) else Subset(samples, indices)
+
+
+def _same(leaf: Any) -> Callable[..., Any]:
+    return lambda indices, axis: leaf
+
+
+def _counted(samples: Iterable[Any]) -> Iterator[Any]:
+    """The same samples; an error of the stream's own gets a note with the number of the sample."""
+    count = 0
+    try:
+        for sample in samples:
+            yield sample
+            count += 1
+    except Exception as error:
+        error.add_note(f"while sample {count} was read from the stream")
+        raise

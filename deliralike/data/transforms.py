@@ -1,0 +1,299 @@
+"""Transforms of single samples in NumPy, random ones keyed by the generator that a `Loader` passes.
+
+A sample is a picture, or a nest that holds one: an array of floats, channels first, of any number of dimensions
+(``(C, L)``, ``(C, H, W)``, ``(C, D, H, W)``). If there are several arrays of floats, the one with the most dimensions
+is the picture. Every array that ends in the picture's spatial shape moves with it; of these, arrays of whole numbers
+and booleans are masks, whose values are never mixed. Everything else (a label, a name) is left alone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.data.keyed import Call
+from deliralike.data.packages import needed
+from deliralike.errors import BatchError, SettingError
+
+
+class Compose:
+    """Transforms one after the other; each takes the sample, and the generator if it wants one.
+
+    Example:
+        >>> both = Compose([np.negative, Flip(probability=1.0)])
+        >>> both(np.array([[0.0, 1.0, 2.0]]), np.random.default_rng(0)).tolist()
+        [[-2.0, -1.0, -0.0]]
+    """
+
+    def __init__(self, transforms: Sequence[Callable[..., Any]]):
+        self._calls = [Call.of(transform) for transform in transforms]
+
+    def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
+        """The sample after the last transform."""
+        for call in self._calls:
+            sample = call(sample, lambda: generator)
+        return sample
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Mirror along each of `axes`, each with the same probability and independently.
+
+    Args:
+        axes: Spatial axes, counted from the end: -1 is left and right.
+
+    Example:
+        >>> Flip(probability=1.0)(np.array([[0.0, 1.0]]), np.random.default_rng(0)).tolist()
+        [[1.0, 0.0]]
+    """
+
+    axes: Sequence[int] = (-1,)
+    probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_axes(self.axes)
+        if not 0 <= self.probability <= 1:
+            raise SettingError(f"probability must lie between 0 and 1, not {self.probability!r}")
+
+    def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
+        """The sample, mirrored or not."""
+        _check_present(self.axes, sample)
+        axes = tuple(axis for axis in self.axes if generator.random() < self.probability)
+        return _moved(sample, lambda array: np.flip(array, axes))
+
+
+@dataclass(frozen=True)
+class Crop:
+    """Cut a window out at a random place, after padding.
+
+    Args:
+        size: The window's spatial shape, or one number for all axes.
+        padding: How much is added on each side, on all spatial axes.
+        mode: How, in `numpy.pad`'s words: ``"constant"`` (zeros), ``"reflect"``, ``"edge"``, ``"symmetric"``.
+
+    Shapes:
+        ``(..., *spatial)`` becomes ``(..., *size)``.
+
+    Raises:
+        BatchError: The padded picture is smaller than the window.
+
+    Example:
+        >>> Crop(2)(np.zeros((3, 7, 5)), np.random.default_rng(0)).shape
+        (3, 2, 2)
+    """
+
+    size: int | Sequence[int]
+    padding: int = 0
+    mode: str = "constant"
+
+    def __post_init__(self) -> None:
+        sizes = (self.size,) if isinstance(self.size, int) else tuple(self.size)
+        if min(sizes) < 1 or self.padding < 0:
+            raise SettingError(f"a crop needs a size above zero and a padding that is not below, not {self!r}")
+
+    def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
+        """The window."""
+        shape = spatial_shape(sample)
+        sizes = (self.size,) * len(shape) if isinstance(self.size, int) else tuple(self.size)
+        room = [length + 2 * self.padding - size for length, size in zip(shape, sizes, strict=False)]
+        if len(sizes) != len(shape) or min(room) < 0:
+            raise BatchError(f"a window of {sizes} does not fit into a picture of {shape} with padding {self.padding}")
+        begins = [int(generator.integers(left + 1)) for left in room]
+        window: Any = (..., *(slice(begin, begin + size) for begin, size in zip(begins, sizes, strict=True)))
+        return _moved(sample, lambda array: self._padded(array, len(shape))[window])
+
+    def _padded(self, array: np.ndarray, spatial: int) -> np.ndarray:
+        if not self.padding:
+            return array
+        widths = [(0, 0)] * (array.ndim - spatial) + [(self.padding, self.padding)] * spatial
+        return np.pad(array, widths, mode=self.mode)  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class Normalise:
+    """Subtract `mean` and divide by `std`: one number, or one for each channel.
+
+    Example:
+        >>> Normalise([1.0, 2.0], [2.0, 4.0])(np.array([[3.0], [6.0]])).tolist()
+        [[1.0], [1.0]]
+    """
+
+    mean: float | Sequence[float]
+    std: float | Sequence[float]
+
+    def __post_init__(self) -> None:
+        if not (np.asarray(self.std) > 0).all():
+            raise SettingError(f"std must be above zero, not {self.std!r}")
+
+    def __call__(self, sample: Any) -> Any:
+        """The sample with its picture normalised."""
+        return _changed(sample, self._normalised)
+
+    def _normalised(self, picture: np.ndarray) -> np.ndarray:
+        mean, std = (_for_channels(value, picture) for value in (self.mean, self.std))
+        return (picture - mean) / std
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Add normal noise to the picture.
+
+    Args:
+        std: Its standard deviation; or the smallest and the largest, between which it is drawn for each sample.
+
+    Example:
+        >>> Noise(0.0)(np.ones((1, 2)), np.random.default_rng(0)).tolist()
+        [[1.0, 1.0]]
+    """
+
+    std: float | tuple[float, float]
+
+    def __post_init__(self) -> None:
+        low, high = self._bounds()
+        if not 0 <= low <= high:
+            raise SettingError(f"std must be a number from zero up, or two in rising order, not {self.std!r}")
+
+    def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
+        """The sample with a noisy picture."""
+        std = generator.uniform(*self._bounds())
+        return _changed(sample, lambda picture: picture + (std * generator.standard_normal(picture.shape)))
+
+    def _bounds(self) -> tuple[float, float]:
+        return self.std if isinstance(self.std, tuple) else (self.std, self.std)
+
+
+@dataclass(frozen=True)
+class Rotate:
+    """Rotate in the plane of two spatial axes, by an angle between ``-degrees`` and ``degrees``.
+
+    The picture is interpolated linearly, masks take the nearest value; what comes in from outside is zero. The
+    shape stays. It takes SciPy.
+
+    Example:
+        >>> Rotate(0.0)(np.ones((1, 3, 3)), np.random.default_rng(0)).sum().item()
+        9.0
+    """
+
+    degrees: float
+    axes: tuple[int, int] = (-2, -1)
+
+    def __post_init__(self) -> None:
+        _check_axes(self.axes)
+
+    def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
+        """The rotated sample."""
+        images = needed("scipy.ndimage", package="scipy", extra="data", purpose="rotating")
+        _check_present(self.axes, sample)
+        angle = generator.uniform(-self.degrees, self.degrees)
+
+        def rotated(array: np.ndarray) -> np.ndarray:
+            return images.rotate(_as_numbers(array), angle, self.axes, reshape=False, order=_order(array))
+
+        return _moved(sample, rotated)
+
+
+@dataclass(frozen=True)
+class Elastic:
+    """Push every place by a smooth random field. Source: Simard, Steinkraus and Platt 2003.
+
+    The picture is interpolated linearly, masks take the nearest value; the edge goes on outside. It takes SciPy.
+
+    Args:
+        strength: The standard deviation of the push on each axis, in pixels.
+        smoothness: How far pushes are alike: the standard deviation of the Gaussian filter, in pixels.
+
+    Example:
+        >>> Elastic(0.0)(np.ones((1, 3, 3)), np.random.default_rng(0)).sum().item()
+        9.0
+    """
+
+    strength: float
+    smoothness: float = 4.0
+
+    def __post_init__(self) -> None:
+        if self.strength < 0 or self.smoothness <= 0:
+            raise SettingError(f"strength must not be below zero, and smoothness must be above, not {self!r}")
+
+    def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
+        """The deformed sample."""
+        images = needed("scipy.ndimage", package="scipy", extra="data", purpose="an elastic deformation")
+        shape = spatial_shape(sample)
+        raw = [images.gaussian_filter(generator.standard_normal(shape), self.smoothness) for _ in shape]
+        places = np.indices(shape) + [self.strength * push / (push.std() or 1.0) for push in raw]
+
+        def pushed(array: np.ndarray) -> np.ndarray:
+            planes = _as_numbers(array).reshape(-1, *shape)
+            found = [images.map_coordinates(each, places, order=_order(array), mode="nearest") for each in planes]
+            return np.stack(found).reshape(array.shape)
+
+        return _moved(sample, pushed)
+
+
+def spatial_shape(sample: Any) -> tuple[int, ...]:
+    """The shape of the sample's picture without its channels.
+
+    Raises:
+        BatchError: There is no picture.
+
+    Example:
+        >>> spatial_shape((np.zeros((3, 7, 5)), np.int64(1)))
+        (7, 5)
+    """
+    return _picture(nest.leaves(sample)).shape[1:]
+
+
+# What moves, and what changes ----------------------------------------------------------------------------------------
+
+
+def _moved(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
+    """The sample with `function` applied to every array that lies on the picture's grid; types are kept."""
+    shape = spatial_shape(sample)
+
+    def at(leaf: Any) -> Any:
+        on_grid = isinstance(leaf, np.ndarray) and leaf.ndim >= len(shape) and leaf.shape[-len(shape) :] == shape
+        return function(leaf).astype(leaf.dtype, copy=False) if on_grid else leaf
+
+    return nest.map(at, sample)
+
+
+def _changed(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
+    """The sample with `function` applied to its picture; its type is kept."""
+    picture = _picture(nest.leaves(sample))
+    return nest.map(lambda leaf: function(leaf).astype(leaf.dtype) if leaf is picture else leaf, sample)
+
+
+def _picture(leaves: list[Any]) -> np.ndarray:
+    floats = [leaf for leaf in leaves if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" and leaf.ndim > 1]
+    if not floats:
+        found = ", ".join(f"{nest.described(leaf)} ({getattr(leaf, 'dtype', 'no array')})" for leaf in leaves)
+        raise BatchError(f"a sample needs a picture, an array of floats with channels first, and holds only {found}")
+    return max(floats, key=np.ndim)
+
+
+def _order(array: np.ndarray) -> int:
+    """How to interpolate: linearly for pictures, not at all for masks."""
+    return 1 if array.dtype.kind == "f" else 0
+
+
+def _as_numbers(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.uint8) if array.dtype == bool else array
+
+
+def _for_channels(value: Any, picture: np.ndarray) -> np.ndarray:
+    numbers = np.asarray(value, dtype=np.float64)
+    if numbers.ndim and len(numbers) != len(picture):
+        raise BatchError(f"there are {len(numbers)} numbers for the channels, and the picture has {len(picture)}")
+    return numbers.reshape(-1, *[1] * (picture.ndim - 1)) if numbers.ndim else numbers
+
+
+def _check_axes(axes: Sequence[int]) -> None:
+    if not axes or any(axis >= 0 for axis in axes) or len(set(axes)) < len(axes):
+        raise SettingError(f"axes are counted from the end, -1 is the last, each named once; not {tuple(axes)}")
+
+
+def _check_present(axes: Sequence[int], sample: Any) -> None:
+    shape = spatial_shape(sample)
+    if -min(axes) > len(shape):
+        raise BatchError(f"there is no spatial axis {min(axes)} in a picture of {shape}")

@@ -1,0 +1,384 @@
+"""Loaders: what is in a batch follows from seed, epoch and number alone, for every kind of source."""
+
+import json
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from deliralike import data
+from deliralike.errors import ArgumentError, BatchError, SettingError, StateError
+from tests.data.sources import Squares, jittered, scaled
+
+RANDOM = {"transform": jittered, "batch_transform": scaled}
+
+
+def same(first, second):
+    """Whether two lists of batches agree bit for bit, type for type."""
+    assert [sorted(batch) for batch in first] == [sorted(batch) for batch in second]
+    pairs = [(one[key], other[key]) for one, other in zip(first, second, strict=True) for key in one]
+    return all(one.dtype == other.dtype and np.array_equal(one, other) for one, other in pairs)
+
+
+def labels(batches):
+    return [batch["y"].tolist() for batch in batches]
+
+
+# Sources -------------------------------------------------------------------------------------------------------------
+
+
+def test_arrays_give_the_batches_of_a_slicing_loop():
+    arrays = {"x": np.random.default_rng(0).random((23, 7, 5)), "y": np.arange(23)}
+    loader = data.Loader(arrays, 7, seed=3)
+    order = data.order(23, seed=3, epoch=2)
+    wanted = [{key: value[order[at : at + 7]] for key, value in arrays.items()} for at in range(0, 23, 7)]
+    assert same(list(loader.batches(epoch=2)), wanted)
+
+
+def test_an_indexable_dataset_gives_the_same_batches_as_its_arrays():
+    arrays = {"x": np.stack([np.full((3, 2), i**2, np.float32) for i in range(23)]), "y": np.arange(23)}
+    wanted = list(data.Loader(arrays, 7, seed=1).batches(1))
+    assert same(list(data.Loader(Squares(), 7, seed=1).batches(1)), wanted)
+
+
+def test_arrays_with_a_transform_give_the_same_as_a_dataset_with_it():
+    arrays = {"x": np.stack([np.full((3, 2), i**2, np.float32) for i in range(23)]), "y": np.arange(23)}
+    wanted = list(data.Loader(Squares(), 7, **RANDOM).batches())
+    assert same(list(data.Loader(arrays, 7, **RANDOM).batches()), wanted)
+
+
+def test_a_stream_gives_its_samples_in_order_in_every_epoch():
+    loader = data.Loader(data.Stream(lambda: ({"y": i} for i in range(5))), 2)
+    assert [labels(loader), labels(loader)] == [[[0, 1], [2, 3], [4]]] * 2
+
+
+def test_the_factory_of_a_stream_may_take_the_epoch():
+    loader = data.Loader(data.Stream(lambda epoch: [{"y": 10 * epoch + i} for i in range(3)]), 2)
+    assert labels(loader.batches(epoch=4)) == [[40, 41], [42]]
+
+
+def test_an_endless_stream_can_be_read():
+    def forever():
+        number = 0
+        while True:
+            yield {"y": number}
+            number += 1
+
+    batches = data.Loader(data.Stream(forever), 3, prefetch=2).batches()
+    assert labels(next(batches) for _ in range(4)) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+    batches.close()
+
+
+class Pair(NamedTuple):
+    picture: np.ndarray
+    rest: dict
+
+
+@dataclass
+class Case:
+    picture: np.ndarray
+    name: str
+
+
+def test_named_tuples_and_nested_dicts_are_kept():
+    arrays = Pair(np.arange(6.0).reshape(3, 2), {"label": [np.arange(3)], "name": "train"})
+    (batch,) = data.Loader(arrays, 3, shuffle=False)
+    assert isinstance(batch, Pair)
+    assert (batch.rest["label"][0].tolist(), batch.rest["name"]) == ([0, 1, 2], "train")
+
+
+def test_a_dataclass_of_arrays_is_a_source():
+    (batch,) = data.Loader(Case(np.arange(3), "a"), 3, shuffle=False)
+    assert (type(batch), batch.picture.tolist(), batch.name) == (Case, [0, 1, 2], "a")
+
+
+def test_a_list_is_a_list_of_samples():
+    batches = data.Loader([(np.ones(2), 0), (np.zeros(2), 1), (np.ones(2), 2)], 2, shuffle=False)
+    assert [(x.shape, y.tolist()) for x, y in batches] == [((2, 2), [0, 1]), ((1, 2), [2])]
+
+
+def test_datasets_and_tensors_of_pytorch_are_read():
+    torch = pytest.importorskip("torch")
+    dataset = torch.utils.data.TensorDataset(torch.arange(6.0).reshape(3, 2), torch.arange(3))
+    (batch,) = data.Loader(dataset, 3, shuffle=False)
+    assert isinstance(batch[0], np.ndarray)
+    assert (batch[0].tolist(), batch[1].tolist()) == ([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], [0, 1, 2])
+
+
+def test_batches_own_their_memory():
+    arrays = {"y": np.arange(6)}
+    for batch in data.Loader(arrays, 2, shuffle=False):
+        batch["y"][:] = -1
+    assert arrays["y"].tolist() == list(range(6))
+
+
+@pytest.mark.parametrize("source", [None, 3, "text", iter([1, 2]), {1, 2}])
+def test_what_holds_no_samples_is_refused(source):
+    with pytest.raises(ArgumentError, match=r"from data.Stream\(factory\) for an iterator, not from"):
+        data.Loader(source)
+
+
+def test_an_empty_dataset_is_refused():
+    with pytest.raises(BatchError, match="at least one sample, and this Squares has none"):
+        data.Loader(Squares(0))
+
+
+def test_an_empty_stream_is_an_error():
+    with pytest.raises(BatchError, match="the stream had none in epoch 2"):
+        list(data.Loader(data.Stream(list)).batches(2))
+
+
+def test_a_stream_that_is_no_iterator_is_an_error():
+    with pytest.raises(ArgumentError, match="must give an iterator of samples, and gave 3"):
+        list(data.Loader(data.Stream(lambda: 3)).batches())
+
+
+# Lengths -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 7, 23])
+@pytest.mark.parametrize("source", [Squares(), data.Stream(lambda: map(Squares().__getitem__, range(23)))])
+def test_every_sample_comes_once(source, batch_size, drop_last):
+    found = labels(data.Loader(source, batch_size, drop_last=drop_last))
+    left_out = 23 % batch_size if drop_last else 0
+    everything = [label for batch in found for label in batch]
+    assert len(set(everything)) == len(everything) == 23 - left_out
+    assert {len(batch) for batch in found[:-1]} <= {batch_size}
+    if not isinstance(source, data.Stream):
+        loader = data.Loader(source, batch_size, drop_last=drop_last)
+        assert (len(loader), loader.samples) == (len(found), 23)
+
+
+def test_a_stream_has_no_length():
+    loader = data.Loader(data.Stream(lambda: iter([{"y": 1}])))
+    with pytest.raises(ArgumentError, match="has no length: a stream is read until it ends"):
+        len(loader)
+    assert labels(list(loader)) == [[1]]
+
+
+def test_an_epoch_without_any_batch_is_refused():
+    with pytest.raises(BatchError, match="5 samples, fewer than the 7 of a batch, and drop_last=True"):
+        data.Loader({"y": np.arange(5)}, 7, drop_last=True)
+
+
+# Order and random numbers --------------------------------------------------------------------------------------------
+
+
+def test_each_iteration_is_the_next_epoch():
+    loader = data.Loader({"y": np.arange(9)}, 4)
+    assert [labels(loader), labels(loader)] == [labels(loader.batches(0)), labels(loader.batches(1))]
+    assert labels(loader.batches(0)) != labels(loader.batches(1))
+
+
+def test_no_skipped_sample_is_loaded():
+    dataset = Squares(23)
+    assert len(list(data.Loader(dataset, 5, seed=1).batches(epoch=1, first=3))) == 2
+    assert dataset.read == data.order(23, seed=1, epoch=1)[15:].tolist()
+
+
+@pytest.mark.parametrize("source", [Squares(), data.Stream(lambda: map(Squares().__getitem__, range(23)))])
+@pytest.mark.parametrize("first", [0, 2, 4, 5])
+def test_batches_from_a_position_on_are_those_of_the_whole_epoch(source, first):
+    loader = data.Loader(source, 5, **RANDOM)
+    assert same(list(loader.batches(1, first)), list(loader.batches(1))[first:])
+
+
+def test_a_position_past_the_end_is_refused():
+    with pytest.raises(SettingError, match="first is 6, and epoch 1 has 5 batches"):
+        data.Loader(Squares(), 5).batches(1, 6)
+    with pytest.raises(SettingError, match="first is 3, and the stream ended after 3 samples in epoch 0"):
+        list(data.Loader(data.Stream(lambda: iter([{"y": 1}] * 3)), 2).batches(0, 3))
+
+
+def test_the_random_numbers_of_a_sample_do_not_depend_on_the_size_of_batches():
+    of_size = {
+        size: np.concatenate([batch["x"] for batch in data.Loader(Squares(), size, transform=jittered).batches(3)])
+        for size in (1, 7, 23)
+    }
+    assert np.array_equal(of_size[1], of_size[7])
+    assert np.array_equal(of_size[1], of_size[23])
+
+
+def test_the_random_numbers_of_a_sample_are_known_in_advance():
+    """Keyed by hand with NumPy's Philox: a change would make old runs unrepeatable."""
+    import hashlib
+
+    path = hashlib.blake2b(b"data/transform", digest_size=8).digest()
+    key = np.array([5, int.from_bytes(path, "little")], np.uint64)
+    generator = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 11, 2]))
+    loader = data.Loader({"y": np.arange(13)}, 4, seed=5, transform=lambda s, generator: {**s, "u": generator.random()})
+    found = {int(y): u for batch in loader.batches(2) for y, u in zip(batch["y"], batch["u"])}
+    assert found[11] == generator.random()
+    assert len(set(found.values())) == 13
+
+
+def test_the_random_numbers_change_with_epoch_and_seed():
+    draws = [
+        next(data.Loader({"y": np.arange(1)}, seed=seed, transform=lambda s, rng: rng.random()).batches(epoch)).item()
+        for seed in (0, 1)
+        for epoch in (0, 1)
+    ]
+    assert len(set(draws)) == 4
+
+
+def test_a_sample_that_comes_twice_is_transformed_differently():
+    twice = data.Loader(
+        {"y": np.arange(2)}, 2, sampler=lambda samples, seed, epoch: [1, 1, 0, 1], transform=lambda s, rng: rng.random()
+    )
+    once = data.Loader({"y": np.arange(2)}, 2, shuffle=False, transform=lambda s, rng: rng.random())
+    draws = np.concatenate(list(twice.batches()))
+    assert len(set(draws)) == 4
+    assert [draws[2], draws[0]] == next(once.batches()).tolist()
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda sample: {"y": sample["y"] + 1},
+        lambda sample, step=1: {"y": sample["y"] + step},
+        lambda sample, generator: {"y": sample["y"] + generator.integers(1, 2)},
+        lambda sample, anything: {"y": sample["y"] + anything.integers(1, 2)},
+        lambda sample, generator=None: {"y": sample["y"] + generator.integers(1, 2)},
+        lambda sample, *, rng: {"y": sample["y"] + rng.integers(1, 2)},
+        lambda sample, step=1, *, rng=None: {"y": sample["y"] + rng.integers(step, 2)},
+        lambda *samples: {"y": samples[0]["y"] + len(samples)},
+    ],
+    ids=["one", "default", "generator", "second", "default-generator", "by-name", "default-by-name", "any-number"],
+)
+def test_a_transform_gets_a_generator_if_its_signature_asks_for_one(transform):
+    assert labels(data.Loader({"y": np.arange(3)}, 3, shuffle=False, transform=transform)) == [[1, 2, 3]]
+
+
+def test_functions_written_in_c_are_transforms():
+    (batch,) = data.Loader(np.arange(3), 3, shuffle=False, transform=np.negative, batch_transform=abs)
+    assert batch.tolist() == [0, 1, 2]
+
+
+def test_a_transform_of_a_batch_is_keyed_by_its_number():
+    loader = data.Loader({"y": np.arange(6)}, 2, batch_transform=lambda batch, rng: rng.random())
+    draws = list(loader.batches(1))
+    assert len(set(draws)) == 3
+    assert list(loader.batches(1, 2)) == draws[2:]
+
+
+# Positions -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+@pytest.mark.parametrize("consumed", [0, 2, 5])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_saved_position_gives_the_rest_of_the_run_bit_for_bit(consumed, prefetch, stream):
+    source = data.Stream(lambda: map(Squares().__getitem__, range(23))) if stream else Squares()
+    loader, again = (data.Loader(source, 5, prefetch=prefetch, **RANDOM) for _ in range(2))
+    list(loader)
+    iterator = iter(loader)
+    for _ in range(consumed):
+        next(iterator)
+    state = json.loads(json.dumps(iterator.state()))
+    assert state == {"epoch": 1, "batch": consumed}
+    rest = [*iterator, *loader]
+    resumed = iter(again)
+    next(resumed)
+    resumed.load_state(state)
+    assert same([*resumed, *again], rest)
+    assert len(rest) == 10 - consumed
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"epoch": 0}, "with 'epoch' and 'batch', not {'epoch': 0}"),
+        (None, "with 'epoch' and 'batch', not None"),
+        ({"epoch": 0, "batch": 99}, "first is 99, and epoch 0 has 5 batches"),
+        ({"epoch": -1, "batch": 0}, "epoch must be a whole number of at least 0, not -1"),
+        ({"epoch": 0, "batch": 1.5}, "first must be a whole number of at least 0, not 1.5"),
+    ],
+)
+def test_a_foreign_position_is_refused_and_changes_nothing(state, message):
+    iterator = iter(data.Loader(Squares(), 5))
+    next(iterator)
+    with pytest.raises(StateError, match=message):
+        iterator.load_state(state)
+    assert (iterator.state(), len(list(iterator))) == ({"epoch": 0, "batch": 1}, 4)
+
+
+# Options -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_loader_is_passed_through():
+    loader = data.Loader(Squares(), 5)
+    assert data.Loader.of(loader, batch_size=3) is loader
+    assert data.Loader.of(Squares(), batch_size=3).batch_size == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, not 0"),
+        ({"batch_size": 2.0}, "batch_size must be a whole number of at least 1, not 2.0"),
+        ({"prefetch": -1}, "prefetch must be a whole number of at least 0, not -1"),
+        ({"workers": True}, "workers must be a whole number of at least 0, not True"),
+        ({"worker_kind": "proces"}, "worker_kind 'proces' is unknown. Did you mean 'process'"),
+        ({"seed": -1}, "seed must be a whole number"),
+        ({"sampler": 3}, "sampler must be callable"),
+        ({"sampler": data.SequentialSampler(), "shuffle": True}, "the sampler gives the order"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(SettingError, match=message):
+        data.Loader(Squares(), **options)
+
+
+@pytest.mark.parametrize("options", [{"shuffle": True}, {"sampler": data.SequentialSampler()}])
+def test_a_stream_cannot_be_shuffled(options):
+    with pytest.raises(SettingError, match="read in its own order"):
+        data.Loader(data.Stream(list), **options)
+
+
+@pytest.mark.parametrize("name", ["transform", "batch_transform"])
+def test_a_transform_must_be_callable(name):
+    with pytest.raises(ArgumentError, match=f"^{name} must be a function, not 3"):
+        data.Loader(Squares(), **{name: 3})
+
+
+# Collation -----------------------------------------------------------------------------------------------------------
+
+
+def test_samples_of_different_shapes_are_named_with_path_and_shapes():
+    samples = [{"image": [np.zeros((7, 5))], "y": 0}, {"image": [np.zeros((7, 6))], "y": 0}]
+    with pytest.raises(
+        BatchError, match=r"sample\['image'\]\[0\] has shape \(7, 5\) at .* 0 .* shape \(7, 6\) at place 1"
+    ):
+        data.collate(samples)
+
+
+def test_samples_of_different_structure_are_named():
+    with pytest.raises(BatchError, match=r"sample is a dict with keys \['a'\] at place 0 .* keys \['b'\] at place 1"):
+        data.collate([{"a": 1}, {"b": 1}])
+
+
+def test_scalars_become_arrays_and_other_leaves_stay_if_they_agree():
+    found = data.collate([{"a": 1.5, "b": True, "c": None, "name": "x"}, {"a": 2, "b": False, "c": None, "name": "yz"}])
+    assert (found["a"].tolist(), found["b"].dtype, found["c"]) == ([1.5, 2.0], np.bool_, None)
+    assert found["name"].tolist() == ["x", "yz"]
+
+
+def test_other_leaves_that_differ_are_refused():
+    with pytest.raises(BatchError, match=r"sample\['c'\] has None at place 0 of the batch and 3 at place 1"):
+        data.collate([{"c": None}, {"c": 3}])
+
+
+def test_no_samples_make_no_batch():
+    with pytest.raises(BatchError, match="at least one sample"):
+        data.collate([])
+
+
+def test_a_subset_reads_on_demand_and_checks_its_index():
+    dataset = Squares()
+    part = data.subset(dataset, np.array([20, 3]))
+    assert (len(part), dataset.read) == (2, [])
+    assert (part[1]["y"], part[-1]["y"]) == (3, 3)
+    with pytest.raises(IndexError, match="there is no sample 2: this subset has 2"):
+        part[2]

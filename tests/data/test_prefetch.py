@@ -1,0 +1,194 @@
+"""Batches made ahead: the same batches in the same order, errors in their place, nothing left running."""
+
+import gc
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from deliralike import data
+from deliralike.errors import BatchError, SettingError
+from tests.data.sources import Failing, Squares, Stubborn, ended, fail_stubbornly, marked
+from tests.data.test_loader import RANDOM, labels, same
+
+THREADS = {"workers": 3, "prefetch": 4}
+PROCESSES = {"workers": 2, "worker_kind": "process"}
+WAYS = pytest.mark.parametrize("way", [{"prefetch": 1}, THREADS, PROCESSES], ids=["ahead", "threads", "processes"])
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_running():
+    before = set(threading.enumerate())
+    yield
+    gc.collect()
+    assert [thread for thread in threading.enumerate() if thread not in before] == []
+    assert multiprocessing.active_children() == []
+
+
+@WAYS
+def test_workers_change_nothing_about_the_batches(way):
+    plain = data.Loader(Squares(), 5, **RANDOM)
+    assert same(list(data.Loader(Squares(), 5, **way, **RANDOM).batches(1, 1)), list(plain.batches(1, 1)))
+
+
+@WAYS
+def test_workers_change_nothing_about_a_stream(way):
+    source = data.Stream(lambda: map(Squares().__getitem__, range(23)))
+    plain = data.Loader(source, 5, **RANDOM)
+    assert same(list(data.Loader(source, 5, **way, **RANDOM).batches(1, 1)), list(plain.batches(1, 1)))
+
+
+def test_arrays_go_through_processes():
+    arrays = {"x": np.arange(23.0), "y": np.arange(23), "name": "train"}
+    with data.Loader(arrays, 5, **PROCESSES) as loader:
+        assert labels(loader) == labels(data.Loader(arrays, 5).batches())
+        assert next(iter(loader))["name"] == "train"
+
+
+def test_threads_and_processes_share_the_work():
+    with data.Loader(Squares(), 5, transform=marked, **PROCESSES) as loader:
+        processes = {process for batch in loader for process in batch["process"].tolist()}
+    assert os.getpid() not in processes
+    threads = {
+        each for batch in data.Loader(Squares(), 5, transform=marked, **THREADS) for each in batch["thread"].tolist()
+    }
+    assert threading.get_ident() not in threads
+
+
+def test_processes_are_kept_inside_a_with_block_and_end_with_it():
+    with data.Loader(Squares(), 5, transform=marked, workers=1, worker_kind="process") as loader:
+        first, second = ({each for batch in loader for each in batch["process"].tolist()} for _ in range(2))
+    assert len(first) == 1
+    assert first == second
+    assert multiprocessing.active_children() == []
+
+
+@WAYS
+def test_an_error_comes_with_its_type_in_its_place_and_names_the_sample(way):
+    batches = data.Loader(Failing(), 5, shuffle=False, **way).batches()
+    assert labels(next(batches) for _ in range(3)) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14]]
+    with pytest.raises(KeyError, match="a hole") as raised:
+        next(batches)
+    assert raised.value.__notes__ == ["while sample 17 was read"]
+
+
+@pytest.mark.parametrize("way", [{}, {"prefetch": 3}])
+def test_an_error_of_a_stream_comes_in_its_place_and_names_the_sample(way):
+    batches = data.Loader(data.Stream(lambda: map(Failing().__getitem__, range(23))), 5, **way).batches()
+    assert len([next(batches) for _ in range(3)]) == 3
+    with pytest.raises(KeyError, match="a hole") as raised:
+        next(batches)
+    assert raised.value.__notes__ == ["while sample 17 was read from the stream"]
+
+
+def test_an_error_of_a_transform_names_the_sample_and_the_epoch():
+    with pytest.raises(Stubborn, match="one and two") as raised:
+        next(data.Loader(Squares(), 5, shuffle=False, transform=fail_stubbornly, prefetch=1).batches(3))
+    assert raised.value.__notes__ == ["while sample 0 was transformed, in epoch 3"]
+
+
+def test_an_error_of_a_batch_transform_names_the_batch():
+    with pytest.raises(Stubborn) as raised:
+        next(data.Loader(Squares(), 5, batch_transform=fail_stubbornly).batches(3, 2))
+    assert raised.value.__notes__ == ["while batch 2 was transformed, in epoch 3"]
+
+
+def test_an_error_that_pickle_cannot_carry_is_told_in_words():
+    with pytest.raises(BatchError, match="a worker process raised Stubborn: one and two") as raised:
+        next(data.Loader(Squares(), 5, shuffle=False, transform=fail_stubbornly, **PROCESSES).batches())
+    assert raised.value.__notes__ == ["while sample 0 was transformed, in epoch 0"]
+
+
+def test_a_worker_process_that_dies_is_an_error():
+    with pytest.raises(SettingError, match="a worker process ended without an answer"):
+        next(data.Loader(Squares(), 5, transform=ended, **PROCESSES).batches())
+
+
+def test_what_cannot_be_pickled_is_refused_for_processes():
+    with pytest.raises(SettingError, match="worker_kind='process' sends .* with pickle, which fails here: .*lambda"):
+        next(data.Loader(Squares(), 5, transform=lambda sample: sample, **PROCESSES).batches())
+
+
+SCRIPT = """
+import numpy as np
+from deliralike import data
+class Local:
+    def __len__(self): return 3
+    def __getitem__(self, index): return np.full(2, index)
+{guard}
+    try:
+        print(len(list(data.Loader(Local(), 2, workers=1, worker_kind="process"))))
+    except data.loader.SettingError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("guard", "wanted"), [("if __name__ == '__main__':", "2"), ("if True:", "put what it does under if __name__")]
+)
+def test_a_script_needs_a_main_guard_and_is_told_so(tmp_path, guard, wanted):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(guard=guard))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert wanted in done.stdout
+
+
+def test_samples_that_a_process_cannot_import_are_told_so():
+    """As in a notebook: the class is in a main module that the workers do not have."""
+    code = SCRIPT.format(guard="if True:")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "a worker process cannot load the samples or transforms (AttributeError" in done.stdout
+
+
+@WAYS
+@pytest.mark.parametrize("stop", ["close", "with", "forget"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_stopping_early_leaves_nothing_running(way, stop, stream):
+    if way is PROCESSES and (stream or stop == "forget"):
+        stream, stop = False, "close"  # starting processes takes a second
+    source = data.Stream(lambda: map(Squares().__getitem__, range(23))) if stream else Squares()
+    iterator = iter(data.Loader(source, 2, **way))
+    next(iterator)
+    if stop == "close":
+        iterator.close()
+        assert list(iterator) == []
+    elif stop == "with":
+        with iterator:
+            next(iterator)
+    del iterator  # the fixture looks for threads and processes
+
+
+def test_no_more_than_the_wanted_number_is_made_ahead():
+    dataset = Squares(60)
+    batches = data.Loader(dataset, 2, prefetch=3).batches()
+    next(batches)
+    time.sleep(0.3)
+    assert len(dataset.read) == 2 * (1 + 3)
+    batches.close()
+
+
+def test_the_position_counts_batches_consumed():
+    iterator = iter(data.Loader(Squares(), 2, prefetch=5))
+    next(iterator)
+    time.sleep(0.1)
+    assert iterator.state() == {"epoch": 0, "batch": 1}
+    iterator.close()
+
+
+def test_prefetching_hides_the_time_that_reading_takes():
+    def slow(sample):
+        time.sleep(0.01)
+        return sample
+
+    def seconds(**options):
+        begin = time.perf_counter()
+        for _ in data.Loader(Squares(20), 1, transform=slow, **options):
+            time.sleep(0.01)
+        return time.perf_counter() - begin
+
+    assert seconds(prefetch=4) < 0.8 * seconds()
