@@ -68,6 +68,14 @@ class WeightFileMissing(WeightFileError, FileNotFoundError):
     """There is no such weight file."""
 
 
+class CheckpointError(DeliralikeError, ValueError):
+    """A checkpoint cannot be read or written, or belongs to another run; nothing was changed by it."""
+
+
+class CheckpointMissing(CheckpointError, FileNotFoundError):
+    """There is no such checkpoint."""
+
+
 class BatchError(DeliralikeError, ValueError):
     """A batch cannot be used as it is."""
 

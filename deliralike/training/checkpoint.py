@@ -1,0 +1,235 @@
+"""Checkpoints: a nest of numbers, texts and arrays as a folder that is whole at any moment, whatever is killed when.
+
+A folder has one safetensors file for each part that holds arrays, which every reader of such files reads, and
+``state.json`` for all else, with the sizes and checksums of the files. Nothing in it is code.
+
+It is written aside, in ``.NAME.new``, and takes the place of the old one by two renames; between them the old one is
+``.NAME.old``, where `read` finds it. One process at a time may write a folder. What a killed one left is ignored, and
+cleaned away by the next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from deliralike.errors import CheckpointError, CheckpointMissing
+from deliralike.training import array_file
+from deliralike.training.array_file import Content
+from deliralike.training.plain import Apart, together
+
+AnyPath = str | os.PathLike[str]
+
+STATE = "state.json"
+FORMAT, VERSION = "deliralike checkpoint", 1
+_END = ',\n "crc32": '
+
+
+def write(folder: AnyPath, state: Mapping[str, Any]) -> Path:
+    """Write a checkpoint, in the place of the one that is there, if any; it is on the disk afterwards.
+
+    Args:
+        state: Parts by name. Each is made of dicts with texts as keys, lists, tuples, numbers, texts, None and NumPy
+            arrays; NumPy's scalars become Python's, and bfloat16 arrays come back as float32 with the same values.
+            The arrays of ``state["network"]`` are in ``network.safetensors``, as `deliralike.weights.write` has them
+            if the part is a neutral state.
+
+    Returns:
+        The folder.
+
+    Raises:
+        CheckpointError: Something cannot be stored exactly, something other than a checkpoint is in the place, or the
+            disk refuses. What was there is left as it was.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = write(f"{folder.name}/latest", {"network": {"fc.weight": np.ones((2, 3))}, "run": {"step": 7}})
+        >>> sorted(file.name for file in path.iterdir()), read(path)["run"]
+        (['network.safetensors', 'state.json'], {'step': 7})
+        >>> folder.cleanup()
+    """
+    folder = Path(folder).resolve()
+    parts = _apart(state)
+    with _refused_by_disk(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _recover(folder)
+        _refuse_foreign(folder)
+        new = _beside(folder, "new")
+        shutil.rmtree(new, ignore_errors=True)
+        try:
+            _fill(new, parts)
+            _replace(folder, new)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+    return folder
+
+
+def read(folder: AnyPath) -> dict[str, Any]:
+    """The state in a checkpoint; everything has been checked before anything is given.
+
+    Raises:
+        CheckpointMissing: There is none.
+        CheckpointError: It is damaged, cut short, changed, of a newer version, or something else.
+    """
+    folder = _found(Path(folder))
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file, wanted the folder of a checkpoint")
+    described = _described(folder / STATE)
+    try:
+        contents = {part: Content(**content) for part, content in described["files"].items()}
+        arrays = {part: array_file.read(folder / _file(part), content) for part, content in contents.items()}
+        return {part: together(value, arrays.get(part, {})) for part, value in described["state"].items()}
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"{folder / STATE} does not say what a checkpoint says: {error!r}") from error
+
+
+def exists(folder: AnyPath) -> bool:
+    """Whether there is something that `read` would read."""
+    return (_found_or_none(Path(folder)) or Path(folder)).joinpath(STATE).is_file()
+
+
+def remove(folder: AnyPath) -> None:
+    """Remove a checkpoint; it is whole until it is gone.
+
+    Raises:
+        CheckpointError: It is none, or the disk refuses.
+    """
+    folder = Path(folder).resolve()
+    with _refused_by_disk(folder, "removed"):
+        _recover(folder)
+        _refuse_foreign(folder)
+        gone = _beside(folder, "gone")
+        shutil.rmtree(gone, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+# Writing ---------------------------------------------------------------------------------------------------------
+
+
+def _apart(state: Mapping[str, Any]) -> dict[str, tuple[Any, dict[str, np.ndarray]]]:
+    """The JSON and the arrays of each part."""
+    parts = {part: Apart(str(part)) for part in state}
+    try:
+        return {apart.where: (apart.json(state[part]), apart.arrays) for part, apart in parts.items()}
+    except RecursionError:
+        raise CheckpointError("the state holds itself, or is nested deeper than can be written") from None
+
+
+def _fill(new: Path, parts: Mapping[str, tuple[Any, dict[str, np.ndarray]]]) -> None:
+    """A new folder, all of it on the disk."""
+    new.mkdir()
+    contents = {part: array_file.write(new / _file(part), arrays) for part, (_, arrays) in parts.items() if arrays}
+    files = {part: asdict(content) for part, content in contents.items()}
+    values = {part: value for part, (value, _) in parts.items()}
+    described = {"format": FORMAT, "version": VERSION, "files": files, "state": values}
+    text = json.dumps(described, indent=1, allow_nan=False).removesuffix("\n}")
+    array_file.write_bytes(new / STATE, [f"{text}{_END}{zlib.crc32(text.encode())}\n}}\n".encode()])
+    _flush(new)
+
+
+def _replace(folder: Path, new: Path) -> None:
+    """Let the new folder take the place of the old one; a failure brings the old one back."""
+    old = _beside(folder, "old")
+    with suppress(FileNotFoundError):
+        os.replace(folder, old)
+    try:
+        os.replace(new, folder)
+    except BaseException:
+        _recover(folder)
+        raise
+    _flush(folder.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _recover(folder: Path) -> None:
+    """Undo the first of the two renames, if a process was killed before the second; else clean up after it."""
+    old = _beside(folder, "old")
+    if not os.path.lexists(folder) and old.is_dir():
+        os.replace(old, folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """An error when something else than a checkpoint is in the place."""
+    if not folder.exists() or (folder / STATE).is_file():
+        return
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file, and was left as it was: give the name of a folder")
+    if any(folder.iterdir()):
+        raise CheckpointError(f"{folder} holds something else than a checkpoint, and was left as it was: give another "
+                              f"folder")  # fmt: skip
+
+
+def _file(part: str) -> str:
+    return f"{quote(part, safe=' ')}.safetensors"
+
+
+def _beside(folder: Path, what: str) -> Path:
+    return folder.with_name(f".{folder.name}.{what}")
+
+
+def _flush(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _refused_by_disk(folder: Path, done: str = "written") -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(f"{folder} was not {done}, and what was there is left as it was: "
+                              f"{error.strerror or error}") from error  # fmt: skip
+
+
+# Reading ---------------------------------------------------------------------------------------------------------
+
+
+def _found(folder: Path) -> Path:
+    found = _found_or_none(folder)
+    if found is None:
+        raise CheckpointMissing(f"there is no checkpoint {str(folder)!r}")
+    return found
+
+
+def _found_or_none(folder: Path) -> Path | None:
+    """The folder, or where it is while a writer replaces it."""
+    return next((path for path in (folder, _beside(folder.resolve(), "old")) if os.path.exists(path)), None)
+
+
+def _described(path: Path) -> dict[str, Any]:
+    """What ``state.json`` says, when it says it as it was written."""
+    if not os.path.lexists(path):
+        raise CheckpointError(f"{path.parent} is no checkpoint: there is no {STATE} in it")
+    data = array_file.read_bytes(path).tobytes()
+    try:
+        described = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is damaged or cut short: {error}") from error
+    if not isinstance(described, dict) or described.get("format") != FORMAT:
+        raise CheckpointError(f"{path} was not written by deliralike: wanted a {FORMAT}")
+    if described.get("version") != VERSION:
+        raise CheckpointError(f"{path} has version {described.get('version')!r} of the format, and this deliralike "
+                              f"reads version {VERSION}: read it with the one that wrote it")  # fmt: skip
+    text, _, end = data.rpartition(_END.encode())
+    if end.strip(b"\n }") != str(zlib.crc32(text)).encode():
+        raise CheckpointError(f"{path} is damaged or was changed: its checksum is not the one that was written")
+    return described
