@@ -51,7 +51,7 @@ class albumentations:  # noqa: N801 - used like a function
 
     Args:
         transform: Called with ``image=`` and ``mask=``, gives a dict with the same keys. It has albumentations'
-            ``set_random_seed``; without, it may draw from NumPy's and Python's global random states.
+            ``set_random_state``; without, it may draw from NumPy's and Python's global random states.
         image: Where the picture is in a sample: a position, a key, or a field's name.
         mask: Where its mask is, if the sample has one.
 
@@ -102,8 +102,8 @@ class albumentations:  # noqa: N801 - used like a function
 
     def _seeded(self, generator: np.random.Generator, given: dict[str, np.ndarray]) -> dict[str, Any]:
         own = self._own()
-        if hasattr(own, "set_random_seed"):
-            own.set_random_seed(int(generator.integers(2**32)))
+        if hasattr(own, "set_random_state"):  # set_random_seed (2.0.8) makes all transforms of a Compose draw the same
+            own.set_random_state(generator, random.Random(int(generator.integers(2**63))))
             return own(**given)
         with seeded_globals(generator):
             return own(**given)

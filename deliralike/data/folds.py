@@ -143,6 +143,5 @@ def _check(k: int, count: int, labels: np.ndarray | None, groups: np.ndarray | N
         return
     classes, sizes = np.unique(labels, return_counts=True)
     if sizes.min() < k:
-        raise SettingError(
-            f"{k} folds need at least {k} samples of each class, and {classes[sizes.argmin()]!r} has {sizes.min()}"
-        )
+        rarest = classes.tolist()[sizes.argmin()]
+        raise SettingError(f"{k} folds need at least {k} samples of each class, and {rarest!r} has {sizes.min()}")

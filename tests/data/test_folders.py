@@ -1,0 +1,216 @@
+"""Folders of pictures: classes by folder, files by name, values as they were written, errors that name the file."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from deliralike import data
+from deliralike.errors import BatchError, DataUnavailable, SettingError
+
+Image = pytest.importorskip("PIL.Image")
+
+
+def pixels(seed, *shape):
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def save(array, path, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(array).save(path, **options)
+
+
+@pytest.fixture
+def zoo(tmp_path):
+    """Two classes, with files in odd order, a hidden one, a text and a deeper folder."""
+    for seed, name in enumerate(["cat/b.png", "cat/a.PNG", "ape/deep/z.png", "ape/10.png", "ape/9.bmp"]):
+        save(pixels(seed, 7, 5, 3), tmp_path / name)
+    save(pixels(9, 7, 5, 3), tmp_path / "ape/.hidden.png")
+    (tmp_path / "cat/notes.txt").write_text("nothing")
+    (tmp_path / ".cache").mkdir()
+    return tmp_path
+
+
+def test_classes_are_folders_and_files_come_by_name(zoo):
+    found = data.image_folder(zoo)
+    assert (found.classes, found.labels.tolist(), found.labels.dtype) == (("ape", "cat"), [0, 0, 0, 1, 1], np.int64)
+    assert [file.name for file in found.files] == ["10.png", "9.bmp", "z.png", "a.PNG", "b.png"]
+
+
+def test_a_picture_has_the_values_that_were_written(zoo):
+    picture, label = data.image_folder(zoo)[4]
+    assert (picture.shape, picture.dtype, label, label.dtype) == ((3, 7, 5), np.float32, 1, np.int64)
+    assert np.array_equal(picture, pixels(0, 7, 5, 3).transpose(2, 0, 1) / np.float32(255))
+    assert picture.flags.c_contiguous
+
+
+def test_grey_is_the_weighted_sum_of_the_colours(zoo):
+    picture = data.image_folder(zoo, mode="L")[4].inputs
+    wanted = pixels(0, 7, 5, 3) @ np.array([0.299, 0.587, 0.114]) / 255  # ITU-R 601
+    assert picture.shape == (1, 7, 5)
+    assert np.abs(picture[0] - wanted).max() < 1 / 255
+
+
+def test_pictures_are_scaled_to_a_size(tmp_path):
+    save(np.kron(pixels(0, 7, 5), np.ones((4, 4), np.uint8)), tmp_path / "a/x.png")
+    (small,) = (data.image_folder(tmp_path, size=(7, 5), mode="L")[0].inputs,)
+    assert small.shape == (1, 7, 5)
+    assert np.corrcoef(small.ravel(), pixels(0, 7, 5).ravel())[0, 1] > 0.95
+    assert data.image_folder(tmp_path, size=9)[0].inputs.shape == (3, 9, 9)
+
+
+def test_classes_can_be_chosen(zoo):
+    found = data.image_folder(zoo, classes=["cat"])
+    assert (found.classes, found.labels.tolist()) == (("cat",), [0, 0])
+
+
+def test_sixteen_bits_are_not_cut_off(tmp_path):
+    raw = np.random.default_rng(0).integers(0, 65536, (7, 5)).astype(np.uint16)
+    save(raw, tmp_path / "a/x.png")
+    assert np.allclose(data.image_folder(tmp_path, mode="L")[0].inputs[0], raw / 65535, atol=1e-6)
+    assert np.allclose(data.image_folder(tmp_path)[0].inputs, np.stack([raw / 65535] * 3), atol=1e-6)
+
+
+def test_the_rotation_that_a_camera_noted_is_followed(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter turn
+    save(pixels(0, 7, 5, 3), tmp_path / "a/x.png", exif=exif)
+    wanted = np.rot90(pixels(0, 7, 5, 3), k=-1).transpose(2, 0, 1) / np.float32(255)
+    assert np.array_equal(data.image_folder(tmp_path)[0].inputs, wanted)
+
+
+@pytest.mark.parametrize(
+    "way", [{}, {"workers": 2}, {"workers": 1, "worker_kind": "process"}], ids=["plain", "threads", "process"]
+)
+def test_a_loader_reads_a_folder(zoo, way):
+    loader = data.Loader(data.image_folder(zoo, size=6), 2, shuffle=False, **way)
+    batches = list(loader)
+    assert [type(batch) for batch in batches] == [data.Samples] * 3
+    assert [batch.labels.tolist() for batch in batches] == [[0, 0], [0, 1], [1]]
+    assert batches[0].inputs.shape == (2, 3, 6, 6)
+
+
+def test_pictures_of_different_sizes_need_one_for_a_batch(zoo):
+    save(pixels(0, 9, 5, 3), zoo / "ape/a.png")
+    with pytest.raises(BatchError, match=r"sample.inputs has shape \(3, 7, 5\) .* and shape \(3, 9, 5\)"):
+        list(data.Loader(data.image_folder(zoo), 6, shuffle=False))
+
+
+@pytest.mark.parametrize("damage", [b"", b"no picture", None], ids=["empty", "text", "truncated"])
+def test_a_damaged_file_is_named(zoo, damage):
+    file = zoo / "cat/b.png"
+    file.write_bytes(file.read_bytes()[:90] if damage is None else damage)
+    folder = data.image_folder(zoo)
+    with pytest.raises(BatchError, match=r"picture '.*cat/b.png' cannot be read \(.*\): replace it, or take it out"):
+        folder[4]
+    with pytest.raises(BatchError) as raised:
+        list(data.Loader(folder, 5))
+    assert raised.value.__notes__ == ["while sample 4 was read"]
+
+
+def test_floats_are_refused(tmp_path):
+    save(np.zeros((3, 2), np.float32), tmp_path / "a/x.tif")
+    with pytest.raises(BatchError, match="x.tif' holds floats, whose scale is unknown"):
+        data.image_folder(tmp_path)[0]
+
+
+@pytest.mark.parametrize("index", [5, -6])
+def test_an_index_past_the_end_is_refused(zoo, index):
+    with pytest.raises(IndexError, match=f"there is no sample {index}: this dataset has 5"):
+        data.image_folder(zoo)[index]
+
+
+def test_folders_that_hold_no_pictures_are_refused(zoo):
+    for path, message in [
+        (zoo / "none", "there is no folder '.*none'$"),
+        (zoo / "cat/b.png", "there is no folder '.*b.png': it is a file"),
+        (zoo / "cat", "folder '.*cat' has no subfolders, one for each class"),
+    ]:
+        with pytest.raises(SettingError, match=message):
+            data.image_folder(path)
+    (zoo / "empty").mkdir()
+    with pytest.raises(SettingError, match=r"folder '.*empty' has no pictures \(.bmp, .gif"):
+        data.image_folder(zoo)
+
+
+def test_unknown_classes_modes_and_sizes_are_refused(zoo):
+    with pytest.raises(SettingError, match="no subfolder 'cats'. Did you mean 'cat'"):
+        data.image_folder(zoo, classes=["cats"])
+    with pytest.raises(SettingError, match="mode 'RGBA' is unknown. Did you mean 'RGB'"):
+        data.image_folder(zoo, mode="RGBA")
+    with pytest.raises(SettingError, match="a height and a width above zero, not 0"):
+        data.image_folder(zoo, size=0)
+
+
+def test_a_missing_pillow_is_named(zoo, monkeypatch):
+    folder = data.image_folder(zoo)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(DataUnavailable, match=r"reading pictures needs the package 'pillow'.*'deliralike\[images\]'"):
+        folder[0]
+
+
+# Pictures with masks -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scans(tmp_path):
+    for number in range(3):
+        save(pixels(number, 7, 5, 3), tmp_path / f"images/p{number}.png")
+        save(pixels(number, 7, 5) % 3, tmp_path / f"masks/p{number}.bmp")
+    return tmp_path
+
+
+def test_pictures_come_with_their_masks(scans):
+    pairs = data.paired_folders(scans / "images", scans / "masks")
+    picture, mask = pairs[2]
+    assert (len(pairs), picture.shape, mask.shape, mask.dtype) == (3, (3, 7, 5), (7, 5), np.int64)
+    assert np.array_equal(mask, pixels(2, 7, 5) % 3)
+    (batch,) = data.Loader(pairs, 3, shuffle=False)
+    assert (batch.inputs.shape, batch.labels.shape) == ((3, 3, 7, 5), (3, 7, 5))
+
+
+def test_masks_are_scaled_by_the_nearest_value(scans):
+    picture, mask = data.paired_folders(scans / "images", scans / "masks", size=(14, 10))[0]
+    assert picture.shape == (3, 14, 10)
+    assert np.array_equal(mask, np.kron(pixels(0, 7, 5) % 3, np.ones((2, 2), int)))
+
+
+def test_values_of_masks_become_classes(scans):
+    save((pixels(0, 7, 5) % 2) * 255, scans / "masks/p0.bmp")
+    pairs = data.paired_folders(scans / "images", scans / "masks", values=(0, 255))
+    assert np.array_equal(pairs[0].labels, pixels(0, 7, 5) % 2)
+    with pytest.raises(BatchError, match=r"mask '.*p1.bmp' has the value [12], which is not among \(0, 255\)"):
+        pairs[1]
+
+
+def test_colours_of_a_palette_count_as_their_numbers(scans):
+    (scans / "masks/p0.bmp").unlink()
+    palette = Image.new("P", (5, 7))
+    palette.putpalette([255, 0, 0, 0, 255, 0, 0, 0, 255])
+    palette.putdata((pixels(0, 7, 5) % 3).ravel().tolist())
+    palette.save(scans / "masks/p0.png")
+    assert np.array_equal(data.paired_folders(scans / "images", scans / "masks")[0].labels, pixels(0, 7, 5) % 3)
+
+
+def test_a_picture_without_a_mask_is_named_and_the_other_way_round(scans):
+    (scans / "masks/p1.bmp").unlink()
+    with pytest.raises(SettingError, match="'p1' of folder '.*images' has no partner of that name in '.*masks'"):
+        data.paired_folders(scans / "images", scans / "masks")
+    with pytest.raises(SettingError, match="'p1' of folder '.*images' has no partner of that name in '.*masks'"):
+        data.paired_folders(scans / "masks", scans / "images")
+
+
+def test_two_files_of_one_name_are_refused(scans):
+    save(pixels(0, 7, 5), scans / "masks/p1.png")
+    with pytest.raises(SettingError, match="p1.bmp' and '.*p1.png' have the same name"):
+        data.paired_folders(scans / "images", scans / "masks")
+
+
+def test_a_mask_of_another_size_or_with_colours_is_named(scans):
+    save(pixels(0, 8, 5) % 3, scans / "masks/p0.bmp")
+    save(pixels(0, 7, 5, 3), scans / "masks/p1.bmp")
+    pairs = data.paired_folders(scans / "images", scans / "masks")
+    with pytest.raises(BatchError, match=r"p0.png' is \(7, 5\) and its mask '.*p0.bmp' is \(8, 5\)"):
+        pairs[0]
+    with pytest.raises(BatchError, match="mask '.*p1.bmp' has mode 'RGB', not one number for each pixel"):
+        pairs[1]

@@ -1,0 +1,138 @@
+"""Folds: disjoint, covering, stratified, grouped; the inner split indexes the labels of its own samples."""
+
+import sys
+
+import numpy as np
+import pytest
+from sklearn import model_selection
+
+from deliralike import data
+from deliralike.errors import BatchError, DataUnavailable, SettingError
+from tests.data.sources import Squares
+
+LABELS = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [40, 20, 13]))
+GROUPS = np.random.default_rng(1).integers(0, 17, 73)
+WAYS = pytest.mark.parametrize(
+    ("given", "splitter"),
+    [
+        ({}, model_selection.KFold),
+        ({"labels": LABELS}, model_selection.StratifiedKFold),
+        ({"groups": GROUPS}, model_selection.GroupKFold),
+        ({"labels": LABELS, "groups": GROUPS}, model_selection.StratifiedGroupKFold),
+    ],
+    ids=["plain", "stratified", "grouped", "both"],
+)
+
+
+@WAYS
+@pytest.mark.parametrize("k", [2, 5])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_folds_are_those_of_scikit_learn(given, splitter, k, shuffle):
+    own = splitter(k, shuffle=shuffle, random_state=7 if shuffle else None)
+    wanted = own.split(np.zeros(73), given.get("labels"), given.get("groups"))
+    found = data.folds(73, k, **given, seed=7, shuffle=shuffle)
+    for fold, (train, held_out) in zip(found, wanted, strict=True):
+        assert (fold.train.tolist(), fold.held_out.tolist()) == (train.tolist(), held_out.tolist())
+
+
+@WAYS
+@pytest.mark.parametrize("seed", [0, 2**40 + 3])
+def test_folds_are_disjoint_and_cover_everything(given, splitter, seed):
+    folds = data.folds(73, 5, **given, seed=seed)
+    assert sorted(index for fold in folds for index in fold.held_out) == list(range(73))
+    assert all(sorted([*fold.train, *fold.held_out]) == list(range(73)) for fold in folds)
+
+
+@WAYS
+def test_the_seed_decides(given, splitter):
+    held = [data.folds(73, 5, **given, seed=seed)[0].held_out.tolist() for seed in (0, 0, 1)]
+    assert held[0] == held[1] != held[2]
+
+
+def test_stratified_folds_have_the_classes_in_proportion():
+    for fold in data.folds(73, 5, labels=LABELS):
+        assert (np.abs(np.bincount(LABELS[fold.held_out]) - np.array([40, 20, 13]) / 5) < 1).all()
+
+
+def test_no_group_is_on_both_sides():
+    for given in ({}, {"labels": LABELS}):
+        for fold in data.folds(73, 5, groups=GROUPS, **given):
+            assert set(GROUPS[fold.train]).isdisjoint(GROUPS[fold.held_out])
+
+
+def test_samples_are_counted_whatever_holds_them():
+    held = data.folds(23, 3)[0].held_out.tolist()
+    for samples in (Squares(23), {"x": np.zeros((23, 2))}, data.Samples(np.zeros((23, 1)), np.zeros(23))):
+        assert data.folds(samples, 3)[0].held_out.tolist() == held
+
+
+def test_a_fold_takes_its_parts_of_arrays_and_of_datasets():
+    fold = data.folds(23, 3)[1]
+    train, held_out = fold.of(data.Samples(np.arange(23) * 10, np.arange(23)))
+    assert isinstance(train, data.Samples)
+    assert (train.labels.tolist(), held_out.inputs.tolist()) == (fold.train.tolist(), (fold.held_out * 10).tolist())
+    read = fold.of(Squares(23))[1]
+    assert [sample["y"] for sample in map(read.__getitem__, range(len(read)))] == fold.held_out.tolist()
+    (batch,) = data.Loader(read, 23, shuffle=False)
+    assert batch["y"].tolist() == fold.held_out.tolist()
+
+
+def test_a_fold_of_more_samples_is_refused():
+    with pytest.raises(SettingError, match="this fold is one of at least 23 samples, and these are 20"):
+        data.folds(23, 3)[0].of(Squares(20))
+
+
+@pytest.mark.parametrize("given", [{}, {"labels": LABELS}, {"groups": GROUPS}], ids=["plain", "stratified", "grouped"])
+def test_the_inner_split_stays_inside_of_what_the_fold_learns_from(given):
+    for fold in data.folds(73, 5, **given, seed=1):
+        inner = data.train_validation(fold, 4, **given, seed=1)
+        assert sorted([*inner.train, *inner.held_out]) == fold.train.tolist()
+
+
+def test_the_inner_split_is_stratified_by_the_labels_of_its_own_samples():
+    """Sorted labels show it: looked up by the places in the subset, they would be other samples' labels."""
+    labels = np.repeat([0, 1, 2], [40, 20, 13])
+    for fold in data.folds(73, 3, labels=labels):
+        inner = data.train_validation(fold, 4, labels=labels)
+        shares = np.bincount(labels[fold.train]) / 4
+        assert (np.abs(np.bincount(labels[inner.held_out]) - shares) < 1).all()
+
+
+def test_the_inner_split_keeps_groups_together():
+    inner = data.train_validation(data.folds(73, 3, groups=GROUPS)[0], 4, groups=GROUPS)
+    assert set(GROUPS[inner.train]).isdisjoint(GROUPS[inner.held_out])
+
+
+def test_indices_can_be_split_as_well():
+    inner = data.train_validation(np.array([3, 70, 5, 9]), 2, labels=["a"] * 6 + ["b"] * 67)
+    assert sorted([*inner.train, *inner.held_out]) == [3, 5, 9, 70]
+
+
+@pytest.mark.parametrize(
+    ("k", "given", "error", "message"),
+    [
+        (1, {}, SettingError, "k must be at least 2 and at most the number of samples, 73, not 1"),
+        (74, {}, SettingError, "k must be at least 2 and at most the number of samples, 73, not 74"),
+        (18, {"groups": GROUPS}, SettingError, "18 folds need at least 18 groups, and there are 16"),
+        (14, {"labels": LABELS}, SettingError, "14 folds need at least 14 samples of each class, and 2 has 13"),
+        (5, {"labels": LABELS[:-1]}, BatchError, r"labels must be one for each of the 73 samples, .* shape \(72,\)"),
+        (5, {"groups": np.zeros((73, 1))}, BatchError, r"groups must be one for each of the 73 .* shape \(73, 1\)"),
+        (5, {"labels": LABELS / 3}, BatchError, "labels must be classes .* not floats"),
+    ],
+    ids=range(7),
+)
+def test_what_cannot_be_split_is_refused(k, given, error, message):
+    with pytest.raises(error, match=message):
+        data.folds(73, k, **given)
+
+
+def test_labels_of_a_part_alone_are_refused_by_the_inner_split():
+    fold = data.folds(73, 5, labels=LABELS)[0]
+    with pytest.raises(BatchError, match=r"labels must be those of all samples, so more than 71, .* shape \(58,\)"):
+        data.train_validation(fold, labels=LABELS[fold.train])
+
+
+def test_a_missing_scikit_learn_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.model_selection", None)
+    with pytest.raises(DataUnavailable, match=r"needs the package 'scikit-learn'.*pip install 'deliralike\[data\]'"):
+        data.folds(10, 2)
