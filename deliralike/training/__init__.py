@@ -3,7 +3,7 @@
 Pictures are in `deliralike.training.curves`, which loads matplotlib.
 """
 
-from deliralike.training.callbacks import Callback, JsonLines
+from deliralike.training.callbacks import Callback, Csv, EarlyStopping, JsonLines, Monitor, TensorBoard, Writer
 from deliralike.training.evaluation import Metric, accuracy, cross_entropy, evaluate, predict
 from deliralike.training.history import Epoch, History, Step
 from deliralike.training.loop import classification_loss, fit
@@ -12,13 +12,18 @@ from deliralike.training.trainer import Trainer
 
 __all__ = [
     "Callback",
+    "Csv",
+    "EarlyStopping",
     "Epoch",
     "History",
     "JsonLines",
     "Metric",
+    "Monitor",
     "Run",
     "Step",
+    "TensorBoard",
     "Trainer",
+    "Writer",
     "accuracy",
     "classification_loss",
     "cross_entropy",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,9 @@ class Run:
         history: What has been recorded so far.
         stopped: Why the run stops early; empty while it goes on.
         interrupted: Whether Ctrl-C ended it.
+        loader: What gives the batches.
+        resumed: Whether it goes on from a checkpoint.
+        in_step: Whether an update is being made: an error in it leaves network and position apart.
         latest_batches: The batches of the step that was made last, as they came from the data: one for each
             micro-batch.
     """
@@ -44,6 +47,9 @@ class Run:
     history: History = field(default_factory=History)
     stopped: str = ""
     interrupted: bool = False
+    loader: Any = None
+    resumed: bool = False
+    in_step: bool = False
     latest_batches: Sequence[Any] = ()
 
     @property
@@ -76,6 +82,11 @@ class Run:
         """Whether it came to its end, early or not, rather than to an error or Ctrl-C."""
         return not self.interrupted and (self.epoch >= self.epochs or bool(self.stopped))
 
+    def judged(self) -> AbstractContextManager[Any]:
+        """A ``with`` block in which the network has the weights that validation judges: averaged ones, if there are."""
+        average = getattr(self.trainer, "average", None)
+        return nullcontext() if average is None else average.applied()
+
     def stop(self, reason: str) -> None:
         """End the run after this step or epoch; the first reason stays, in the history too."""
         self.stopped = self.history.stopped = self.stopped or reason
@@ -91,9 +102,14 @@ class Run:
 
     def tell_all(self, moment: str) -> None:
         """`tell` that goes on after errors, so that every callback is called; then the errors are raised, chained."""
-        with ExitStack() as stack:
-            for callback in reversed(self.callbacks):
-                stack.callback(_call, callback, moment, self)
+        self._tell_rest(iter(self.callbacks), moment)
+
+    def _tell_rest(self, rest: Iterator[Callback], moment: str) -> None:
+        for callback in rest:
+            try:
+                _call(callback, moment, self)
+            finally:
+                self._tell_rest(rest, moment)
 
     @property
     def callbacks(self) -> list[Callback]:

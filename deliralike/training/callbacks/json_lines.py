@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from deliralike.training.callbacks.callback import Callback
+from deliralike.training.callbacks.lines import LineFile
+from deliralike.training.callbacks.writer import Writer
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 
 
-class JsonLines(Callback):
+class JsonLines(Writer):
     """Append every record to a file, each written out at once, so that a run that is killed leaves what it recorded.
 
-    A number that JSON cannot write (NaN or infinite) is written as null.
+    A number that JSON cannot write (NaN or infinite) is written as null. When a run is resumed, the file is cut back to
+    what it held when the checkpoint was written; so a file that is to be resumed belongs to one run.
 
     Args:
         path: The file; it is made if it is not there.
@@ -28,8 +31,22 @@ class JsonLines(Callback):
 
     def __init__(self, path: str | Path, **labels: Any) -> None:
         """Remember where to write; the file is first opened with the first record."""
-        self.path = Path(path)
         self.labels = labels
+        self._file = LineFile(path)
+        self._resumed_at: int | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._file.path
+
+    def on_start(self, run: Run) -> None:
+        """Take back what was written after the checkpoint, if the run is resumed."""
+        if self._resumed_at is None:
+            self._file.measure()
+        else:
+            self._file.cut_back(self._resumed_at)
+        self._resumed_at = None
 
     def on_step(self, run: Run, step: Step) -> None:
         """Write one step."""
@@ -39,10 +56,16 @@ class JsonLines(Callback):
         """Write one epoch."""
         self._write("epoch", asdict(epoch))
 
+    def state(self) -> dict[str, Any]:
+        """How much has been written."""
+        return {"bytes": self._file.size}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Remember how much of the file to keep."""
+        self._resumed_at = state["bytes"]
+
     def _write(self, kind: str, record: dict[str, Any]) -> None:
-        line = json.dumps(_finite({**self.labels, "kind": kind, **record}), allow_nan=False)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        self._file.add(json.dumps(_finite({**self.labels, "kind": kind, **record}), allow_nan=False))
 
 
 def _finite(value: Any) -> Any:

@@ -1,0 +1,105 @@
+"""A run ends when validation no longer becomes better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import SettingError
+from deliralike.training.callbacks.callback import Callback
+from deliralike.training.callbacks.monitor import Monitor
+from deliralike.training.history import Epoch
+from deliralike.training.run import Run
+
+
+class EarlyStopping(Callback):
+    """End the run after `patience` epochs in a row in which a metric has not become better.
+
+    NaN is never better than what came before. So a run of NaN alone ends too, without a best epoch.
+
+    Args:
+        monitor: The metric on validation data.
+        mode: ``"min"`` where less is better, ``"max"`` where more is.
+        patience: As in Keras and Lightning; 0 is the same as 1, the first epoch that is not better.
+        min_delta: By how much a value must be better than the best one to count.
+        min_epochs: How many epochs there are at least.
+        restore_best: Put the weights of the best epoch back at the end. They are kept in the host's memory, and in
+            checkpoints. After an error or Ctrl-C the weights stay as they are, so that the run can be resumed.
+
+    Attributes:
+        best: The best value so far; None when there is none.
+        best_epoch: Its epoch, from 0.
+        waited: The number of epochs since.
+
+    Raises:
+        SettingError: An option makes no sense.
+        UnknownName: After the first epoch: there is no such metric; those that there are are named.
+
+    Example:
+        >>> stopping = EarlyStopping("loss", patience=2)
+        >>> [stopping.observe(epoch, loss) for epoch, loss in enumerate([1.0, 0.5, 0.7, float("nan")])]
+        [False, False, False, True]
+        >>> stopping.best_epoch
+        1
+    """
+
+    def __init__(
+        self,
+        monitor: str = "loss",
+        *,
+        mode: str = "min",
+        patience: int = 5,
+        min_delta: float = 0.0,
+        min_epochs: int = 0,
+        restore_best: bool = False,
+    ) -> None:
+        """Nothing has been seen yet."""
+        for name, count in (("patience", patience), ("min_epochs", min_epochs)):
+            if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 0:
+                raise SettingError(f"{name}={count!r} must be a whole number of at least 0")
+        self.monitor = Monitor(monitor, mode, min_delta)
+        self.patience, self.min_epochs, self.restore_best = patience, min_epochs, restore_best
+        self.best: float | None = None
+        self.best_epoch: int | None = None
+        self.waited = 0
+        self._weights: dict[str, np.ndarray] | None = None
+
+    def observe(self, epoch: int, value: float) -> bool:
+        """Take note of an epoch's value; whether the run shall end."""
+        if self.monitor.is_better(value, than=self.best):
+            self.best, self.best_epoch, self.waited = value, epoch, 0
+            return False
+        self.waited += 1
+        return self.waited >= self.patience and epoch + 1 >= self.min_epochs
+
+    def on_epoch(self, run: Run, epoch: Epoch) -> None:
+        """Judge the epoch."""
+        shall_end = self.observe(epoch.epoch, self.monitor.value(epoch))
+        if self.restore_best and self.best_epoch == epoch.epoch:
+            with run.judged():
+                self._weights = run.network.neutral_state()
+        if shall_end:
+            run.stop(self._reason())
+
+    def on_end(self, run: Run) -> None:
+        """Put the best weights back."""
+        if self._weights is not None and run.is_complete:
+            run.network.load_neutral_state(self._weights)
+
+    def state(self) -> dict[str, Any]:
+        """The best epoch, how long ago it was, and its weights."""
+        found = {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}
+        return found if self._weights is None else {**found, "weights": self._weights}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Wait on from there."""
+        self.best, self.best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]
+        self._weights = dict(state["weights"]) if "weights" in state else None
+
+    def _reason(self) -> str:
+        name, epochs = self.monitor.metric, f"{self.waited} epoch{'s' * (self.waited != 1)}"
+        if self.best is None:
+            return f"{name} has been NaN for {epochs}"
+        return f"{name} has not been better than {self.best:.6g} for {epochs}"

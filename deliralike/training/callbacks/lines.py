@@ -1,0 +1,53 @@
+"""A text file that grows line by line, and can be cut back to what it was."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from deliralike.errors import StateError
+
+
+class LineFile:
+    """A file of lines that are written out at once, so that a run that is killed leaves what it recorded.
+
+    Attributes:
+        path: The file; it and its folder are made with the first line.
+        size: How many bytes it had after the last line that was added, or when it was cut back.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Nothing is opened yet."""
+        self.path, self.size = Path(path), 0
+
+    def add(self, *lines: str) -> None:
+        """Write lines to the end."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8", newline="") as file:
+            file.write("".join(f"{line}\n" for line in lines))
+            self.size = file.tell()
+
+    def measure(self) -> None:
+        """Take what is in the file as given: lines are added to it."""
+        self.size = self.path.stat().st_size if self.path.exists() else 0
+
+    def cut_back(self, size: int) -> None:
+        """Take away all lines after the first `size` bytes.
+
+        A file that is shorter, as after a power cut, keeps its whole lines.
+
+        Raises:
+            StateError: No line ends there: it is another file. It stays as it is.
+        """
+        if self.path.exists():
+            with self.path.open("rb+") as file:
+                file.truncate(self._end_of_line(file.read(size), size))
+        self.measure()
+
+    def _end_of_line(self, content: bytes, size: int) -> int:
+        if len(content) == size and content[-1:] not in (b"", b"\n"):
+            raise StateError(
+                f"{os.fspath(self.path)!r} has no line that ends after {size} bytes, as it had when the checkpoint was "
+                f"written: it is another file. Move it away, or record to another path."
+            )
+        return content.rfind(b"\n") + 1

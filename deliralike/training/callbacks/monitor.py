@@ -1,0 +1,64 @@
+"""Whether a metric has become better: the only place that compares two of its values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from deliralike.errors import SettingError, UnknownName, suggestion
+from deliralike.training.history import Epoch
+
+MODES = ("min", "max")
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """A metric on validation data, and which of two values is the better one.
+
+    NaN is never better, and any number is better than none.
+
+    Args:
+        metric: Its name among the metrics of an epoch.
+        mode: ``"min"`` where less is better, ``"max"`` where more is.
+        min_delta: By how much a value must be better to count.
+
+    Raises:
+        SettingError: There is no such mode, or `min_delta` is below zero.
+
+    Example:
+        >>> accuracy = Monitor("accuracy", "max", min_delta=0.01)
+        >>> accuracy.is_better(0.92, than=0.9), accuracy.is_better(0.905, than=0.9), accuracy.is_better(0.1, than=None)
+        (True, False, True)
+    """
+
+    metric: str
+    mode: str = "min"
+    min_delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        if self.mode not in MODES:
+            raise SettingError(f"mode={self.mode!r} is unknown: 'min' where less is better, 'max' where more is")
+        if not 0 <= self.min_delta < math.inf:
+            raise SettingError(f"min_delta={self.min_delta!r} must be a number of at least 0")
+
+    def is_better(self, value: float, than: float | None) -> bool:
+        """Whether a value is better than the best one so far."""
+        if than is None:
+            return not math.isnan(value)
+        return value > than + self.min_delta if self.mode == "max" else value < than - self.min_delta
+
+    def value(self, epoch: Epoch) -> float:
+        """The metric of an epoch.
+
+        Raises:
+            UnknownName: The epoch has no such metric; those that it has are named.
+        """
+        if self.metric in epoch.held_out:
+            return float(epoch.held_out[self.metric])
+        if not epoch.held_out:
+            raise UnknownName(f"there is no metric {self.metric!r}: nothing was validated. Give fit() validation data.")
+        raise UnknownName(
+            f"there is no metric {self.metric!r} on validation data. {suggestion(self.metric, epoch.held_out)} "
+            f"This epoch has: {', '.join(epoch.held_out)}."
+        )

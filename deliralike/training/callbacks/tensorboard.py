@@ -1,0 +1,59 @@
+"""Metrics for TensorBoard, written without TensorFlow and without PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from deliralike.data.packages import needed
+from deliralike.steps import TOTAL
+from deliralike.training.callbacks.writer import Writer
+from deliralike.training.history import Epoch, Step
+from deliralike.training.run import Run
+
+
+class TensorBoard(Writer):
+    """Losses, learning rate and speed as ``train/…`` for each step, metrics as ``validation/…`` for each epoch.
+
+    Needs the package tensorboardX. When a run is resumed, TensorBoard hides what came after the checkpoint.
+
+    Args:
+        folder: Where TensorBoard looks: ``tensorboard --logdir folder``.
+
+    Raises:
+        DataUnavailable: When it is made: the package is not installed.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        """Look for the package; nothing is written before the run starts."""
+        self.folder = Path(folder)
+        self._package = needed("tensorboardX", package="tensorboardX", extra="tensorboard", purpose="TensorBoard")
+        self._writer: Any = None
+
+    def on_start(self, run: Run) -> None:
+        """Open a new file of events."""
+        self._writer = self._package.SummaryWriter(str(self.folder), purge_step=run.step or None)
+
+    def on_step(self, run: Run, step: Step) -> None:
+        """Add what the step gave."""
+        for tag, value in _scalars(step).items():
+            self._writer.add_scalar(f"train/{tag}", value, step.step)
+
+    def on_epoch(self, run: Run, epoch: Epoch) -> None:
+        """Add the metrics, at the last step of the epoch."""
+        for name, value in epoch.held_out.items():
+            self._writer.add_scalar(f"validation/{name}", value, epoch.steps - 1)
+        self._writer.flush()
+
+    def on_end(self, run: Run) -> None:
+        """Close the file."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def _scalars(step: Step) -> dict[str, float]:
+    rates = {f"lr/{name}": lr for name, lr in step.lr.items()} if isinstance(step.lr, Mapping) else {"lr": step.lr}
+    speed = {"samples_per_second": step.samples / (step.seconds + step.data_seconds or 1e-9)}
+    return {TOTAL: step.loss, **step.losses, **{tag: lr for tag, lr in rates.items() if lr is not None}, **speed}
