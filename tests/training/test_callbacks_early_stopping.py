@@ -7,7 +7,7 @@ import pytest
 
 from deliralike.errors import SettingError, UnknownName
 from deliralike.training import Callback, EarlyStopping
-from tests.training.runs import Do, fail, samples, scripted, trainer
+from tests.training.small_runs import Do, fail, samples, scripted, trainer
 
 NAN, INF = math.nan, math.inf
 

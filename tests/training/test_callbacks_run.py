@@ -3,7 +3,7 @@
 import pytest
 
 from deliralike.training import Callback, Writer
-from tests.training.runs import Broken, Do, fail, samples, trainer
+from tests.training.small_runs import Broken, Do, fail, samples, trainer
 
 
 class Note(Callback):

@@ -1,0 +1,242 @@
+"""What is recorded: JSON lines, CSV tables and TensorBoard's events, read back by other readers; cut back on resume."""
+
+import csv
+import json
+import math
+import struct
+
+import numpy as np
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+
+from deliralike.errors import DataUnavailable, StateError
+from deliralike.training import Csv, Epoch, JsonLines, Run, Step, TensorBoard
+from tests.training.small_runs import Do, fail, samples, trainer
+
+STEPS = [Step(i, i // 2, 1.0 / (i + 3), 0.5, 4, {"loss": 1.0 / (i + 3), "kl": 0.1 * i}, 0.1, 0.25) for i in range(6)]
+EPOCHS = [Epoch(0, 2, {"accuracy": 0.1}), Epoch(1, 4, {"accuracy": 0.2, "dice/mean": 0.3}), Epoch(2, 6, {"iou": 0.7})]
+
+
+def a_run(step=0):
+    return Run(trainer("torch"), 3, step=step)
+
+
+def columns(path):
+    """A table's columns, as another reader has them."""
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def numbers(texts):
+    return [float(text) for text in texts]
+
+
+def record(callback, first, last, run=None):
+    """Steps `first` to `last`, with the epoch after each second one."""
+    run = run or a_run()
+    for step in STEPS[first:last]:
+        callback.on_step(run, step)
+        if step.step % 2:
+            callback.on_epoch(run, EPOCHS[step.step // 2])
+
+
+def written(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+MAKE = {"json": lambda folder: JsonLines(folder / "run.jsonl", backend="torch"), "csv": Csv}
+
+
+@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
+@pytest.mark.parametrize(("checkpoint", "killed"), [(1, 1), (1, 2), (2, 6), (3, 4), (3, 5), (4, 6), (0, 3)])
+def test_a_resumed_run_leaves_the_files_of_one_that_was_not_interrupted(tmp_path, make, checkpoint, killed):
+    whole, first = make(tmp_path / "whole"), make(tmp_path / "resumed")
+    whole.on_start(a_run())
+    record(whole, 0, 6)
+    first.on_start(a_run())
+    record(first, 0, checkpoint)
+    state = json.loads(json.dumps(first.state()))
+    record(first, checkpoint, killed)
+    again = make(tmp_path / "resumed")
+    again.load_state(state)
+    again.on_start(a_run())
+    record(again, checkpoint, 6)
+    assert written(tmp_path / "resumed") == written(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
+def test_a_line_that_was_not_finished_goes_when_the_run_is_resumed(tmp_path, make):
+    whole, first = make(tmp_path / "whole"), make(tmp_path / "resumed")
+    record(whole, 0, 5)
+    record(first, 0, 3)
+    state = first.state()
+    for path in (tmp_path / "resumed").iterdir():
+        path.write_bytes(path.read_bytes() + b'3,"1,0.2')
+    again = make(tmp_path / "resumed")
+    again.load_state(state)
+    again.on_start(a_run())
+    record(again, 3, 5)
+    assert written(tmp_path / "resumed") == written(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
+def test_a_file_that_lost_its_end_in_a_power_cut_keeps_its_whole_lines(tmp_path, make):
+    first = make(tmp_path)
+    record(first, 0, 6)
+    path = max(tmp_path.iterdir(), key=lambda each: each.stat().st_size)
+    path.write_bytes(path.read_bytes()[:-5])
+    whole_lines = path.read_bytes().rpartition(b"\n")[0] + b"\n"
+    again = make(tmp_path)
+    again.load_state(first.state())
+    again.on_start(a_run())
+    assert path.read_bytes() == whole_lines
+
+
+@pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
+def test_a_resumed_run_whose_files_are_gone_begins_new_ones(tmp_path, make):
+    first = make(tmp_path / "run")
+    record(first, 0, 2)
+    again = make(tmp_path / "elsewhere")
+    again.load_state(first.state())
+    again.on_start(a_run())
+    record(again, 2, 4)
+    assert all(content.count(b"\n") >= 1 for content in written(tmp_path / "elsewhere").values())
+
+
+def test_another_file_of_json_lines_is_left_as_it_is(tmp_path):
+    log = JsonLines(tmp_path / "run.jsonl")
+    log.path.write_text('{"another": "file"}\n')
+    log.load_state({"bytes": 5})
+    with pytest.raises(StateError, match="has no line that ends after 5 bytes.*it is another file. Move it away"):
+        log.on_start(a_run())
+    assert log.path.read_text() == '{"another": "file"}\n'
+
+
+def test_another_table_is_left_as_it_is(tmp_path):
+    (tmp_path / "steps.csv").write_text("time,place\n1,2\n")
+    table = Csv(tmp_path)
+    table.load_state({"steps": {"rows": 1, "columns": ["step", "epoch"]}})
+    with pytest.raises(StateError, match="has the columns time, place, and had step, epoch when the checkpoint was"):
+        table.on_start(a_run())
+    assert (tmp_path / "steps.csv").read_text() == "time,place\n1,2\n"
+
+
+def test_a_checkpoint_that_is_made_by_a_later_callback_has_the_step_in_it(tmp_path):
+    log, states = JsonLines(tmp_path / "run.jsonl"), []
+    trainer("torch", [log, Do("on_step", lambda run, step: states.append(log.state()["bytes"]))]).fit(
+        samples(9), batch_size=3
+    )
+    lines = log.path.read_bytes().splitlines(keepends=True)
+    assert states == np.cumsum([len(line) for line in lines])[:3].tolist()
+
+
+# Tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_tables_read_back_equal_and_later_columns_are_empty_before(tmp_path):
+    record(Csv(tmp_path), 0, 6)
+    steps, epochs = (columns(tmp_path / f"{kind}.csv") for kind in ("steps", "epochs"))
+    assert numbers(steps["loss"]) == [step.loss for step in STEPS]
+    assert numbers(steps["losses/kl"]) == [step.losses["kl"] for step in STEPS]
+    assert list(steps) == ["step", "epoch", "loss", "seconds", "data_seconds", "samples", "lr", "losses/kl"]
+    assert list(epochs)[3:] == ["validation/accuracy", "validation/dice/mean", "validation/iou"]
+    assert epochs["validation/dice/mean"] == ["", "0.3", ""]
+    assert epochs["validation/iou"] == ["", "", "0.7"]
+
+
+def test_names_with_commas_quotes_and_line_ends_survive(tmp_path):
+    name = 'a, "b"\nc'
+    table = Csv(tmp_path)
+    table.on_epoch(a_run(), Epoch(0, 1, {name: 0.5}))
+    table.on_epoch(a_run(), Epoch(1, 2, {name: 0.25, "late": 1.0}))
+    with (tmp_path / "epochs.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[0][3:] == [f"validation/{name}", "validation/late"]
+    assert [row[3:] for row in rows[1:]] == [["0.5", ""], ["0.25", "1.0"]]
+
+
+def test_nan_and_infinity_stand_in_a_table(tmp_path):
+    Csv(tmp_path).on_step(a_run(), Step(0, 0, math.nan, 1.0, 1, {"loss": math.nan, "b": math.inf}, None))
+    assert (tmp_path / "steps.csv").read_text().splitlines()[1] == "0,0,nan,1.0,0.0,1,,inf"
+
+
+def test_several_learning_rates_have_a_column_each(tmp_path):
+    Csv(tmp_path).on_step(a_run(), Step(0, 0, 1.0, 1.0, 1, {}, {"generator": 0.1, "critic": 0.2}))
+    found = columns(tmp_path / "steps.csv")
+    assert (found["lr/generator"], found["lr/critic"]) == (["0.1"], ["0.2"])
+
+
+def test_a_second_run_adds_its_rows(tmp_path):
+    for _ in range(2):
+        trainer("torch", [Csv(tmp_path)]).fit(samples(), samples(3), epochs=2, batch_size=4)
+    lines = {kind: (tmp_path / f"{kind}.csv").read_text().count("\n") for kind in ("steps", "epochs")}
+    assert lines == {"steps": 1 + 8, "epochs": 1 + 4}
+
+
+def test_tables_are_those_of_the_history(tmp_path, backend):
+    history = trainer(backend.name, [Csv(tmp_path)]).fit(samples(), samples(3), epochs=2, batch_size=4)
+    steps, epochs = (columns(tmp_path / f"{kind}.csv") for kind in ("steps", "epochs"))
+    assert numbers(steps["loss"]) == history.losses.tolist()
+    assert numbers(epochs["validation/loss"]) == history.held_out("loss").tolist()
+
+
+# TensorBoard -----------------------------------------------------------------------------------------------------
+
+
+def events(folder):
+    """The events of each file, by TensorFlow's record format: length, its checksum, content, its checksum."""
+    found = []
+    for path in sorted(folder.glob("events.out.tfevents.*")):
+        content, at = path.read_bytes(), 0
+        while at < len(content):
+            (length,) = struct.unpack_from("<Q", content, at)
+            found.append(Event.FromString(content[at + 12 : at + 12 + length]))
+            at += length + 16
+    return found
+
+
+def scalars(folder):
+    return {(value.tag, event.step): value.simple_value for event in events(folder) for value in event.summary.value}
+
+
+def test_tensorboard_finds_losses_rates_and_metrics(tmp_path, backend):
+    history = trainer(backend.name, [TensorBoard(tmp_path / "runs")]).fit(samples(), samples(3), epochs=2, batch_size=4)
+    found = scalars(tmp_path / "runs")
+    assert [found["train/loss", step] for step in range(4)] == pytest.approx(history.losses.tolist(), rel=1e-6)
+    assert [found["train/lr", step] for step in range(4)] == pytest.approx([0.1] * 4)
+    for name in ("loss", "accuracy"):
+        at_last_steps = [found[f"validation/{name}", step] for step in (1, 3)]
+        assert at_last_steps == pytest.approx(history.held_out(name).tolist(), rel=1e-6)
+    assert {tag for tag, _ in found} == {
+        "train/loss", "train/lr", "train/samples_per_second", "validation/loss", "validation/accuracy"
+    }  # fmt: skip
+
+
+def test_tensorboard_hides_what_came_after_the_checkpoint(tmp_path):
+    board = TensorBoard(tmp_path)
+    run = a_run(step=3)
+    board.on_start(run)
+    record(board, 3, 4, run)
+    board.on_end(run)
+    purged = [event.step for event in events(tmp_path) if event.HasField("session_log")]
+    assert purged == [3]
+
+
+def test_tensorboard_closes_its_file_when_the_run_fails(tmp_path):
+    board = TensorBoard(tmp_path)
+    with pytest.raises(RuntimeError):
+        trainer("torch", [board, Do("on_epoch", fail)]).fit(samples(), samples(3))
+    assert board._writer is None
+    assert scalars(tmp_path)
+
+
+def test_a_run_that_fails_before_its_start_ends_without_a_writer(tmp_path):
+    with pytest.raises(RuntimeError):
+        trainer("torch", [Do("on_start", fail), TensorBoard(tmp_path)]).fit(samples())
+
+
+def test_tensorboard_without_its_package_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "tensorboardX", None)
+    with pytest.raises(DataUnavailable, match="TensorBoard needs the package 'tensorboardX'.*deliralike.tensorboard"):
+        TensorBoard(tmp_path)
