@@ -72,12 +72,7 @@ class NeutralRule(UpdateRule):
 
     def rule_of(self, name: str) -> Rule:
         """The rule that a parameter follows."""
-        return self.groups.rules[self._place(name)]
-
-    def _place(self, name: str) -> int:
-        if name not in self.places:  # of a block that came later
-            self.places[name] = self.groups.index(name)
-        return self.places[name]
+        return self.groups.rules[self.places[name] if name in self.places else self.groups.index(name)]
 
     @property
     def lr(self) -> float:  # type: ignore[override]
@@ -100,9 +95,13 @@ class NeutralRule(UpdateRule):
 
     def numbers(self, members):
         """Rules without learning rates and who follows which are compiled in; numbers of rule and step are passed."""
-        steps = {name: (self._place(name), self.counts.get(name, 0) + 1) for name in members.parameters}
-        distinct = sorted(set(steps.values()))
-        which = tuple((name, step[0], distinct.index(step)) for name, step in steps.items())
+        for name in members.parameters.keys() - self.places.keys():  # of blocks that came later
+            self.places[name] = self.groups.index(name)
+        steps = [(self.places[name], self.counts.get(name, 0) + 1) for name in members.parameters]
+        distinct = sorted(set(steps))
+        which = tuple(
+            (name, step[0], distinct.index(step)) for name, step in zip(members.parameters, steps, strict=True)
+        )
         return (self._kinds, which), [self.groups.rules[place].scalars(step) for place, step in distinct]
 
     def update(self, compiled, parameters, frozen, gradients, state, passed):
