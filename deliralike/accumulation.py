@@ -86,7 +86,8 @@ def samples_of(batch: Any, dim: int = 0) -> int:
     Raises:
         BatchError: There is no array with such an axis.
     """
-    for leaf in nest.leaves(batch):
+    first = batch[0] if isinstance(batch, tuple | list) and batch else None
+    for leaf in [first] if hasattr(first, "shape") else nest.leaves(batch):
         shape = getattr(leaf, "shape", ())
         if -len(shape) <= dim < len(shape):
             return int(shape[dim])

@@ -91,11 +91,15 @@ class AbstractOptimizer(ABC):
             loss_function: Returns a scalar, or a tuple of the scalar and anything else to be handed back.
             batch: NumPy or native arrays in any nest; they go to the network's device, floating ones in its type.
         """
-        batch = self.network.backend.prepare(batch, self.network)
+        batch = self.prepared(batch)
         loss_function = computing_in(loss_function, self.precision)
         if self._accumulate > 1 or self._window.micro_batches or self.loss_scale is not None:
             return self._add_micro_batch(loss_function, batch)
         return self.update_at_once(loss_function, batch)
+
+    def prepared(self, batch: tuple) -> tuple:
+        """A batch as `gradients` wants it; see `Backend.prepare`."""
+        return self.network.backend.prepare(batch, self.network)
 
     def update_at_once(self, loss_function: LossFunction, batch: tuple) -> Any:
         """`update` on a prepared batch that is a window of its own."""
@@ -138,11 +142,11 @@ class AbstractOptimizer(ABC):
         Parameters, gradients and the optimizer's state keep their own type.
 
         Raises:
-            SettingError: There is no such type.
-            CapabilityError: The backend cannot.
+            SettingError: There is no such type, or the network is not one of float32.
+            CapabilityError: The backend cannot, or not with the network's own layers.
         """
         if check_precision(precision) is not None:
-            self.network.backend.require(f"mixed {precision}")
+            self.network.backend.check_mixed(precision, self.network)  # type: ignore[arg-type]
         self.precision = precision
         self.loss_scale = LossScale() if precision == "float16" else None
 

@@ -58,25 +58,15 @@ class StepLoss:
     names: tuple[str, ...] = ()
     functions: tuple[Callable[..., Any], ...] = ()
 
-    def __call__(self, network: Any, inputs: tuple, target: Any) -> Any:
-        """The sum of the losses, and each of them when there are several."""
+    def __call__(self, network: Any, *batch: Any) -> Any:
+        """The sum of the losses, and each of them when there are several; the target is the last of the batch."""
+        *inputs, target = batch
         prediction = network(*inputs)
         if not self.functions:
             return default_loss(prediction, target, network=network)
         values = [function(prediction, target) for function in self.functions]
         total = sum(values[1:], start=values[0])
         return (total, dict(zip(self.names, values, strict=True))) if len(values) > 1 else total
-
-
-@dataclass(frozen=True)
-class BatchLoss:
-    """A loss function ``(network, *inputs, target)`` of the user's, as a `StepLoss` is called."""
-
-    function: Callable[..., Any]
-
-    def __call__(self, network: Any, inputs: tuple, target: Any) -> Any:
-        """What the function gives."""
-        return self.function(network, *inputs, target)
 
 
 def step_loss(losses: Losses | None) -> Callable[..., Any]:
@@ -98,7 +88,7 @@ def step_loss(losses: Losses | None) -> Callable[..., Any]:
         return StepLoss(tuple(losses), tuple(losses.values()))
     if not callable(losses):
         raise ArgumentError(f"losses is a dict of functions or one function, not {_named(losses)}")
-    return losses if hasattr(losses, "reduction") else BatchLoss(losses)
+    return losses
 
 
 def train_step(
@@ -107,17 +97,15 @@ def train_step(
     """One update on a batch; see `AbstractNetwork.train_step`."""
     loss, optimizer = step_loss(losses), the_optimizer(optimizers)
     inputs, target = inputs_and_target(batch)
-    arguments = (*inputs, target) if hasattr(loss, "reduction") else (inputs, target)
-    return _named_losses(optimizer.update(loss, *arguments))
+    return _named_losses(network, optimizer.update(loss, *inputs, target))
 
 
 def val_step(network: AbstractNetwork, batch: Any, losses: Losses | None = None) -> dict[str, Any]:
     """The losses of a batch in evaluation mode; see `AbstractNetwork.val_step`."""
     loss, backend = step_loss(losses), network.backend
     inputs, target = inputs_and_target(batch)
-    arguments = (*inputs, target) if hasattr(loss, "reduction") else (inputs, target)
     with network.training_mode(False), backend.evaluating():
-        return _named_losses(loss(network, *backend.prepare(arguments, network)))
+        return _named_losses(network, loss(network, *backend.prepare((*inputs, target), network)))
 
 
 def the_optimizer(optimizers: Optimizers) -> AbstractOptimizer:
@@ -137,12 +125,14 @@ def the_optimizer(optimizers: Optimizers) -> AbstractOptimizer:
     return next(iter(optimizers.values()))
 
 
-def _named_losses(result: Any) -> dict[str, Any]:
+def _named_losses(network: AbstractNetwork, result: Any) -> dict[str, Any]:
     """The total first; then the losses by name, where the loss function gave them."""
     if not isinstance(result, tuple):
         return {TOTAL: result}
     each = next((extra for extra in result[1:] if isinstance(extra, Mapping)), {})
-    return {TOTAL: result[0], **{name: value for name, value in each.items() if name != TOTAL}}
+    graphless = {name: network.nn.stop_gradient(value) if network.backend.is_array(value) else value
+                 for name, value in each.items() if name != TOTAL}  # fmt: skip
+    return {TOTAL: result[0], **graphless}
 
 
 def _taken(batch: Mapping[str, Any], key: str) -> Any:

@@ -81,7 +81,7 @@ def divides(value: int, divisor: int, name: str, by: str) -> None:
 
 def index_range(values: np.ndarray | None, size: int, what: str, ignore: int | None = None) -> None:
     """Whole numbers from 0 to ``size - 1``, `ignore` aside. Values that are not at hand (None) are not checked."""
-    if values is None or values.size == 0:
+    if values is None or values.size == 0 or (values.min() >= 0 and values.max() < size):
         return
     bad = (values < 0) | (values >= size)
     if ignore is not None:

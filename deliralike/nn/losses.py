@@ -113,6 +113,13 @@ class Losses(Shaping):
         return self.mean(loss) if reduction == "mean" else self.sum(loss)
 
     def _check_labels(self, logits: Array, target: Array, ignore_index: int, reduction: str) -> None:
+        self._check_label_shape(logits, target)
+        values = self.concrete(target)
+        checks.index_range(values, logits.shape[1], "cross_entropy: target", ignore=ignore_index)
+        if reduction == "mean" and values is not None and (values == ignore_index).all():
+            warnings.warn("cross_entropy: every label is ignored, the loss is 0", stacklevel=3)
+
+    def _check_label_shape(self, logits: Array, target: Array) -> None:
         if len(logits.shape) < 2:
             raise ShapeError(f"cross_entropy: logits have shape {tuple(logits.shape)}, wanted (batch, classes, ...)")
         wanted = (logits.shape[0], *logits.shape[2:])
@@ -120,10 +127,6 @@ class Losses(Shaping):
             raise ShapeError(f"cross_entropy: target has shape {tuple(target.shape)}; logits of shape "
                              f"{tuple(logits.shape)} want {wanted}")  # fmt: skip
         checks.whole_numbers(target, "cross_entropy: target")
-        values = self.concrete(target)
-        checks.index_range(values, logits.shape[1], "cross_entropy: target", ignore=ignore_index)
-        if reduction == "mean" and values is not None and (values == ignore_index).all():
-            warnings.warn("cross_entropy: every label is ignored, the loss is 0", stacklevel=3)
 
     def _check_weight(self, weight: Array | None, classes: int) -> None:
         if weight is not None and tuple(weight.shape) != (classes,):

@@ -243,7 +243,7 @@ def test_groups_are_param_groups_on_pytorch():
 def test_a_plain_rule_is_one_native_param_group_on_pytorch():
     native = backends.get("torch").optimizer(rule("adam", lr=0.1), torch_net()).native
     assert len(native.param_groups) == 1
-    assert [native.defaults[name] for name in ("foreach", "fused", "capturable")] == [None, None, False]
+    assert [native.defaults[name] for name in ("foreach", "fused", "capturable")] == [None, True, False]
 
 
 def test_groups_that_take_every_parameter_leave_the_rules_own_one_empty():

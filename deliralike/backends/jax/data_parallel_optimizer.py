@@ -35,6 +35,12 @@ class DataParallelJaxOptimizer(JaxOptimizer):
         """
         return cls(network, NativeRule(optimizer_class(*args, **kwargs)))
 
+    def prepared(self, batch):
+        """On the devices, for a replicated network."""
+        if isinstance(self.network, DataParallelJaxNetwork):
+            return AbstractOptimizer.prepared(self, batch)
+        return super().prepared(batch)
+
     def update_at_once(self, loss_function, batch):
         """Gradients, pre-update hooks, update, post-update hooks."""
         if isinstance(self.network, DataParallelJaxNetwork):

@@ -82,6 +82,15 @@ class JaxSlot(Slot):
         """Set the variable's value, in its type, on its devices."""
         self.native.set_value(arrays.put_like(self.layout.to_native(value), self.native.get_value()))
 
+    @property
+    def value(self) -> Any:
+        """The variable's array; when set, the variable holds another one."""
+        return self.native.get_value()
+
+    @value.setter
+    def value(self, array: Any) -> None:
+        self.native.set_value(array)
+
 
 class StaticList(list):
     """A list among a module's settings; hashable, since nnx compares the settings of modules."""
@@ -186,19 +195,19 @@ class AbstractJaxNetwork(AbstractNetwork, nnx.Module, metaclass=JaxNetworkType):
     @property
     def device_name(self) -> str:
         """The device of the first parameter or buffer."""
-        first = next((slot.native.get_value() for _, slot in self._each_slot()), None)
+        first = next((variable.get_value() for variable in _saved(self)), None)
         return arrays.default_device() if first is None else arrays.name_of_device(first)
+
+    def _each_slot(self) -> Iterator[tuple[str, JaxSlot]]:
+        return _slots(self)
 
     @property
     def dtype_name(self) -> str:
         """The floating type of the first parameter or buffer."""
-        types = (slot.native.get_value().dtype for _, slot in self._each_slot())
+        types = (variable.get_value().dtype for variable in _saved(self))
         return next(
             (str(dtype) for dtype in types if jax.numpy.issubdtype(dtype, jax.numpy.floating)), self.dtype_built
         )
-
-    def _each_slot(self) -> Iterator[tuple[str, JaxSlot]]:
-        return _slots(self)
 
 
 class WrappedJaxNetwork(AbstractJaxNetwork):
@@ -284,6 +293,11 @@ def _slots(module: nnx.Module, path: str = "", above: tuple[int, ...] = ()) -> I
     for name, child in held:
         if not isinstance(child, nnx.Variable) and id(child) not in above:
             yield from _slots(child, f"{path}{name}.", (*above, id(module)))
+
+
+def _saved(root: Any) -> Iterator[nnx.Variable]:
+    """The variables of the neutral state as they are met: what comes first is found without a walk through all."""
+    return (node for _, node in walk(root) if isinstance(node, nnx.Variable) and _is_saved(node))
 
 
 def _is_saved(variable: nnx.Variable) -> bool:

@@ -44,6 +44,16 @@ class TorchSlot(Slot):
         with torch.no_grad():
             self.native.copy_(torch.from_numpy(np.require(value, requirements=["C", "W"])))
 
+    @property
+    def value(self) -> torch.Tensor:
+        """The tensor, apart from any graph; when set, another one is copied into it."""
+        return self.native.detach()
+
+    @value.setter
+    def value(self, array: torch.Tensor) -> None:
+        with torch.no_grad():
+            self.native.copy_(array)
+
 
 class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
     """The base of networks on PyTorch: a ``torch.nn.Module`` that answers the neutral interface.
@@ -78,22 +88,27 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
     @property
     def device_name(self) -> str:
         """The device of the first parameter or buffer."""
-        first = next(self._tensors(), None)
+        first = next(_tensors(self), None)
         return "cpu" if first is None else str(first.device)
 
     @property
     def dtype_name(self) -> str:
         """The type of the first floating parameter or buffer."""
-        first = next((tensor for tensor in self._tensors() if tensor.is_floating_point()), None)
+        first = next((tensor for tensor in _tensors(self) if tensor.is_floating_point()), None)
         return self.dtype_built if first is None else arrays.dtype_name(first.dtype)
 
     def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """What stands for a parameter in further replicas; a plain network has none."""
         return []
 
-    def _tensors(self) -> Iterator[torch.Tensor]:
-        yield from self.parameters()
-        yield from self.buffers()
+
+def _tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Parameters and buffers, module by module; PyTorch's own iterators take longer to find the first one."""
+    for held in (module._parameters, module._buffers):
+        yield from (tensor for tensor in held.values() if tensor is not None)
+    for child in module._modules.values():
+        if child is not None:
+            yield from _tensors(child)
 
 
 def _replicated(path: str, module: torch.nn.Module) -> Iterator[str]:

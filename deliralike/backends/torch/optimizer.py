@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from deliralike.backends.torch import arrays
+from deliralike.backends.torch.members import Members
 from deliralike.backends.torch.update_rules import GroupRates
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
@@ -34,33 +35,40 @@ class TorchOptimizer(AbstractOptimizer):
         made = isinstance(native, torch.optim.Optimizer)
         self.native: torch.optim.Optimizer = native if made else native(self._slots())
         self._rates = GroupRates(self.native)
-        self._latest: dict[str, torch.nn.Parameter] = {}  # of the step in progress: looking them up takes its time
+        self._members = Members(network, self.owns)
 
     def gradients(self, loss_function, *batch):
         """Forward and backward; gradients of a previous step are dropped first. A tied one comes under its first name.
 
         A loss in replicas runs backward in each replica's thread.
         """
-        parameters = self._latest = self._parameters()
+        self._members.look()
+        parameters, replicated = self._members.each_once, isinstance(self.network, ReplicatedNetwork)
         for parameter in parameters.values():
-            for copy in (parameter, *self.network.copies_of(parameter)):
-                copy.grad = None  # of frozen ones too, which PyTorch would move by a gradient that is left over
-        if isinstance(loss_function, InReplicas) and isinstance(self.network, ReplicatedNetwork):
+            parameter.grad = None  # of frozen ones too, which PyTorch would move by a gradient that is left over
+            for copy in self.network.copies_of(parameter) if replicated else ():
+                copy.grad = None
+        if replicated and isinstance(loss_function, InReplicas):
             result = self.network.backward_in_replicas(loss_function, torch.Tensor.backward, *batch)
         else:
             result = loss_function(self.network, *batch)
             (result[0] if isinstance(result, tuple) else result).backward()
-        first = {id(parameter): name for name, parameter in reversed(parameters.items())}
-        wanted = {name: p for name, p in parameters.items() if p.requires_grad and first[id(p)] == name}
-        return _detached(result), {name: p.grad for name, p in wanted.items()}
+        return _detached(result), {name: p.grad for name, p in parameters.items() if p.requires_grad}
 
     def apply(self, gradients):
         """One native step on these gradients."""
-        parameters = self._latest or self._parameters()
+        parameters = self._members.parameters
         for name, gradient in gradients.items():
-            parameters[name].grad = gradient
+            if parameters[name].grad is not gradient:
+                parameters[name].grad = gradient
+            if gradient is not None and gradient.is_sparse:
+                self._leave_fused_kernels()
         self.native.step()
-        self._latest = {}
+
+    def _leave_fused_kernels(self) -> None:
+        """Step parameter by parameter from now on: fused kernels take no sparse gradients."""
+        for group in self.native.param_groups:
+            group["fused"] = False if group.get("fused") else group.get("fused")
 
     @property
     def lr(self) -> float:
@@ -74,7 +82,8 @@ class TorchOptimizer(AbstractOptimizer):
     def neutral_state(self) -> dict[str, np.ndarray]:
         """State arrays as ``"parameter/slot"``, each parameter's own step count as ``"parameter/step"``."""
         state = {"steps": np.array(self.steps)}
-        for name, parameter in self._parameters().items():
+        self._members.look()
+        for name, parameter in self._members.parameters.items():
             held = self.native.state.get(parameter, {})
             for slot, value in held.items() if held.get("step") != 0 else ():  # Adagrad's are made before any update
                 if value is not None:
@@ -83,7 +92,8 @@ class TorchOptimizer(AbstractOptimizer):
 
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
         """Take over state arrays by name, in each parameter's own type."""
-        parameters = self._parameters()
+        self._members.look()
+        parameters = self._members.parameters
         refuse_unknown_owners(state, parameters)
         self.steps = int(state["steps"])
         for parameter in parameters.values():
@@ -94,10 +104,6 @@ class TorchOptimizer(AbstractOptimizer):
             if name:
                 parameter = parameters[name]
                 self.native.state[parameter][slot] = _loaded(slot, value, parameter, groups.get(id(parameter), {}))
-
-    def _parameters(self) -> dict[str, torch.nn.Parameter]:
-        """Those of this optimizer by neutral name, ties under each of their names."""
-        return {name: slot.native for name, slot in self._slots().items()}
 
     def _slots(self) -> dict[str, Slot]:
         slots = self.network.neutral_slots().items()
