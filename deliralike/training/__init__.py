@@ -3,7 +3,17 @@
 Pictures are in `deliralike.training.curves`, which loads matplotlib.
 """
 
-from deliralike.training.callbacks import Callback, Csv, EarlyStopping, JsonLines, Monitor, TensorBoard, Writer
+from deliralike.training.callbacks import (
+    Callback,
+    Checkpoint,
+    Checkpoints,
+    Csv,
+    EarlyStopping,
+    JsonLines,
+    Monitor,
+    TensorBoard,
+    Writer,
+)
 from deliralike.training.evaluation import Metric, accuracy, cross_entropy, evaluate, predict
 from deliralike.training.history import Epoch, History, Step
 from deliralike.training.loop import classification_loss, fit
@@ -12,6 +22,8 @@ from deliralike.training.trainer import Trainer
 
 __all__ = [
     "Callback",
+    "Checkpoint",
+    "Checkpoints",
     "Csv",
     "EarlyStopping",
     "Epoch",

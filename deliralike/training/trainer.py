@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -17,11 +18,12 @@ from deliralike.closure import MAIN
 from deliralike.errors import ArgumentError, SettingError, suggestion
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer
-from deliralike.training import evaluation
+from deliralike.training import checkpoint, evaluation
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.history import Epoch, History, Step
 from deliralike.training.interrupt import Interrupt, deferred
 from deliralike.training.run import Run
+from deliralike.training.state import restore
 
 RANDOM = ("portable", "native")
 
@@ -89,7 +91,7 @@ class Trainer:
             each.pre_update_hooks += [] if clip_norm is None else [ClipNorm(clip_norm)]
             each.pre_update_hooks += [] if clip_value is None else [ClipValue(clip_value)]
         self.schedules = _schedules(schedule, self.optimizers)
-        self._base_lr = {name: optimizer.lr for name, optimizer in self.optimizers.items()}
+        self.base_lr = {name: optimizer.lr for name, optimizer in self.optimizers.items()}
         self._step_options = {} if losses is None else {"losses": losses}
         self._accumulate = accumulate
 
@@ -101,6 +103,7 @@ class Trainer:
         epochs: int = 1,
         batch_size: int = 32,
         drop_last: bool = False,
+        resume: str | os.PathLike[str] | None = None,
     ) -> History:
         """Train in place; the same batches in the same order on every backend.
 
@@ -108,6 +111,8 @@ class Trainer:
             train: A `data.Loader`, or what makes one: arrays of equal length, an indexable dataset.
             validation: Evaluated after every epoch; as `train`, but never shuffled.
             batch_size, drop_last: For data that are no loader yet.
+            resume: A checkpoint to go on from; see `Checkpoint`. What follows is what would have followed there: the
+                same numbers on the same backend, and the same to rounding on another. `epochs` counts from the first.
 
         Returns:
             The losses and the time of every step, and the metrics of every epoch.
@@ -115,14 +120,22 @@ class Trainer:
         Raises:
             SettingError: There is nothing to do.
             BatchError: The data do not fit together.
+            CheckpointError: There is no such checkpoint, it is damaged, or it is one of another run, such as one with
+                other data, batches or seed. Nothing was changed.
             KeyboardInterrupt: Ctrl-C, after the step in progress; callbacks have been told, and have saved.
         """
         if epochs < 1:
             raise SettingError(f"epochs must be at least 1, not {epochs!r}")
         loader = data.Loader.of(train, batch_size=batch_size, seed=self.seed, drop_last=drop_last)
         run = Run(
-            self, epochs, -(-len(loader) // self._accumulate), step=max(o.steps for o in self.optimizers.values())
+            self,
+            epochs,
+            self._steps_in(loader),
+            step=max(o.steps for o in self.optimizers.values()),
+            loader=loader,
         )
+        if resume is not None:
+            restore(run, checkpoint.read(resume))
         with deferred() as interrupt:
             try:
                 run.tell("on_start")
@@ -169,7 +182,7 @@ class Trainer:
         interrupt.check()
 
     def _step(self, run: Run, window: list[Any], waited: float) -> Step:
-        begin = time.perf_counter()
+        begin, run.in_step = time.perf_counter(), True
         self._follow_schedules()
         lr = {name: optimizer.lr for name, optimizer in self.optimizers.items()}
         with self._chance(run):
@@ -179,6 +192,7 @@ class Trainer:
         sizes = [samples_of(batch) for batch in window]
         losses = self._means(results, sizes)  # waits for the device
         run.step, run.batch, run.latest_batches = run.step + 1, run.batch + len(window), window
+        run.in_step = False
         loss = losses.get(steps.TOTAL, sum(losses.values()))
         one_lr = lr if len(lr) > 1 else next(iter(lr.values()))
         seconds = time.perf_counter() - begin
@@ -187,7 +201,7 @@ class Trainer:
     def _follow_schedules(self) -> None:
         for name, schedule in self.schedules.items():
             optimizer = self.optimizers[name]
-            lr = self._base_lr[name] * schedule.factor(optimizer.steps)
+            lr = self.base_lr[name] * schedule.factor(optimizer.steps)
             if lr != optimizer.lr:
                 optimizer.lr = lr
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
+from deliralike.backends.chainer import arrays
+from deliralike.backends.chainer.arrays import chainer
 from deliralike.parallel.replica import Replica
 
 
@@ -58,3 +60,29 @@ def uniform(shape: Sequence[int], xp: Any) -> Any:
     """Numbers between 0 and 1: the running replica's own, else from the global generator of `xp`."""
     draws = _current.get()
     return xp.random.rand(*shape) if draws is None else draws.uniform(shape, xp)
+
+
+def state(device: str) -> dict[str, Any]:
+    """Where the global generators are that layers draw from.
+
+    CuPy's cannot be read, so it is seeded from itself, and the seed is what is kept: a run that goes on and one that
+    is resumed from here draw the same, and a run that never looked here draws otherwise.
+    """
+    found: dict[str, Any] = {"numpy": np.random.get_state(legacy=False)}
+    if not _on_numpy(device):
+        with chainer.using_device(device):
+            found["cupy"] = int(arrays.cuda.cupy.random.randint(2**31))
+            arrays.cuda.cupy.random.seed(found["cupy"])
+    return found
+
+
+def load_state(device: str, state: Mapping[str, Any]) -> None:
+    """Let the generators go on from there; that of a device which is not used here is left out."""
+    np.random.set_state(state["numpy"])
+    if not _on_numpy(device) and "cupy" in state:
+        with chainer.using_device(device):
+            arrays.cuda.cupy.random.seed(state["cupy"])
+
+
+def _on_numpy(device: str) -> bool:
+    return chainer.get_device(device).xp is np

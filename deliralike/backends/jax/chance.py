@@ -2,30 +2,76 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
+
+from deliralike.backends.jax import arrays
+from deliralike.backends.jax.network import walk
+from deliralike.errors import StateError
 
 _alive: WeakKeyDictionary[Chance, None] = WeakKeyDictionary()
 _seed = 0
-_numbers = itertools.count()
+_made = 0  # streams since the seed was set
 
 
 def seed(value: int) -> None:
     """Restart every stream that exists, in the order of creation; streams made later follow from this seed too."""
-    global _seed, _numbers
-    _seed, _numbers = value, itertools.count()
+    global _seed, _made
+    _seed, _made = value, 0
     for number, stream in enumerate(list(_alive)):
         stream.restart(_key(number))
 
 
 def _key(number: int) -> jax.Array:
     return jax.random.key_data(jax.random.fold_in(jax.random.key(_seed % 2**63 % 2**32), number))
+
+
+def state(network: Any) -> dict[str, Any]:
+    """Where the streams of a network are, flax's own among them, and what streams made later follow from."""
+    streams = {path: np.array(_words(stream.get_value())) for path, stream in _streams(network).items()}
+    return {"seed": _seed, "made": _made, "streams": streams}
+
+
+def load_state(network: Any, state: Mapping[str, Any]) -> None:
+    """Let the streams go on from there.
+
+    Raises:
+        StateError: The network has other streams; nothing has changed.
+    """
+    global _seed, _made
+    streams = _streams(network)
+    if streams.keys() != state["streams"].keys():
+        raise StateError(f"the random state has the streams {', '.join(state['streams']) or '(none)'}, and the network "
+                         f"has {', '.join(streams) or '(none)'}")  # fmt: skip
+    _seed, _made = state["seed"], state["made"]
+    for path, stream in streams.items():
+        stream.set_value(_like(state["streams"][path], stream.get_value()))
+
+
+def _streams(network: Any) -> dict[str, nnx.RngState]:
+    """The keys and counts of a network by path; a replicated one has its root's."""
+    root = network.root if network.is_replicated else network
+    return {path: node for path, node in walk(root) if isinstance(node, nnx.RngState)}
+
+
+def _is_typed(value: jax.Array) -> bool:
+    return jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+
+
+def _words(value: jax.Array) -> jax.Array:
+    return jax.random.key_data(value) if _is_typed(value) else value
+
+
+def _like(words: np.ndarray, old: jax.Array) -> jax.Array:
+    """Words in the form and the place of an older value."""
+    new = arrays.put_like(words, _words(old))
+    return jax.random.wrap_key_data(new, impl=jax.random.key_impl(old)) if _is_typed(old) else new
 
 
 class Chance(nnx.Pytree):
@@ -37,7 +83,9 @@ class Chance(nnx.Pytree):
 
     def __init__(self) -> None:
         """Start the next stream of the seed in force."""
-        self.key = nnx.RngKey(_key(next(_numbers)), tag="chance")
+        global _made
+        self.key = nnx.RngKey(_key(_made), tag="chance")
+        _made += 1
         self.count = nnx.RngCount(jnp.zeros((), jnp.uint32), tag="chance")
         _alive[self] = None
 

@@ -1,7 +1,11 @@
-"""The generators of native random masks inside replicas: reproducible, and different in each replica and each call."""
+"""The generators of native random masks, and where they are.
+
+Inside replicas they are reproducible, and different in each replica and each call.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -39,3 +43,18 @@ def _generator(device: torch.device) -> torch.Generator:
         key = np.random.SeedSequence([here.seed, here.index]).generate_state(1, np.uint64)
         of_replica[device] = torch.Generator(device).manual_seed(int(key[0]))
     return of_replica[device]
+
+
+def state() -> dict[str, np.ndarray]:
+    """Where PyTorch's own generators are, that of the CPU and those of CUDA's devices, if these are in use."""
+    of_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    named = {f"cuda:{index}": value for index, value in enumerate(of_devices)}
+    return {name: value.numpy().copy() for name, value in {"cpu": torch.get_rng_state(), **named}.items()}
+
+
+def load_state(state: Mapping[str, np.ndarray]) -> None:
+    """Let the generators go on from there; those of devices that are not here are left out."""
+    torch.set_rng_state(torch.tensor(state["cpu"]))
+    for index in range(torch.cuda.device_count()):
+        if f"cuda:{index}" in state:
+            torch.cuda.set_rng_state(torch.tensor(state[f"cuda:{index}"]), index)

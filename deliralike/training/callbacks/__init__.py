@@ -9,4 +9,14 @@ from deliralike.training.callbacks.monitor import Monitor
 from deliralike.training.callbacks.tensorboard import TensorBoard
 from deliralike.training.callbacks.writer import Writer
 
-__all__ = ["Callback", "Checkpoint", "Checkpoints", "Csv", "EarlyStopping", "JsonLines", "Monitor", "TensorBoard", "Writer"]
+__all__ = [
+    "Callback",
+    "Checkpoint",
+    "Checkpoints",
+    "Csv",
+    "EarlyStopping",
+    "JsonLines",
+    "Monitor",
+    "TensorBoard",
+    "Writer",
+]
