@@ -64,7 +64,9 @@ def permutation(count: int, seed: int, path: str, draw: int = 0) -> np.ndarray:
     It sorts raw words of the Philox generator, which NumPy promises never to change; NumPy's own shuffles may.
     """
     words = np.random.Philox(key=start.key(seed, path), counter=[0, 0, 0, draw]).random_raw(count)
-    return np.argsort(words, kind="stable")
+    order = np.argsort(words)  # a third of a stable sort's time; the same unless two words are
+    ordered = words[order]
+    return np.argsort(words, kind="stable") if (ordered[1:] == ordered[:-1]).any() else order
 
 
 def size(arrays: Any) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from deliralike.data import batching, prefetch
 from deliralike.data.making import Job, Make
-from deliralike.data.prefetch import Submit
+from deliralike.data.prefetch import Workers
 from deliralike.data.sampling import Sampler, SequentialSampler, ShuffledSampler, drawn, repeats
 from deliralike.data.source import Stream, readable
 from deliralike.errors import ArgumentError, BatchError, SettingError, StateError, suggestion
@@ -78,7 +78,7 @@ class Loader:
         self._read = None if isinstance(source, Stream) else readable(source)
         self._make = Make.of(self._read, seed, transform, batch_transform)
         self._ahead, self._workers, self._kind = max(prefetch, workers), max(workers, 1), worker_kind
-        self._submit: Submit | None = None
+        self._kept: Workers | None = None
         self._block = ExitStack()
         self._next_epoch = 0
         self._latest: tuple[int, np.ndarray] = (-1, np.empty(0))
@@ -134,12 +134,12 @@ class Loader:
 
     def __enter__(self) -> "Loader":
         """Start the workers, if there are any, and keep them for all epochs of the block."""
-        if self._ahead and self._submit is None:
-            self._submit = self._block.enter_context(prefetch.workers(self._kind, self._workers, self._make))
+        if self._ahead and self._kept is None:
+            self._kept = self._block.enter_context(prefetch.workers(self._kind, self._workers, self._make))
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._submit = None
+        self._kept = None
         self._block.close()
 
     def _indices(self, epoch: int) -> np.ndarray:
@@ -184,8 +184,8 @@ class Loader:
                 return
             if self._read is None:
                 jobs = stack.enter_context(prefetch.read_ahead(jobs, self._ahead))
-            submit = self._submit or stack.enter_context(prefetch.workers(self._kind, self._workers, self._make))
-            yield from stack.enter_context(closing(prefetch.ahead(jobs, submit, self._ahead)))  # type: ignore[type-var]
+            workers = self._kept or stack.enter_context(prefetch.workers(self._kind, self._workers, self._make))
+            yield from stack.enter_context(closing(prefetch.ahead(jobs, workers, self._ahead)))  # type: ignore[type-var]
 
     def _check_count(self) -> None:
         if self._read is not None and len(self) == 0:

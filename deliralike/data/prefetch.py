@@ -7,39 +7,68 @@ datasets.
 """
 
 import multiprocessing
+import multiprocessing.connection
+import os
 import pickle
+import shutil
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cache
 from itertools import repeat, takewhile
 from typing import Any
 
+from deliralike.data import transfer
 from deliralike.errors import BatchError, SettingError
 
 KINDS = ("thread", "process")
 
-Submit = Callable[[Any], "Future[Any]"]
+
+@dataclass(frozen=True)
+class Workers:
+    """How to hand a job to workers, to get at a result, and to give up one that nobody wants any more."""
+
+    submit: Callable[[Any], "Future[Any]"]
+    receive: Callable[[Any], Any] = lambda result: result
+    discard: Callable[[Any], Any] = lambda result: None
+
+    def result(self, future: "Future[Any]") -> Any:
+        """The result of a job, when it is there."""
+        try:
+            return self.receive(future.result())
+        except BrokenProcessPool as error:
+            raise SettingError(
+                "a worker process ended without an answer. Either it was killed (often for want of memory: use fewer "
+                "workers), or the script that makes the Loader is run by the workers too: put what it does under "
+                "if __name__ == '__main__', or use worker_kind='thread'."
+            ) from error
+
+    def give_up(self, future: "Future[Any]") -> None:
+        """Cancel a job, or discard its result once it is there."""
+        if not future.cancel():
+            future.add_done_callback(lambda done: None if done.exception() else self.discard(done.result()))
 
 
-def ahead(jobs: Iterator[Any], submit: Submit, count: int) -> Iterator[Any]:
+def ahead(jobs: Iterator[Any], workers: Workers, count: int) -> Iterator[Any]:
     """The results of jobs in order, `count` of them under way while one is used.
 
     An error comes at the place of its job, also one that is raised while the jobs are read.
     """
     waiting: deque[Future[Any]] = deque()
     try:
-        for future in _submitted(jobs, submit):
+        for future in _submitted(jobs, workers):
             waiting.append(future)
             if len(waiting) > count:
-                yield _result(waiting.popleft())
+                yield workers.result(waiting.popleft())
         while waiting:
-            yield _result(waiting.popleft())
+            yield workers.result(waiting.popleft())
     finally:
         for future in waiting:
-            future.cancel()
+            workers.give_up(future)
 
 
 @contextmanager
@@ -47,13 +76,13 @@ def read_ahead(jobs: Iterator[Any], count: int) -> Iterator[Iterator[Any]]:
     """The same jobs, read by a thread of their own, `count` of them in advance."""
     pool = ThreadPoolExecutor(1, thread_name_prefix="deliralike-reader")
     with _ended(pool):
-        found = ahead(repeat(jobs), lambda source: pool.submit(next, source, None), count)
+        found = ahead(repeat(jobs), Workers(lambda source: pool.submit(next, source, None)), count)
         yield takewhile(lambda job: job is not None, found)
 
 
 @contextmanager
-def workers(kind: str, count: int, make: Callable[[Any], Any]) -> Iterator[Submit]:
-    """A way to hand jobs to that many workers. They have ended when the block is left.
+def workers(kind: str, count: int, make: Callable[[Any], Any]) -> Iterator[Workers]:
+    """So many threads or processes that make what jobs ask for. They have ended when the block is left.
 
     Raises:
         SettingError: `make` cannot be sent to a process.
@@ -61,12 +90,13 @@ def workers(kind: str, count: int, make: Callable[[Any], Any]) -> Iterator[Submi
     if kind == "thread":
         threads = ThreadPoolExecutor(count, thread_name_prefix="deliralike-worker")
         with _ended(threads):
-            yield lambda job: threads.submit(make, job)
+            yield Workers(lambda job: threads.submit(make, job))
     else:
         spawn = multiprocessing.get_context("spawn")
-        processes = ProcessPoolExecutor(count, spawn, initializer=_receive, initargs=(packed(make),))
-        with _ended(processes):
-            yield lambda job: processes.submit(_work, job)
+        with transfer.folder() as folder, ExitStack() as stack:
+            processes = ProcessPoolExecutor(count, spawn, initializer=_receive, initargs=(packed(make), folder))
+            stack.enter_context(_ended(processes))
+            yield Workers(lambda job: processes.submit(_work, job), transfer.unpack, transfer.discard)
 
 
 def packed(make: Callable[[Any], Any]) -> bytes:
@@ -88,41 +118,40 @@ def _ended(pool: Executor) -> Iterator[None]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _submitted(jobs: Iterator[Any], submit: Submit) -> Iterator["Future[Any]"]:
+def _submitted(jobs: Iterator[Any], workers: Workers) -> Iterator["Future[Any]"]:
     try:
         for job in jobs:
-            yield submit(job)
+            yield workers.submit(job)
     except Exception as error:  # noqa: BLE001 - raised again when its turn comes
         failed: Future[Any] = Future()
         failed.set_exception(error)
         yield failed
 
 
-def _result(future: "Future[Any]") -> Any:
-    try:
-        return future.result()
-    except BrokenProcessPool as error:
-        raise SettingError(
-            "a worker process ended without an answer. Either it was killed (often for want of memory: use fewer "
-            "workers), or the script that makes the Loader is run by the workers too: put what it does under "
-            "if __name__ == '__main__', or use worker_kind='thread'."
-        ) from error
-
-
 # In a worker process -------------------------------------------------------------------------------------------------
 
-_packed = b""
+_received: tuple[bytes, str] = (b"", "")
 
 
-def _receive(packed: bytes) -> None:
-    global _packed
-    _packed = packed
+def _receive(packed: bytes, folder: str) -> None:
+    global _received
+    _received = packed, folder
+    threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
 
 
-def _work(job: Any) -> Any:
+def _end_with_parent(folder: str) -> None:
+    """A reader that is killed cannot end its workers: they would wait for jobs for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+
+def _work(job: Any) -> transfer.Parcel:
     make = _unpacked()
     try:
-        return make(job)
+        return transfer.pack(make(job), _received[1])
     except Exception as error:
         raise _sendable(error) from error
 
@@ -130,7 +159,7 @@ def _work(job: Any) -> Any:
 @cache
 def _unpacked() -> Callable[[Any], Any]:
     try:
-        return pickle.loads(_packed)
+        return pickle.loads(_received[0])
     except Exception as error:
         raise SettingError(
             f"a worker process cannot load the samples or transforms ({type(error).__name__}: {error}). Define them "

@@ -136,6 +136,8 @@ def drawn(sampler: Sampler, samples: int, *, seed: int, epoch: int, batch_size: 
     Raises:
         SettingError: These are no whole numbers, there is none, or one lies outside of the source.
     """
+    if isinstance(sampler, SequentialSampler | ShuffledSampler):
+        return sampler(samples, seed, epoch)
     indices = np.asarray(sampler(samples, seed, epoch, **_told(sampler, batch_size)))
     if indices.ndim != 1 or indices.size == 0 or indices.dtype.kind not in "iu":
         raise SettingError(
