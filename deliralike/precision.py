@@ -7,12 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any
 
 from deliralike.errors import SettingError, suggestion
 from deliralike.parallel.loss import InReplicas
 
 PRECISIONS = ("bfloat16", "float16")
+
+# What functions of the vocabulary do with arrays of float32 or a shorter type where forward passes are mixed; others
+# take what comes. Double precision is never shortened.
+PRODUCTS = ("matmul", "einsum", "linear", "conv", "convolve", "conv_transpose", "convolve_transposed")
+EXACT = ("exp", "log", "sqrt", "softplus", "sum", "mean", "var", "log_softmax", "softmax", "lstm", "gru", "normalize",
+         "cross_entropy", "bce_with_logits", "mse_loss", "l1_loss", "dice_loss")  # fmt: skip
+NORMS = ("batch_norm", "batch_norm_train", "group_norm", "layer_norm", "sum_windows", "avg_pool", "adaptive_avg_pool")
 
 
 @dataclass
@@ -67,9 +75,12 @@ class Mixed:
     precision: str
 
     def __call__(self, network: Any, *batch: Any) -> Any:
-        """What the function gives."""
+        """What the function gives, its loss in the network's own type."""
         with network.backend.computing_in(self.precision):
-            return self.function(network, *batch)
+            result = self.function(network, *batch)
+        loss = result[0] if isinstance(result, tuple) else result
+        loss = network.nn.cast(loss, network.dtype_name)
+        return (loss, *result[1:]) if isinstance(result, tuple) else loss
 
 
 def computing_in(loss_function: Callable[..., Any], precision: str | None) -> Callable[..., Any]:
@@ -79,3 +90,36 @@ def computing_in(loss_function: Callable[..., Any], precision: str | None) -> Ca
     if isinstance(loss_function, InReplicas):
         return replace(loss_function, function=Mixed(loss_function.function, precision))
     return Mixed(loss_function, precision)
+
+
+def autocast(
+    function: Callable[..., Any],
+    current: Callable[[], str | None],
+    cast: Callable[[Any, str], Any],
+    *,
+    dtype: str | None = None,
+    back: bool = False,
+) -> Callable[..., Any]:
+    """A function of a backend's vocabulary that casts its arrays where forward passes are mixed; elsewhere as it is.
+
+    Args:
+        current: Gives the shorter type in force, or None.
+        cast: Gives an array of float32 or of a shorter type in a type by name, and anything else as it is.
+        dtype: What the arrays are cast to; the shorter type in force when None.
+        back: Whether the result, or the first of several, is cast to the type of the first array.
+    """
+
+    @wraps(function)
+    def computed(self: Any, *given: Any, **named: Any) -> Any:
+        precision = current()
+        if precision is None:
+            return function(self, *given, **named)
+        wanted = dtype or precision
+        result = function(self, *(cast(value, wanted) for value in given),
+                          **{name: cast(value, wanted) for name, value in named.items()})  # fmt: skip
+        if not back:
+            return result
+        own = str(given[0].dtype)
+        return (cast(result[0], own), *result[1:]) if isinstance(result, tuple) else cast(result, own)
+
+    return computed

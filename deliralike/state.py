@@ -42,6 +42,15 @@ class Slot(ABC):
         """Set the value from the neutral layout, cast to the slot's own type, on its own device."""
 
     @property
+    @abstractmethod
+    def value(self) -> Any:
+        """The native array itself, in the native layout; when set, another one's elements are taken over."""
+
+    @value.setter
+    @abstractmethod
+    def value(self, array: Any) -> None: ...
+
+    @property
     def size(self) -> int:
         """The number of elements."""
         return math.prod(self.shape)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deliralike import nest
-from deliralike.errors import CapabilityError, DeviceError, DtypeError, suggestion
+from deliralike.errors import CapabilityError, DeviceError, DtypeError, SettingError, suggestion
 from deliralike.groups import Settings
 from deliralike.network import AbstractNetwork
 from deliralike.nn.functional import Functions
@@ -47,6 +47,7 @@ class Backend(ABC):
         dtypes: The floating types that networks can compute in.
         capabilities: What it declares to have beyond the minimum: ``"double_backward"``, ``"compile"``, ``"threads"`` …
         optimizers_hold_state: Whether the framework's own optimizers hold their state and may be wrapped twice.
+        native_layers_mix: Whether layers of the framework's own follow `computing_in`.
     """
 
     name: ClassVar[str]
@@ -55,6 +56,7 @@ class Backend(ABC):
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64")
     capabilities: ClassVar[frozenset[str]] = frozenset()
     optimizers_hold_state: ClassVar[bool] = True
+    native_layers_mix: ClassVar[bool] = False
 
     # About the framework -----------------------------------------------------------------------------------------
 
@@ -92,6 +94,17 @@ class Backend(ABC):
     def all_finite(self, values: Sequence[Any]) -> bool:
         """Whether no array holds a NaN or an infinity."""
         return all(bool(np.isfinite(self.numpy(value)).all()) for value in values)
+
+    def copied(self, array: Any) -> Any:
+        """A copy of a native array on its device, apart from any graph; what cannot change may come back as it is."""
+        return array.copy()
+
+    def blended(self, averages: Sequence[Any], values: Sequence[Any], weight: float) -> list[Any]:
+        """Each average moved towards its value, ``average + weight * (value - average)``, on their device.
+
+        The averages' storage may be used for the result.
+        """
+        return [average + (value - average) * weight for average, value in zip(averages, values, strict=True)]
 
     @abstractmethod
     def split(self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[Any]:
@@ -175,9 +188,11 @@ class Backend(ABC):
         return nullcontext()
 
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
-        """A context in which forward passes compute in a shorter floating type where that is safe.
+        """A context in which forward passes of float32 networks compute in a shorter floating type where that is safe.
 
-        Matrix products and convolutions take it; sums, norms, exponentials and losses stay in the network's own type.
+        Matrix products and convolutions take it; sums, exponentials and losses are computed in float32, and so are
+        norms, which give back the type of their input. Double precision stays as it is. Where PyTorch's own layers and
+        functions are called, its own lists of ``torch.autocast`` decide.
 
         Raises:
             CapabilityError: The backend does not declare ``"mixed <precision>"``.
@@ -185,11 +200,43 @@ class Backend(ABC):
         self.require(f"mixed {precision}")
         return nullcontext()
 
+    def check_mixed(self, precision: str, network: AbstractNetwork) -> None:
+        """An error when a network cannot compute in a shorter type.
+
+        Raises:
+            CapabilityError: The backend cannot, or blocks of the framework's own would go on in their own type.
+            SettingError: The network is not one of float32.
+        """
+        self.require(f"mixed {precision}")
+        if network.dtype_name != "float32":
+            raise SettingError(f"mixed precision is for networks of float32, and {type(network).__name__} is one of "
+                               f"{network.dtype_name}: build it in float32, or leave precision out")  # fmt: skip
+        blocks = dict(network.named_blocks())
+        owners = [name.rpartition(".")[0] for name, slot in network.neutral_slots().items() if slot.is_parameter]
+        for path in (path for path in owners if not self.native_layers_mix and path in blocks):
+            if not isinstance(blocks[path], self.network_base):
+                raise CapabilityError(
+                    f"the block {path!r} is a {type(blocks[path]).__name__} of the framework's own, and on backend "
+                    f"{self.name!r} only the layers and functions of nn compute in {precision}: give the block a type "
+                    f"of its own, or leave precision out"
+                )
+
     # Chance ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def seed(self, seed: int) -> None:
         """Seed the framework's own generators that random layers draw from."""
+
+    def random_state(self, network: AbstractNetwork) -> dict[str, Any]:
+        """Where the generators are that the network's random layers draw from: numbers, texts and arrays."""
+        return {}
+
+    def load_random_state(self, network: AbstractNetwork, state: Mapping[str, Any]) -> None:
+        """Let the generators go on from what `random_state` gave; those of devices that are not here are left out.
+
+        Raises:
+            StateError: It is the state of another network; nothing has changed.
+        """
 
     # Written once ------------------------------------------------------------------------------------------------
 
@@ -209,6 +256,8 @@ class Backend(ABC):
                 return self.array(value, dtype=dtype if value.dtype.kind == "f" else None, device=device)
             return self.array(value, device=device) if self.is_array(value) else value
 
+        if type(batch) is tuple and all(isinstance(value, np.ndarray) for value in batch):
+            return tuple(map(leaf, batch))  # as most are: taking a nest apart takes longer than a small step has
         return nest.map(leaf, batch)
 
     def to_numpy(self, outputs: Any) -> Any:

@@ -250,6 +250,14 @@ class OutlineSlot(Slot):
     def write(self, value: np.ndarray) -> None:
         raise _no_values()
 
+    @property
+    def value(self) -> Any:
+        raise _no_values()
+
+    @value.setter
+    def value(self, array: Any) -> None:
+        raise _no_values()
+
 
 class AbstractOutlineNetwork(AbstractNetwork):
     """The base of networks of which only shapes are known."""

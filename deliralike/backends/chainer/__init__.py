@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.chainer import arrays
+from deliralike.backends.chainer import arrays, chance, mixed
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork, replicated_networks
 from deliralike.backends.chainer.functional import ChainerFunctions
@@ -43,7 +43,7 @@ class ChainerBackend(Backend):
 
     name = "chainer"
     dtypes = ("float32", "float64", "float16")
-    capabilities = frozenset({"double_backward", "threads"})
+    capabilities = frozenset({"double_backward", "threads", "mixed float16"})
 
     def version(self) -> str:
         return f"chainer {chainer.__version__}, numpy {np.__version__}"
@@ -111,10 +111,27 @@ class ChainerBackend(Backend):
     def evaluating(self) -> AbstractContextManager[Any]:
         return chainer.no_backprop_mode()
 
+    def computing_in(self, precision: str) -> AbstractContextManager[Any]:
+        self.require(f"mixed {precision}")
+        return mixed.computing_in(precision)
+
+    def copied(self, array: Any) -> Any:
+        return arrays.raw(array).copy()
+
+    def all_finite(self, values: Sequence[Any]) -> bool:
+        arrays_of = map(arrays.raw, values)
+        return all(bool(arrays.array_module(value).isfinite(value).all()) for value in arrays_of)
+
     def seed(self, seed: int) -> None:
         np.random.seed(seed % 2**32)
         if len(self.devices()) > 1:
             arrays.cuda.cupy.random.seed(seed)
+
+    def random_state(self, network: AbstractNetwork) -> dict[str, Any]:
+        return chance.state(network.device_name)
+
+    def load_random_state(self, network: AbstractNetwork, state: Mapping[str, Any]) -> None:
+        chance.load_state(network.device_name, state)
 
 
 def _leaf(value: Any) -> Any:

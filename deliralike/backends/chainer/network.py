@@ -114,6 +114,18 @@ class ChainerSlot(Slot):
         array = self._array()
         array[...] = arrays.array_module(array).asarray(value.reshape(array.shape).astype(array.dtype))
 
+    @property
+    def value(self) -> Any:
+        """The array, of a plain number one without axes; when set, another one is copied into it."""
+        return self._array()
+
+    @value.setter
+    def value(self, array: Any) -> None:
+        if isinstance(self.native, int):
+            self.link.__dict__[self.name] = int(array)
+            return
+        self._array()[...] = array
+
     def _array(self) -> Any:
         array = arrays.raw(self.native)
         if array is None:

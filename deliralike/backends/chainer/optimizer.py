@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -61,11 +61,12 @@ class ChainerOptimizer(AbstractOptimizer):
     def gradients(self, loss_function, *batch):
         """Forward and backward; gradients of a previous step are dropped first, in every replica."""
         self.network.cleargrads()
-        if isinstance(loss_function, InReplicas) and isinstance(self.network, ReplicatedNetwork):
-            result = self.network.backward_in_replicas(loss_function, _backward, *batch)
-        else:
-            result = loss_function(self.network, *batch)
-            _backward(result[0] if isinstance(result, tuple) else result)
+        with _overflowing() if self.loss_scale else nullcontext():
+            if isinstance(loss_function, InReplicas) and isinstance(self.network, ReplicatedNetwork):
+                result = self.network.backward_in_replicas(loss_function, _backward, *batch)
+            else:
+                result = loss_function(self.network, *batch)
+                _backward(result[0] if isinstance(result, tuple) else result)
         for inside in self._replicated_inside():
             inside.accumulate_gradients()
         return _detached(result), {name: parameter.grad for name, parameter in self._parameters().items()}
@@ -146,6 +147,11 @@ def _attach(parameter: chainer.Parameter, rule: chainer.UpdateRule | None) -> No
 
 def _backward(loss: Any) -> None:
     loss.backward()
+
+
+def _overflowing() -> AbstractContextManager[Any]:
+    """A context in which NumPy does not warn of infinities: the loss scale finds them."""
+    return np.errstate(over="ignore", invalid="ignore")
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from flax import nnx
 
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.jax import arrays, chance, synchronised
+from deliralike.backends.jax import arrays, chance, mixed, synchronised
 from deliralike.backends.jax.data_parallel import DataParallelJaxNetwork
 from deliralike.backends.jax.data_parallel_optimizer import DataParallelJaxOptimizer
 from deliralike.backends.jax.functional import JaxFunctions
@@ -62,7 +63,7 @@ class JaxBackend(Backend):
 
     name = "jax"
     dtypes = ("float32", "float64", "bfloat16", "float16")
-    capabilities = frozenset({"double_backward", "compile"})
+    capabilities = frozenset({"double_backward", "compile", "mixed bfloat16", "mixed float16"})
     optimizers_hold_state = False
 
     def version(self) -> str:
@@ -114,8 +115,27 @@ class JaxBackend(Backend):
     def wrap_optimizer(self, native: Any, network: AbstractNetwork) -> JaxOptimizer:
         return _optimizer_class(network)(network, NativeRule(native))
 
+    def computing_in(self, precision: str) -> AbstractContextManager[Any]:
+        self.require(f"mixed {precision}")
+        return mixed.computing_in(precision)
+
+    def copied(self, array: jax.Array) -> jax.Array:
+        return array
+
+    def blended(self, averages: Sequence[jax.Array], values: Sequence[jax.Array], weight: float) -> list[jax.Array]:
+        return mixed.blended(list(averages), list(values), weight)
+
+    def all_finite(self, values: Sequence[jax.Array]) -> bool:
+        return bool(mixed.all_finite(list(values)))
+
     def seed(self, seed: int) -> None:
         chance.seed(seed)
+
+    def random_state(self, network: AbstractNetwork) -> dict[str, Any]:
+        return chance.state(network)
+
+    def load_random_state(self, network: AbstractNetwork, state: Mapping[str, Any]) -> None:
+        chance.load_state(network, state)
 
     def check_device(self, device: str | None) -> str:
         """A device that is present; the default one for None."""

@@ -14,7 +14,7 @@ import torch
 
 from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.torch import arrays, files
+from deliralike.backends.torch import arrays, chance, files, mixed
 from deliralike.backends.torch.data_parallel import DataParallelTorchNetwork
 from deliralike.backends.torch.functional import TorchFunctions
 from deliralike.backends.torch.layers import NATIVE
@@ -69,7 +69,10 @@ class TorchBackend(Backend):
 
     name = "torch"
     dtypes = ("float32", "float64", "bfloat16", "float16")
-    capabilities = frozenset({"double_backward", "compile", "threads", "sparse_gradients"})
+    capabilities = frozenset(
+        {"double_backward", "compile", "threads", "sparse_gradients", "mixed bfloat16", "mixed float16"}
+    )
+    native_layers_mix = True
 
     def version(self) -> str:
         return f"torch {torch.__version__}"
@@ -140,6 +143,19 @@ class TorchBackend(Backend):
             return addition + total  # sparse ones take no dense one in place
         return total.add_(addition)
 
+    def copied(self, array: torch.Tensor) -> torch.Tensor:
+        return array.detach().clone()
+
+    def blended(
+        self, averages: Sequence[torch.Tensor], values: Sequence[torch.Tensor], weight: float
+    ) -> list[torch.Tensor]:
+        with torch.no_grad():
+            torch._foreach_lerp_(list(averages), list(values), weight)
+        return list(averages)
+
+    def all_finite(self, values: Sequence[torch.Tensor]) -> bool:
+        return mixed.all_finite(values)
+
     def _sum(self, gradients: Sequence[torch.Tensor | None], device: str) -> torch.Tensor | None:
         given = [gradient for gradient in gradients if gradient is not None]
         return reduce(lambda total, addition: self.add(total, addition, device), given, None)
@@ -158,8 +174,18 @@ class TorchBackend(Backend):
     def evaluating(self) -> AbstractContextManager[Any]:
         return torch.inference_mode()
 
+    def computing_in(self, precision: str) -> AbstractContextManager[Any]:
+        self.require(f"mixed {precision}")
+        return mixed.computing_in(precision)
+
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)
+
+    def random_state(self, network: AbstractNetwork) -> dict[str, Any]:
+        return dict(chance.state())
+
+    def load_random_state(self, network: AbstractNetwork, state: Mapping[str, Any]) -> None:
+        chance.load_state(state)
 
 
 def _leaf(value: Any) -> Any:

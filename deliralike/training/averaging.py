@@ -1,0 +1,202 @@
+"""Averages of a network's weights over its updates: exponential ones, or plain means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import ArgumentError, SettingError, StateError
+from deliralike.network import AbstractNetwork
+from deliralike.optimizer import AbstractOptimizer
+from deliralike.state import Slot, plan_load
+
+
+class WeightAverage:
+    """The average of a network's parameters and floating buffers; whole numbers are those of the latest update.
+
+    The average begins as a copy of the weights (no bias is to be corrected) and then moves, on their device and in
+    their type, ``average += (1 - decay) * (weights - average)``. Without a decay it is the mean of the weights after
+    each of the updates. Before it begins it is the network's own weights.
+
+    Add it to an optimizer's ``post_update_hooks``, or call `update` once a step where there are several optimizers.
+    A `Trainer` does so.
+
+    Attributes:
+        network: Whose weights are averaged; of a replicated network the root's.
+        decay: How much of the average an update keeps; None for a plain mean.
+        start: After how many updates the average begins.
+        every: How many updates there are from one that counts to the next.
+        warmup: Whether the decay is at most ``(1 + n) / (10 + n)`` at the n-th update that counts, so that the start
+            is forgotten sooner.
+        updates: How many updates there have been.
+        averaged: How many of them count in the average.
+
+    Source:
+        Polyak and Juditsky 1992; Izmailov et al. 2018, arXiv 1803.05407 (plain means). The warm-up is TensorFlow's.
+
+    Example:
+        >>> from deliralike import rules, zoo
+        >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
+        >>> optimizer = net.backend.optimizer(rules.rule("sgd", lr=0.1), net)
+        >>> average = WeightAverage(net, decay=0.9)
+        >>> optimizer.post_update_hooks.append(average)
+        >>> batch = np.ones((4, 3), np.float32), np.zeros(4, np.int64)
+        >>> _ = net.train_step(batch, optimizer)
+        >>> own = float(net.val_step(batch)["loss"])
+        >>> with average.applied():
+        ...     float(net.val_step(batch)["loss"]) > own
+        True
+        >>> float(net.val_step(batch)["loss"]) == own
+        True
+    """
+
+    def __init__(
+        self,
+        network: AbstractNetwork,
+        decay: float | None = 0.999,
+        *,
+        start: int = 0,
+        every: int = 1,
+        warmup: bool = False,
+    ) -> None:
+        """Begin with a copy of the weights, unless the average starts later or is a plain mean.
+
+        Raises:
+            SettingError: A setting makes no sense.
+        """
+        _refuse_nonsense(decay, start, every, warmup)
+        self.network, self.decay = network, decay
+        self.start, self.every, self.warmup = start, every, warmup
+        self.updates = self.averaged = 0
+        self._values: dict[str, Any] = {}  # native arrays by neutral name, a tied one once; empty before it begins
+        self._applied = 0
+        if decay is not None and start == 0:
+            self._begin()
+
+    @classmethod
+    def of(cls, network: AbstractNetwork, average: float | WeightAverage | None) -> WeightAverage | None:
+        """An average of this network from a decay; one that is there already as it is.
+
+        Raises:
+            ArgumentError: It is another network's.
+        """
+        if not isinstance(average, WeightAverage):
+            return None if average is None else cls(network, average)
+        if average.network is not network:
+            raise ArgumentError("average is that of another network than the one that is trained; with devices= there "
+                                "is a replicated one: give the decay instead")  # fmt: skip
+        return average
+
+    def __call__(self, optimizer: AbstractOptimizer) -> None:
+        """Follow an update, as a post-update hook."""
+        self.update()
+
+    def update(self) -> None:
+        """Follow an update of the weights.
+
+        Raises:
+            StateError: The network holds the average, see `applied`.
+        """
+        if self._applied:
+            raise StateError("the network holds its averaged weights: leave applied() before it is trained on")
+        self.updates += 1
+        since = self.updates - self.start
+        if since == 0 and self.decay is not None:
+            self._begin()
+        elif since > 0 and since % self.every == 0:
+            self.averaged += 1
+            self._move(self._weight()) if self._values else self._begin()
+
+    @contextmanager
+    def applied(self) -> Iterator[AbstractNetwork]:
+        """Let the network hold the average inside a ``with`` block, and its own weights after it, bit for bit.
+
+        Replicas follow. Optimizers' states stay as they are; the network must not be trained inside.
+        """
+        own = self._copied()
+        self._applied += 1
+        try:
+            self._put(self._values)
+            yield self.network
+        finally:
+            self._put(own)
+            self._applied -= 1
+
+    def neutral_state(self) -> dict[str, np.ndarray]:
+        """The average as `AbstractNetwork.neutral_state` gives weights; the weights themselves before it begins."""
+        with self.applied():
+            return self.network.neutral_state()
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps: the counts, and the average by neutral name, empty before it begins."""
+        weights = self.neutral_state() if self._values else {}
+        return {"updates": self.updates, "averaged": self.averaged, "weights": weights}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` gave, also on another backend; the network's own weights stay.
+
+        Raises:
+            StateError: It is that of another network; nothing has changed.
+        """
+        weights, own = state["weights"], self._copied()
+        if weights:
+            report = plan_load(self.network.neutral_slots(), weights)
+            if not report.complete:
+                raise StateError(f"the average is that of another network than {type(self.network).__name__}: {report}")
+        try:
+            for name, slot in self._slots().items() if weights else ():
+                slot.write(np.asarray(weights[name]))
+            self._values = self._copied() if weights else {}
+        finally:
+            self._put(own)
+        self.updates, self.averaged = int(state["updates"]), int(state["averaged"])
+
+    def _weight(self) -> float:
+        """What the weights count for at this update."""
+        if self.decay is None:
+            return 1.0 / self.averaged
+        n = self.averaged
+        return 1.0 - (min(self.decay, (1 + n) / (10 + n)) if self.warmup else self.decay)
+
+    def _begin(self) -> None:
+        self._values = self._copied()
+
+    def _move(self, weight: float) -> None:
+        backend, slots = self.network.backend, self._slots()
+        floating = [name for name, value in self._values.items() if "float" in str(getattr(value, "dtype", ""))]
+        moved = backend.blended([self._values[name] for name in floating], [slots[name].value for name in floating],
+                                weight)  # fmt: skip
+        copied = {name: backend.copied(slots[name].value) for name in self._values if name not in set(floating)}
+        self._values |= dict(zip(floating, moved, strict=True)) | copied
+
+    def _copied(self) -> dict[str, Any]:
+        return {name: self.network.backend.copied(slot.value) for name, slot in self._slots().items()}
+
+    def _put(self, values: Mapping[str, Any]) -> None:
+        """Set the network's weights; replicas follow."""
+        slots = self._slots()
+        for name, value in values.items():
+            slots[name].value = value
+        if values and self.network.is_replicated:
+            self.network.copy_parameters()  # type: ignore[attr-defined]
+            self.network.settle_buffers(())  # type: ignore[attr-defined]
+
+    def _slots(self) -> dict[str, Slot]:
+        """Parameters and buffers, tied ones under their first name."""
+        slots = self.network.neutral_slots()
+        first = {id(slot.native) if slot.is_parameter else name: name for name, slot in reversed(slots.items())}
+        return {name: slot for name, slot in slots.items() if name in set(first.values())}
+
+
+def _refuse_nonsense(decay: float | None, start: int, every: int, warmup: bool) -> None:
+    if decay is not None and not 0.0 <= decay < 1.0:
+        raise SettingError(f"decay={decay!r} must be at least 0 and below 1, or None for a plain mean")
+    if not isinstance(start, int) or start < 0:
+        raise SettingError(f"start={start!r} must be a whole number of updates, at least 0")
+    if not isinstance(every, int) or every < 1:
+        raise SettingError(f"every={every!r} must be a whole number of updates, at least 1")
+    if warmup and decay is None:
+        raise SettingError("warmup=True is for an average with a decay")
