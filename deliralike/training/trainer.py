@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from itertools import islice
 from typing import Any
 
@@ -19,6 +19,7 @@ from deliralike.errors import ArgumentError, SettingError, suggestion
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer
 from deliralike.training import checkpoint, evaluation
+from deliralike.training.averaging import WeightAverage
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.history import Epoch, History, Step
 from deliralike.training.interrupt import Interrupt, deferred
@@ -26,6 +27,7 @@ from deliralike.training.run import Run
 from deliralike.training.state import restore
 
 RANDOM = ("portable", "native")
+_END = object()
 
 
 class Trainer:
@@ -39,7 +41,10 @@ class Trainer:
         metrics: What validation and `evaluate` judge by; see `evaluate`.
         callbacks: What watches the run.
         devices: Replicate the network over these.
-        precision: ``"bfloat16"`` or ``"float16"`` for a shorter type in the forward pass; see `compute_in`.
+        precision: ``"bfloat16"`` or ``"float16"`` for a shorter type in the forward pass, in training, evaluation and
+            prediction; see `compute_in`.
+        average: Evaluate and predict with averaged weights: the decay of an exponential average, or a `WeightAverage`,
+            which then follows each step.
         accumulate: How many batches make one update together.
         clip_norm: The most that the joint norm of an update's gradients may be; see `ClipNorm`.
         clip_value: The most that an element of a gradient may be; see `ClipValue`.
@@ -70,6 +75,7 @@ class Trainer:
         *,
         devices: Sequence[str] | None = None,
         precision: str | None = None,
+        average: float | WeightAverage | None = None,
         accumulate: int = 1,
         clip_norm: float | None = None,
         clip_value: float | None = None,
@@ -82,7 +88,8 @@ class Trainer:
             raise SettingError(f"rng={rng!r} is unknown. {suggestion(rng, RANDOM)}")
         self.network = network if devices is None else backends.DataParallel(network, devices)
         self.optimizers = _optimizers(self.network, optimizer)
-        self.losses, self.metrics = losses, metrics
+        self.average = WeightAverage.of(self.network, average)
+        self.losses, self.metrics, self.precision = losses, metrics, precision
         self.callbacks = sorted(callbacks, key=lambda callback: callback.runs_last)
         self.seed, self.rng = seed, rng
         for each in self.optimizers.values():
@@ -150,11 +157,28 @@ class Trainer:
 
     def evaluate(self, samples: Any, *, batch_size: int = 512) -> dict[str, float]:
         """Judge the network on labelled samples; it stays as it is."""
-        return evaluation.evaluate(self.network, samples, metrics=self.metrics, batch_size=batch_size)
+        with self._judged():
+            return evaluation.evaluate(self.network, samples, metrics=self.metrics, batch_size=batch_size)
 
     def predict(self, inputs: Any, *, batch_size: int = 512) -> Iterator[Any]:
         """The outputs in evaluation mode, batch by batch; see `predict`."""
-        return evaluation.predict(self.network, inputs, batch_size=batch_size)
+        outputs = evaluation.predict(self.network, inputs, batch_size=batch_size)
+        while True:
+            with self._judged():  # for each batch: between two of them the network may be used
+                batch = next(outputs, _END)
+            if batch is _END:
+                return
+            yield batch
+
+    @contextmanager
+    def _judged(self) -> Iterator[None]:
+        """The network as it is judged: with averaged weights, in the precision of the forward pass."""
+        with ExitStack() as contexts:
+            if self.average is not None:
+                contexts.enter_context(self.average.applied())
+            if self.precision is not None:
+                contexts.enter_context(self.network.backend.computing_in(self.precision))
+            yield
 
     def _steps_in(self, loader: data.Loader) -> int | None:
         try:
@@ -185,10 +209,13 @@ class Trainer:
         begin, run.in_step = time.perf_counter(), True
         self._follow_schedules()
         lr = {name: optimizer.lr for name, optimizer in self.optimizers.items()}
+        updates = self._updates()
         with self._chance(run):
             results = [self.network.train_step(batch, self.optimizers, **self._step_options) for batch in window]
             for optimizer in self.optimizers.values():
                 optimizer.flush()
+        if self.average is not None and self._updates() > updates:
+            self.average.update()
         sizes = [samples_of(batch) for batch in window]
         losses = self._means(results, sizes)  # waits for the device
         run.step, run.batch, run.latest_batches = run.step + 1, run.batch + len(window), window
@@ -197,6 +224,9 @@ class Trainer:
         one_lr = lr if len(lr) > 1 else next(iter(lr.values()))
         seconds = time.perf_counter() - begin
         return Step(run.step - 1, run.epoch, loss, seconds, sum(sizes), losses, one_lr, waited)
+
+    def _updates(self) -> int:
+        return sum(optimizer.steps for optimizer in self.optimizers.values())
 
     def _follow_schedules(self) -> None:
         for name, schedule in self.schedules.items():
