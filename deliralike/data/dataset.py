@@ -32,7 +32,8 @@ class Dataset:
         task: What the labels are for, in the zoo's words.
 
     Shapes:
-        Inputs ``(samples, channels, ...)``, float32 in [0, 1]; labels ``(samples,)``, int64.
+        Inputs ``(samples, channels, ...)``, float32 in [0, 1]; labels int64, ``(samples,)`` or for segmentation
+        ``(samples, ...)``.
     """
 
     name: str
@@ -68,11 +69,24 @@ def stratified_split(samples: Samples, held_out: float = 0.2, seed: int = 0) -> 
         >>> len(learn.labels), sorted(judge.labels.tolist())
         (8, [0, 1])
     """
-    if not 0 < held_out < 1:
-        raise SettingError(f"held_out is a fraction between 0 and 1, not {held_out!r}")
+    check_fraction(held_out)
     chosen = np.zeros(len(samples.labels), dtype=bool)
     for label in np.unique(samples.labels):
         members = np.flatnonzero(samples.labels == label)
         shuffled = members[permutation(len(members), seed, f"data/split/{label}")]
         chosen[shuffled[: round(held_out * len(members))]] = True
     return samples.take(np.flatnonzero(~chosen)), samples.take(np.flatnonzero(chosen))
+
+
+def check_fraction(held_out: float) -> None:
+    """An error for a held-out fraction that makes no sense."""
+    if not 0 < held_out < 1:
+        raise SettingError(f"held_out is a fraction between 0 and 1, not {held_out!r}")
+
+
+def check_size(dataset: str, size: int, name: str = "size", largest: int | None = None) -> int:
+    """A size in pixels or voxels as it is; an error for one that makes no sense."""
+    if not isinstance(size, int) or size < 1 or (largest is not None and size > largest):
+        limit = "at least 1" if largest is None else f"from 1 to {largest}"
+        raise SettingError(f"{name} of {dataset!r} is a whole number {limit}, not {size!r}")
+    return size

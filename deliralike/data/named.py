@@ -1,24 +1,30 @@
 """Where datasets are found by name. A package that a dataset comes from is imported when it is loaded, not before."""
 
-import importlib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from deliralike.data import pictures, template
 from deliralike.data.dataset import Dataset, Samples, stratified_split
-from deliralike.errors import DataUnavailable, UnknownName, suggestion
+from deliralike.data.packages import needed
+from deliralike.errors import ArgumentError, UnknownName, suggestion
 
 
-def load(name: str, *, held_out: float = 0.2, seed: int = 0) -> Dataset:
+def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> Dataset:
     """The dataset of that name, split into a part to learn from and a part held out.
 
+    Nothing is downloaded: the data come with a package.
+
     Args:
-        held_out: The fraction of each class that is held out.
+        held_out: The fraction that is held out: of each class, or of a volume's height.
         seed: Which samples are held out.
+        options: Settings of the dataset: ``size=16``.
 
     Raises:
         UnknownName: There is no such dataset; the nearest names are given.
+        ArgumentError: The dataset has no such option.
         DataUnavailable: The package that it comes with is not installed; the message says how to install it.
 
     Example:
@@ -28,9 +34,11 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0) -> Dataset:
     """
     if name not in _READERS:
         raise UnknownName(f"there is no dataset {name!r}. {suggestion(name, _READERS)}")
-    samples, classes = _READERS[name]()
-    train, judged = stratified_split(samples, held_out, seed)
-    return Dataset(name, train, judged, classes)
+    choices = [option for option in inspect.signature(_READERS[name]).parameters if option not in ("held_out", "seed")]
+    for option in options:
+        if option not in choices:
+            raise ArgumentError(f"dataset {name!r} has no option {option!r}. {suggestion(option, choices)}")
+    return _READERS[name](held_out=held_out, seed=seed, **options)
 
 
 def known() -> list[str]:
@@ -38,26 +46,24 @@ def known() -> list[str]:
 
     Example:
         >>> known()
-        ['digits']
+        ['digits', 'faces', 'mri-patches', 'mri-slices', 'pictures']
     """
     return sorted(_READERS)
 
 
-def _digits() -> tuple[Samples, tuple[str, ...]]:
+def _digits(*, held_out: float, seed: int) -> Dataset:
     """1,797 handwritten digits of 8x8 pixels with 17 grey levels. Source: Alpaydin and Kaynak 1998, UCI."""
-    raw = _package("sklearn.datasets", "digits").load_digits()
+    shipped = needed("sklearn.datasets", package="scikit-learn", extra="data", purpose="dataset 'digits'")
+    raw = shipped.load_digits()
     inputs = (raw.images[:, np.newaxis] / 16.0).astype(np.float32)
-    return Samples(inputs, raw.target.astype(np.int64)), tuple(str(name) for name in raw.target_names)
+    train, judged = stratified_split(Samples(inputs, raw.target.astype(np.int64)), held_out, seed)
+    return Dataset("digits", train, judged, tuple(str(name) for name in raw.target_names))
 
 
-def _package(module: str, dataset: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise DataUnavailable(
-            f"dataset {dataset!r} comes with the package 'scikit-learn', which cannot be imported here ({error}): "
-            f"pip install 'deliralike[data]'"
-        ) from error
-
-
-_READERS: dict[str, Callable[[], tuple[Samples, tuple[str, ...]]]] = {"digits": _digits}
+_READERS: dict[str, Callable[..., Dataset]] = {
+    "digits": _digits,
+    "faces": pictures.faces,
+    "mri-patches": template.patches,
+    "mri-slices": template.slices,
+    "pictures": pictures.pictures,
+}

@@ -1,0 +1,175 @@
+"""Datasets from the MRI template that nilearn ships inside its package; nothing is downloaded.
+
+The template is a mean over 152 brains, made symmetric: the left half mirrors the right one. So parts are never held
+out from left to right, but from bottom to top: a slab of it is held out, with a margin on both sides that is in neither
+part.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from deliralike.data.batching import permutation
+from deliralike.data.dataset import Dataset, Samples, check_fraction, check_size
+from deliralike.data.packages import needed
+from deliralike.errors import SettingError
+
+CLASSES = ("background", "grey matter", "white matter")
+MARGIN = 2  # voxels above and below the slab
+LEAST_TISSUE = 0.02  # of a slice
+LEAST_TISSUE_OF_PATCH = 0.1
+
+
+class Template(NamedTuple):
+    """The template: axes from left to right, from back to front, from bottom to top.
+
+    Attributes:
+        image: T1-weighted intensities in [0, 1], without the skull.
+        labels: 0 background, 1 grey matter, 2 white matter.
+    """
+
+    image: np.ndarray
+    labels: np.ndarray
+
+
+def slices(*, held_out: float = 0.2, seed: int = 0, resolution: float = 2, size: int | None = None) -> Dataset:
+    """Horizontal slices of the MRI template, to be segmented into grey and white matter.
+
+    Held out are slices next to each other, and two more on either side are in no part, for neighbours are alike.
+
+    Args:
+        held_out: The fraction of the slices that is held out.
+        seed: Where the slab of held-out slices lies.
+        resolution: The size of a voxel in millimetres; 1 is the template's own.
+        size: Height and width, cut or padded around the centre; 192 millimetres when not given, which holds the brain.
+
+    Shapes:
+        Inputs ``(slices, 1, size, size)``, the front at the top; labels ``(slices, size, size)``.
+
+    Raises:
+        DataUnavailable: nilearn is not installed.
+        SettingError: A setting makes no sense, or too few slices are left.
+
+    Source:
+        ICBM 152 nonlinear symmetric template of 2009, Fonov et al. 2011, doi 10.1016/j.neuroimage.2010.07.033. A voxel
+        has the label of its most probable tissue.
+    """
+    check_fraction(held_out)
+    template = load_template(resolution, "mri-slices")
+    size = round(192 / resolution) if size is None else check_size("mri-slices", size)
+    upright = Template(*(np.flip(volume, axis=1).transpose(2, 1, 0) for volume in template))  # (slices, rows, columns)
+    levels = np.flatnonzero((upright.labels > 0).mean(axis=(1, 2)) >= LEAST_TISSUE)
+    low, high = int(levels[0]), int(levels[-1]) + 1
+    start, stop = slab(low, high, round(held_out * (high - low)), seed)
+    learn = [level for level in range(low, high) if level < start - MARGIN or level >= stop + MARGIN]
+    _refuse_empty("mri-slices", learn, range(start, stop))
+    images, labels = _fitted(upright.image, size)[:, np.newaxis], _fitted(upright.labels, size)
+    learned, judged = (Samples(images[at], labels[at]) for at in (learn, range(start, stop)))
+    return Dataset("mri-slices", learned, judged, CLASSES, task="segmentation")
+
+
+def patches(
+    *, held_out: float = 0.2, seed: int = 0, resolution: float = 2, size: int = 16, stride: int | None = None
+) -> Dataset:
+    """Cubes of the MRI template, to be segmented into grey and white matter.
+
+    Held out are the cubes inside a slab; those to learn from lie above and below it, two voxels away at least. Held-out
+    cubes do not overlap, so that no voxel is judged twice. Cubes with less than a tenth of tissue are left out.
+
+    Args:
+        held_out: The fraction of the brain's height that is held out, rounded to whole cubes, one at least.
+        seed: Where the slab lies.
+        resolution: The size of a voxel in millimetres; 1 is the template's own.
+        size: The length of a cube's edges in voxels.
+        stride: The distance between cubes to learn from, in voxels; half of `size` when not given, so they overlap.
+
+    Shapes:
+        Inputs ``(patches, 1, size, size, size)``, labels ``(patches, size, size, size)``: axes from left to right, from
+        back to front, from bottom to top.
+
+    Raises:
+        DataUnavailable: nilearn is not installed.
+        SettingError: A setting makes no sense, or too few cubes are left.
+
+    Source:
+        See `slices`.
+    """
+    check_fraction(held_out)
+    check_size("mri-patches", size)
+    stride = max(1, size // 2) if stride is None else check_size("mri-patches", stride, "stride")
+    template = load_template(resolution, "mri-patches")
+    box = [(int(at.min()), int(at.max()) + 1) for at in np.nonzero(template.labels)]
+    low, high = box[2]
+    start, stop = slab(low, high, size * max(1, round(held_out * (high - low) / size)), seed)
+    levels = [level for level in range(low, high - size + 1, stride)
+              if level + size <= start - MARGIN or level >= stop + MARGIN]  # fmt: skip
+    learned = _cubes(template, box[:2], levels, size, stride)
+    judged = _cubes(template, box[:2], range(start, stop, size), size, size)
+    _refuse_empty("mri-patches", learned.labels, judged.labels)
+    return Dataset("mri-patches", learned, judged, CLASSES, task="segmentation")
+
+
+def load_template(resolution: float, dataset: str) -> Template:
+    """The template and its labels at a resolution in millimetres.
+
+    Raises:
+        DataUnavailable: nilearn is not installed.
+        SettingError: The resolution is not above zero.
+    """
+    if not resolution > 0:
+        raise SettingError(f"resolution of {dataset!r} is the size of a voxel in millimetres, not {resolution!r}")
+    shipped = needed("nilearn.datasets", package="nilearn", extra="mri", purpose=f"dataset {dataset!r}")
+    image, grey, white = (
+        np.asarray(volume(resolution=resolution).dataobj, np.float32)
+        for volume in (shipped.load_mni152_template, shipped.load_mni152_gm_template, shipped.load_mni152_wm_template)
+    )
+    tissue = np.stack([1 - grey - white, grey, white])
+    return Template(np.clip(image, 0, 1), tissue.argmax(axis=0).astype(np.int64))
+
+
+def slab(low: int, high: int, thickness: int, seed: int) -> tuple[int, int]:
+    """Where a slab of that thickness lies between two levels: drawn from the middle half of all places.
+
+    So both tissues are in it, and something to learn from stays below it and above it.
+
+    Raises:
+        SettingError: Nothing would stay.
+    """
+    rest = high - low - thickness
+    if thickness < 1 or rest // 4 <= MARGIN:
+        raise SettingError(f"a slab of {thickness} voxels cannot be held out of {high - low}: change held_out or size")
+    start = low + rest // 4 + int(permutation(rest - 2 * (rest // 4) + 1, seed, "data/slab")[0])
+    return start, start + thickness
+
+
+def _fitted(planes: np.ndarray, size: int) -> np.ndarray:
+    """Planes cut or padded with zeros around their centre: ``(planes, size, size)``."""
+    for axis in (1, 2):
+        extra = size - planes.shape[axis]
+        before = abs(extra) // 2
+        if extra >= 0:
+            width = [(0, 0), (0, 0), (0, 0)]
+            width[axis] = (before, extra - before)
+            planes = np.pad(planes, width)
+        else:
+            planes = np.take(planes, range(before, before + size), axis=axis)
+    return planes
+
+
+def _cubes(template: Template, box: Any, levels: Any, size: int, stride: int) -> Samples:
+    """The cubes of a grid over the box at these levels, where there is tissue enough."""
+    corners = [(x, y, z) for x in range(box[0][0], box[0][1] - size + 1, stride)
+               for y in range(box[1][0], box[1][1] - size + 1, stride) for z in levels]  # fmt: skip
+    within = [tuple(slice(at, at + size) for at in corner) for corner in corners]
+    kept = [cube for cube in within if (template.labels[cube] > 0).mean() >= LEAST_TISSUE_OF_PATCH]
+    shape = (-1, size, size, size)
+    images, labels = (np.array([volume[cube] for cube in kept], volume.dtype).reshape(shape) for volume in template)
+    return Samples(images[:, np.newaxis], labels)
+
+
+def _refuse_empty(dataset: str, learn: Any, judged: Any) -> None:
+    for what, part in (("to learn from", learn), ("to judge by", judged)):
+        if not len(part):
+            raise SettingError(
+                f"these settings of {dataset!r} leave nothing {what}: change held_out, size or resolution"
+            )

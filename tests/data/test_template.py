@@ -1,0 +1,177 @@
+"""The MRI template: labels of the most probable tissue, and parts that share no voxel."""
+
+import sys
+
+import numpy as np
+import pytest
+from nilearn import datasets
+
+from deliralike import data
+from deliralike.data import template
+from deliralike.errors import ArgumentError, DataUnavailable, SettingError
+from tests.data.test_pictures import loads_offline
+
+READERS = (datasets.load_mni152_template, datasets.load_mni152_gm_template, datasets.load_mni152_wm_template)
+VOLUMES = [reader(resolution=2).get_fdata(dtype=np.float32) for reader in READERS]
+
+
+def upright(volume, level):
+    """A horizontal slice as a reader of nilearn's array would write it: the front at the top, left at the left."""
+    return np.array([[volume[x, y, level] for x in range(volume.shape[0])] for y in reversed(range(volume.shape[1]))])
+
+
+def tissue():
+    image, grey, white = VOLUMES
+    labels = np.zeros(image.shape, np.int64)
+    labels[(grey > 1 - grey - white) & (grey >= white)] = 1
+    labels[(white > 1 - grey - white) & (white > grey)] = 2
+    return labels
+
+
+@pytest.fixture(scope="module")
+def slices():
+    return data.load("mri-slices")
+
+
+@pytest.fixture(scope="module")
+def patches():
+    return data.load("mri-patches")
+
+
+@pytest.fixture
+def numbered(monkeypatch):
+    """In the place of the template a ball in which every voxel is its own number; that shape."""
+    shape = (40, 44, 46)
+    grid = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"))
+    ball = ((grid - np.array([20, 22, 23]).reshape(3, 1, 1, 1)) ** 2).sum(axis=0) < 19**2
+    image = (np.arange(ball.size, dtype=np.float32) / 2**24).reshape(shape)
+    labels = np.where(ball, 1 + image.argsort().argsort() % 2, 0)
+    monkeypatch.setattr(template, "load_template", lambda *_: template.Template(image, labels))
+    return shape
+
+
+def places(inputs, shape):
+    """The place (left to right, back to front, bottom to top) of every voxel of a numbered dataset."""
+    return np.stack(np.unravel_index((inputs * 2**24).astype(int), shape), axis=-1)
+
+
+def test_arrays_are_as_a_dataset_promises(slices, patches):
+    for dataset, shape in ((slices, (96, 96)), (patches, (16, 16, 16))):
+        for inputs, labels in (dataset.train, dataset.held_out):
+            assert (inputs.shape, inputs.dtype) == ((len(labels), 1, *shape), np.float32)
+            assert (labels.shape[1:], labels.dtype) == (shape, np.int64)
+            assert 0 <= inputs.min() < inputs.max() <= 1
+            assert np.unique(labels).tolist() == [0, 1, 2]
+        assert (dataset.classes, dataset.task) == (("background", "grey matter", "white matter"), "segmentation")
+
+
+def test_a_slice_and_its_labels_come_from_the_same_place_in_the_same_orientation(slices):
+    (image, *_), labels = VOLUMES, tissue()
+    for plane, label in zip(slices.held_out.inputs[::6, 0], slices.held_out.labels[::6]):
+        level = int(np.abs(np.flip(image, 1)[1:97, 10:106] - plane.T[..., np.newaxis]).max(axis=(0, 1)).argmin())
+        assert np.abs(upright(image, level)[10:106, 1:97] - plane).max() < 1e-6
+        assert (upright(labels, level)[10:106, 1:97] == label).mean() > 0.9999
+
+
+def test_white_matter_is_brighter_than_grey_and_grey_brighter_than_what_is_around(slices, patches):
+    for dataset in (slices, patches):
+        inputs, labels = dataset.held_out
+        means = [inputs[:, 0][labels == label].mean() for label in range(3)]
+        assert means[0] < means[1] < means[2]
+        assert means[2] - means[1] > 0.05
+
+
+def test_the_held_out_slices_lie_together_with_a_margin_in_no_part(numbered):
+    dataset = data.load("mri-slices", size=30)
+    learn, judge = (places(part.inputs[:, 0], numbered)[..., 2] for part in (dataset.train, dataset.held_out))
+    assert all((part == part[:, :1, :1]).all() for part in (learn, judge))  # every slice is horizontal
+    learn, judge = learn[:, 0, 0].tolist(), judge[:, 0, 0].tolist()
+    assert judge == list(range(judge[0], judge[-1] + 1))
+    assert min(abs(a - b) for a in learn for b in judge) == template.MARGIN + 1
+    assert min(learn) < judge[0] and max(learn) > judge[-1]
+    assert len(judge) == round(0.2 * (max(learn) - min(learn) + 1))
+
+
+def test_rows_go_from_front_to_back_and_columns_from_left_to_right(numbered):
+    plane = places(data.load("mri-slices", size=30).train.inputs[0, 0], numbered)
+    assert plane[:, 0, 1].tolist() == list(range(36, 6, -1))
+    assert plane[0, :, 0].tolist() == list(range(5, 35))
+
+
+def test_held_out_cubes_share_no_voxel_with_each_other_or_with_those_to_learn_from(numbered):
+    dataset = data.load("mri-patches", size=6)
+    learn, judge = (places(part.inputs[:, 0], numbered).reshape(-1, 3) for part in (dataset.train, dataset.held_out))
+    assert len(np.unique(judge, axis=0)) == len(judge) > 6**3
+    assert min(abs(a - b) for a in set(learn[:, 2]) for b in set(judge[:, 2])) > template.MARGIN
+    assert learn[:, 2].min() < judge[:, 2].min() < judge[:, 2].max() < learn[:, 2].max()
+    assert len(np.unique(learn, axis=0)) < len(learn) / 3  # those overlap, unless the stride says otherwise
+    apart = places(data.load("mri-patches", size=6, stride=6).train.inputs[:, 0], numbered).reshape(-1, 3)
+    assert len(np.unique(apart, axis=0)) == len(apart)
+
+
+def test_the_labels_of_a_cube_are_those_of_its_place_and_every_cube_has_tissue(numbered):
+    labels = template.load_template(2, "").labels
+    dataset = data.load("mri-patches", size=7)
+    for inputs, found in (dataset.train, dataset.held_out):
+        assert (labels[tuple(np.moveaxis(places(inputs[:, 0], numbered), -1, 0))] == found).all()
+        assert (found > 0).mean(axis=(1, 2, 3)).min() >= template.LEAST_TISSUE_OF_PATCH
+
+
+def test_labels_are_the_most_probable_tissue():
+    assert (template.load_template(2, "").labels == tissue()).mean() > 0.9999
+
+
+def test_the_template_is_symmetric_so_a_split_from_left_to_right_would_leak():
+    """Why the slab is horizontal."""
+    image = VOLUMES[0]
+    assert np.corrcoef(image.ravel(), np.flip(image, 0).ravel())[0, 1] > 0.99
+
+
+def test_the_seed_moves_the_slab_and_the_same_seed_does_not():
+    places = [template.slab(8, 74, 13, seed) for seed in range(40)]
+    assert template.slab(8, 74, 13, 3) == places[3]
+    assert len(set(places)) > 10
+    assert all(
+        stop - start == 13 and start - 8 > template.MARGIN and 74 - stop > template.MARGIN for start, stop in places
+    )
+
+
+def test_size_and_resolution_can_be_chosen():
+    coarse, wide = data.load("mri-slices", resolution=4), data.load("mri-slices", resolution=4, size=101)
+    assert (coarse.sample_shape, wide.sample_shape) == ((1, 48, 48), (1, 101, 101))
+    assert len(coarse.train.labels) < 40
+    assert wide.train.labels.astype(bool).sum() == coarse.train.labels.astype(bool).sum()  # 48 pixels hold the brain
+
+
+def test_nothing_is_downloaded_or_written(tmp_path):
+    loads_offline(tmp_path, "mri-slices", "mri-patches")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("mri-slices", {"resolution": 0}, "resolution of 'mri-slices' is the size of a voxel in millimetres, not 0"),
+        ("mri-slices", {"size": 0}, "size of 'mri-slices' is a whole number at least 1, not 0"),
+        ("mri-patches", {"size": 1.5}, "size of 'mri-patches' is a whole number at least 1, not 1.5"),
+        ("mri-patches", {"stride": 0}, "stride of 'mri-patches' is a whole number at least 1, not 0"),
+        ("mri-slices", {"held_out": 1.5}, "between 0 and 1, not 1.5"),
+        ("mri-slices", {"held_out": 0.95}, "cannot be held out of"),
+        ("mri-patches", {"size": 70}, "a slab of 70 voxels cannot be held out of 76: change held_out or size"),
+        ("mri-patches", {"size": 64}, "leave nothing to learn from: change held_out, size or resolution"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(name, options, message):
+    with pytest.raises(SettingError, match=message):
+        data.load(name, **options)
+
+
+def test_an_unknown_option_is_answered_with_the_nearest():
+    with pytest.raises(ArgumentError, match="'mri-slices' has no option 'resolutoin'. Did you mean 'resolution'?"):
+        data.load("mri-slices", resolutoin=1)
+
+
+@pytest.mark.parametrize("name", ["mri-slices", "mri-patches"])
+def test_a_missing_package_is_named_with_how_to_install_it(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "nilearn.datasets", None)
+    with pytest.raises(DataUnavailable, match=rf"'{name}' needs the package 'nilearn'.*'deliralike\[mri\]'"):
+        data.load(name)
