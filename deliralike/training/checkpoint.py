@@ -149,10 +149,12 @@ def _replace(folder: Path, new: Path) -> None:
         os.replace(folder, old)
     try:
         os.replace(new, folder)
+        _flush(folder.parent)
     except BaseException:
+        if not new.exists():
+            os.replace(folder, new)
         _recover(folder)
         raise
-    _flush(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -161,7 +163,8 @@ def _recover(folder: Path) -> None:
     old = _beside(folder, "old")
     if not os.path.lexists(folder) and old.is_dir():
         os.replace(old, folder)
-    shutil.rmtree(old, ignore_errors=True)
+    for what in ("old", "gone"):
+        shutil.rmtree(_beside(folder, what), ignore_errors=True)
 
 
 def _refuse_foreign(folder: Path) -> None:
