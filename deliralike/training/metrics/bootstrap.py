@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import NormalDist
 from typing import Any
 
@@ -12,18 +12,21 @@ from deliralike.errors import BatchError, SettingError, suggestion
 from deliralike.nn import start
 
 Statistic = Callable[[np.ndarray], np.ndarray]
+Units = Sequence[np.ndarray] | np.ndarray
 NORMAL = NormalDist()
 
 
-def units(samples: int, groups: Sequence[Any] | np.ndarray | None) -> list[np.ndarray]:
+def units(samples: int, groups: Sequence[Any] | np.ndarray | None) -> Units:
     """What is drawn: the rows of each sample, or of each group in the order in which groups first appear.
+
+    Units of one row each are an array ``(samples, 1)``, which is faster to draw from.
 
     Example:
         >>> [rows.tolist() for rows in units(4, ["b", "a", "b", "b"])]
         [[0, 2, 3], [1]]
     """
     if groups is None:
-        return list(np.arange(samples)[:, np.newaxis])
+        return np.arange(samples)[:, np.newaxis]
     if len(groups) != samples:
         raise BatchError(f"groups names a group for each sample: it has {len(groups)}, and {samples} samples were seen")
     members: dict[Any, list[int]] = {}
@@ -34,7 +37,7 @@ def units(samples: int, groups: Sequence[Any] | np.ndarray | None) -> list[np.nd
 
 def intervals(
     statistic: Statistic,
-    units: Sequence[np.ndarray],
+    units: Units,
     *,
     level: float = 0.95,
     resamples: int = 1000,
@@ -49,10 +52,11 @@ def intervals(
     """
     _check(level, resamples, method, len(units))
     value = statistic(np.concatenate(units))
-    drawn = np.stack([statistic(_draw(units, words)) for words in _words(len(units), resamples, seed)])
+    drawn = np.stack([statistic(_draw(units, numbers)) for numbers in _numbers(len(units), resamples, seed)])
     tails = [_tails(level)] * len(value)
     if method == "bca":
-        left_out = np.stack([statistic(np.concatenate([*units[:i], *units[i + 1 :]])) for i in range(len(units))])
+        all_but = (np.delete(np.arange(len(units)), i) for i in range(len(units)))
+        left_out = np.stack([statistic(_draw(units, numbers)) for numbers in all_but])
         tails = [_corrected(level, *figures) for figures in zip(value, drawn.T, left_out.T, strict=True)]
     return [_ends(*figures) for figures in zip(value, drawn.T, tails, strict=True)]
 
@@ -71,13 +75,15 @@ def _check(level: float, resamples: int, method: str, count: int) -> None:
         raise BatchError(f"an interval by bootstrap needs at least two samples or groups, and there is {count}")
 
 
-def _words(count: int, resamples: int, seed: int) -> np.ndarray:
+def _numbers(count: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """The units of each draw, from raw words of Philox, which NumPy promises never to change."""
     bits = np.random.Philox(key=start.key(seed, "training/bootstrap"))
-    return bits.random_raw(count * resamples).reshape(resamples, count) % np.uint64(count)
+    return (bits.random_raw(count) % np.uint64(count) for _ in range(resamples))
 
 
-def _draw(units: Sequence[np.ndarray], numbers: np.ndarray) -> np.ndarray:
+def _draw(units: Units, numbers: np.ndarray) -> np.ndarray:
+    if isinstance(units, np.ndarray):
+        return units[numbers].ravel()
     return np.concatenate([units[number] for number in numbers])
 
 
