@@ -11,6 +11,7 @@ import multiprocessing.connection
 import os
 import pickle
 import shutil
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -136,6 +137,7 @@ _received: tuple[bytes, str] = (b"", "")
 def _receive(packed: bytes, folder: str) -> None:
     global _received
     _received = packed, folder
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the reader, who may still want a batch, and ends us
     threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
 
 

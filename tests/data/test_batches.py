@@ -44,6 +44,12 @@ def test_the_order_is_known_in_advance():
 KNOWN = [5, 2, 1, 4, 3, 0]
 
 
+def test_words_that_are_equal_keep_their_order(monkeypatch):
+    words = np.array([3, 1, 3, 1, 2] * 7, np.uint64)
+    monkeypatch.setattr(np.random.Philox, "random_raw", lambda self, count: words, raising=False)
+    assert data.order(35, seed=0, epoch=0).tolist() == sorted(range(35), key=words.tolist().__getitem__)
+
+
 def test_the_order_changes_with_epoch_and_seed():
     orders = [tuple(data.order(20, seed, epoch)) for seed in (0, 1) for epoch in (0, 1)]
     assert len(set(orders)) == 4

@@ -256,10 +256,10 @@ def test_functions_written_in_c_are_transforms():
     assert batch.tolist() == [0, 1, 2]
 
 
-def test_a_transform_of_a_batch_is_keyed_by_its_number():
+def test_a_transform_of_a_batch_is_keyed_by_its_number_and_the_epoch():
     loader = data.Loader({"y": np.arange(6)}, 2, batch_transform=lambda batch, rng: rng.random())
     draws = list(loader.batches(1))
-    assert len(set(draws)) == 3
+    assert len({*draws, *loader.batches(0)}) == 6
     assert list(loader.batches(1, 2)) == draws[2:]
 
 

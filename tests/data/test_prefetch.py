@@ -3,15 +3,18 @@
 import gc
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from deliralike import data
+from deliralike import data, nest
+from deliralike.data import transfer
 from deliralike.errors import BatchError, SettingError
 from tests.data.sources import Failing, Squares, Stubborn, ended, fail_stubbornly, marked
 from tests.data.test_loader import RANDOM, labels, same
@@ -161,6 +164,106 @@ def test_stopping_early_leaves_nothing_running(way, stop, stream):
         with iterator:
             next(iterator)
     del iterator  # the fixture looks for threads and processes
+
+
+@pytest.fixture
+def memory(tmp_path, monkeypatch):
+    """Where the files of batches lie."""
+    monkeypatch.setattr(transfer, "_MEMORY", tmp_path)
+    yield tmp_path
+    assert list(tmp_path.iterdir()) == []
+
+
+def large(count=7):
+    return {"x": np.random.default_rng(0).random((count, 3, 80, 80)), "y": np.arange(count)}
+
+
+@pytest.mark.parametrize(
+    "value", [large(), {"x": large()["x"][:, ::2]}, (np.zeros((0, 3)), large()["x"].T, "text")], ids=range(3)
+)
+def test_what_a_process_sends_arrives_as_it_was(value, memory):
+    with transfer.folder() as folder:
+        parcel = transfer.pack(value, folder)
+        found = transfer.unpack(parcel)
+        assert os.listdir(folder) == []
+    assert all(np.array_equal(one, other) for one, other in zip(nest.leaves(found), nest.leaves(value), strict=True))
+    assert all(leaf.flags.writeable for leaf in nest.leaves(found) if isinstance(leaf, np.ndarray))
+
+
+def test_large_arrays_go_through_a_file_and_small_ones_do_not(memory):
+    with transfer.folder() as folder:
+        assert transfer.pack({"y": np.arange(7)}, folder).file == ""
+        parcel = transfer.pack(large(), folder)
+        assert os.path.getsize(parcel.file) == large()["x"].nbytes + large()["y"].nbytes
+        assert len(parcel.pickled) < 1000
+        transfer.discard(parcel)
+
+
+def test_a_full_or_missing_folder_sends_everything_through_the_pipe(tmp_path, monkeypatch):
+    for folder in ("", str(tmp_path / "missing")):
+        parcel = transfer.pack(large(), folder)
+        assert parcel.file == ""
+        assert same([transfer.unpack(parcel)], [large()])
+    monkeypatch.setattr(transfer, "_MEMORY", tmp_path / "missing")
+    with transfer.folder() as folder:
+        assert folder == ""
+
+
+def test_batches_that_nobody_wants_leave_no_file(memory):
+    with data.Loader(large(40), 5, workers=2, prefetch=4, worker_kind="process") as loader:
+        plain = data.Loader(large(40), 5)
+        assert same(list(loader.batches(1)), list(plain.batches(1)))
+        batches = loader.batches(0)
+        next(batches)
+        batches.close()
+        (folder,) = memory.iterdir()
+        wait_until(lambda: list(loader.batches(2, 8)) == [] and not list(folder.iterdir()))
+
+
+def wait_until(condition):
+    begin = time.perf_counter()
+    while not condition():
+        assert time.perf_counter() - begin < 20
+        time.sleep(0.05)
+
+
+ORPHANS = """
+import numpy as np, time
+from deliralike import data
+from tests.data.sources import Squares, marked
+if __name__ == "__main__":
+    batches = data.Loader(Squares(), 2, transform=marked, workers=2, worker_kind="process").batches()
+    print(*next(batches)["process"], *next(batches)["process"], flush=True)
+    time.sleep(60)
+"""
+
+
+def is_running(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes under /proc")
+def test_workers_end_when_their_reader_is_killed(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(ORPHANS)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["", os.getcwd()])}
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True, env=environment) as reader:
+        workers = [int(word) for word in reader.stdout.readline().split()]
+        assert len(workers) == 4
+        assert all(is_running(worker) for worker in workers)
+        reader.kill()
+    wait_until(lambda: not any(is_running(worker) for worker in workers))
+
+
+def test_ctrl_c_is_left_to_the_reader():
+    """A terminal sends it to all processes of a program."""
+    with data.Loader(Squares(60), 2, transform=marked, workers=1, worker_kind="process") as loader:
+        batches = loader.batches()
+        os.kill(next(batches)["process"][0], signal.SIGINT)
+        assert len(list(batches)) == 29
 
 
 def test_no_more_than_the_wanted_number_is_made_ahead():
