@@ -105,18 +105,16 @@ def _load(name: str) -> Result:
 
 def _train(result: Result, shared: Settings, dataset: Dataset, folder: Path, progress: Progress) -> Result:
     """Train on one backend; its part of the folder is that of a run of its own."""
-    from dataclasses import replace
-
     from deliralike import weights
     from deliralike.cli.console import say
     from deliralike.cli.progress import Bar
     from deliralike.conformance import probe
     from deliralike.training import JsonLines, experiment
 
-    settings = replace(shared, backend=result.backend)
+    settings = shared.with_(backend=result.backend)
     network = experiment.build_network(settings, dataset)
     own = experiment.new_folder(folder / result.backend)
-    experiment.write_settings(own, settings)
+    experiment.write_settings(own / experiment.SETTINGS, settings)
     callbacks = [Bar(progress, result.version), JsonLines(folder / experiment.METRICS, backend=result.backend)]
     start = probe(network, dataset.held_out)
     result.history = experiment.train_network(network, settings, dataset, callbacks)
@@ -137,12 +135,10 @@ def _compare(results: list[Result]) -> None:
 
 
 def _write(results: list[Result], shared: Settings, folder: Path) -> None:
-    """The picture, the settings, and the table in a form for programs."""
+    """The picture, and the table in a form for programs."""
     from deliralike.training import experiment
     from deliralike.training.curves import draw_curves
 
-    settings = asdict(shared) | {"backend": None, "backends": [result.backend for result in results]}
-    _write_json(folder / experiment.SETTINGS, settings)
     _write_json(folder / "summary.json", [_summary(result) for result in results])
     runs = {result.version: result.history for result in results if result.history}
     if runs:

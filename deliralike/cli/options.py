@@ -9,7 +9,7 @@ from deliralike.errors import SettingError
 
 
 def key_values(pairs: Iterable[str], option: str) -> dict[str, Any]:
-    """Read ``key=value`` pairs; values are Python literals, or plain text where they are none.
+    """Read ``key=value`` pairs; values are Python literals, true, false, or plain text.
 
     Example:
         >>> key_values(["depth=14", "shortcut=B", "hidden=(64, 32)"], "--set")
@@ -35,7 +35,12 @@ def limit_threads(count: int | None) -> AbstractContextManager[Any]:
 
 
 def _literal(text: str) -> Any:
+    if text.strip() in _FLAGS:
+        return _FLAGS[text.strip()]
     try:
         return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError):
         return text
+
+
+_FLAGS = {"true": True, "false": False}  # as files of settings have them

@@ -1,79 +1,217 @@
-"""``deliralike train``: one network, one backend, one folder."""
+"""``deliralike train``: a run from settings, or the rest of one that was interrupted; one folder a run."""
 
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deliralike.errors import SettingError
+
 if TYPE_CHECKING:
-    from deliralike.training.experiment import Settings
+    from deliralike.training.experiment import Experiment, FoldsResult, RunResult
+
+INTERRUPTED = 130
 
 
 def command(
-    network: Annotated[str, typer.Argument(help="A network of the zoo: see 'deliralike zoo'.")],
-    data: Annotated[str, typer.Option(help="The dataset.")] = "digits",
-    backend: Annotated[str, typer.Option(help="torch, chainer, jax …: see 'deliralike backends'.")] = "torch",
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 5,
-    batch_size: Annotated[int, typer.Option(min=1, help="Samples in each batch.")] = 32,
-    seed: Annotated[int, typer.Option(min=0, help="Start values, order of samples, dropout.")] = 0,
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SETTINGS|NETWORK]", help="A file of settings (.toml, .yaml), or a network of the zoo."
+        ),
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="The dataset. (default: digits)")] = None,
+    backend: Annotated[
+        str | None, typer.Option(help="torch, chainer, jax …: see 'deliralike backends'. (default: torch)")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data. (default: 5)")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Samples in each batch. (default: 32)")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Start values, order of samples, dropout. (default: 0)")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="A new folder. (default: runs/NETWORK-0001, -0002 …)")] = None,
-    optimizer: Annotated[str, typer.Option(help="sgd, adam, adamw or rmsprop.")] = "sgd",
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Go on with an interrupted run, or with its folds.")
+    ] = None,
+    folds: Annotated[int | None, typer.Option(min=2, help="Cross-validation: so many runs, and a summary.")] = None,
+    fold: Annotated[int | None, typer.Option(min=1, help="Only this one of the folds.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="sgd, adam, adamw, rmsprop … (default: sgd)")] = None,
     lr: Annotated[float | None, typer.Option(help="The learning rate. (default: depends on the optimizer)")] = None,
     optimizer_set: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A number of the optimizer: momentum=0.8.")
     ] = None,
-    dtype: Annotated[str, typer.Option(help="float32, float64 …")] = "float32",
-    device: Annotated[str | None, typer.Option(help="One of the backend's devices. (default: its first)")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, float64 … (default: float32)")] = None,
+    device: Annotated[
+        list[str] | None, typer.Option(help="A device of the backend; several for replicas. (default: its first)")
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="For BLAS and OpenMP. (default: as many as the libraries choose)")
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the network: depth=14.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Any setting: clip_norm=1, schedule.steps=90; the network's: depth=14."
+        ),
     ] = None,
 ) -> None:
-    """Train a network and write its settings, metrics, curves and weights into a new folder.
+    """Train a network and leave settings, metrics, curves, checkpoints and weights in a new folder.
 
-    Channels and classes are taken from the data.
+    'deliralike settings' prints all settings and what they do. Options come before what a file says. Channels and
+    classes are taken from the data.
     """
     from deliralike.cli.options import key_values
-    from deliralike.training.experiment import Settings
+    from deliralike.cli.settings import spread
 
-    numbers = key_values(optimizer_set or (), "--optimizer-set") | ({} if lr is None else {"lr": lr})
-    settings = Settings(
-        network=network, network_settings=key_values(set_ or (), "--set"), data=data, backend=backend,
-        optimizer=optimizer, optimizer_settings=numbers, epochs=epochs, batch_size=batch_size, seed=seed,
-        dtype=dtype, device=device,
-    )  # fmt: skip
-    run(settings, out, threads)
+    given = {
+        "data": data, "backend": backend, "epochs": epochs, "batch_size": batch_size, "seed": seed, "folds": folds,
+        "fold": fold, "optimizer": optimizer, "optimizer_settings.lr": lr, "dtype": dtype, "devices": device,
+    }  # fmt: skip
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    changes |= {
+        f"optimizer_settings.{key}": value for key, value in key_values(optimizer_set or (), "--optimizer-set").items()
+    }
+    changes |= spread(key_values(set_ or (), "--set"))
+    if (source is None) == (resume is None):
+        raise SettingError("give a file of settings or a network to train, or --resume FOLDER to go on with a run")
+    if resume is not None and out is not None:
+        raise SettingError("--resume goes on in the folder of the run: leave --out away")
+    experiment = _of_source(source, changes) if source is not None else _of_folder(Path(resume or ""), changes)
+    run(experiment, out, resume, threads)
 
 
-def run(settings: "Settings", out: Path | None, threads: int | None = None) -> None:
-    """Train as the settings say; the folder is made when all else has proved possible."""
-    from deliralike import data, weights
-    from deliralike.cli.console import console, say
+def run(experiment: "Experiment", out: Path | None, resume: Path | None, threads: int | None = None) -> None:
+    """Train one run, one fold or all folds; on Ctrl-C, say how to go on."""
     from deliralike.cli.options import limit_threads
+
+    settings = experiment.settings
+    with limit_threads(threads):
+        if settings.folds is None:
+            _one(experiment, resume or out, resume is not None)
+        elif settings.fold is None:
+            _all_folds(experiment, resume or out)
+        elif resume is not None:
+            _one(experiment, resume, True)
+        else:
+            _one_fold(experiment, out)
+
+
+def _of_source(source: str, changes: Mapping[str, Any]) -> "Experiment":
+    """From a file, or the name of a network."""
+    from deliralike.training.experiment import Experiment, read_settings
+    from deliralike.training.experiment.files import changed, is_file_name, settings_from
+
+    if is_file_name(source):
+        return Experiment(read_settings(source, changes))
+    return Experiment(settings_from(changed({"network": source}, changes)))
+
+
+def _of_folder(folder: Path, changes: Mapping[str, Any]) -> "Experiment":
+    """From what a run's folder says."""
+    from deliralike.training.experiment import SETTINGS, Experiment, read_settings
+    from deliralike.training.experiment.folder import refuse_none
+
+    refuse_none(folder)
+    return Experiment(read_settings(folder / SETTINGS, changes))
+
+
+def _one(experiment: "Experiment", folder: Path | None, resume: bool) -> None:
+    from deliralike.training.experiment import refuse_existing
+    from deliralike.training.experiment.folder import new_or_next_folder
+    from deliralike.training.experiment.run import finished_result
+
+    if folder is not None and not resume:
+        refuse_existing(folder)
+    settings, dataset = experiment.complete()
+    if resume and folder and finished_result(folder, settings):
+        raise SettingError(f"the run in {str(folder)!r} has finished: there is nothing to go on with. "
+                           f"For more: --epochs {settings.epochs + 5}")  # fmt: skip
+    prepared = experiment.prepare(settings, dataset)
+    if not resume:
+        folder = new_or_next_folder(folder, settings.network)
+    assert folder is not None
+    _show(_trained(prepared, folder, resume))
+
+
+def _trained(prepared: Any, folder: Path, resume: bool, again: Path | None = None) -> "RunResult":
+    """Train with a bar; `again` is what to resume after Ctrl-C."""
+    from deliralike.cli.console import console, say
     from deliralike.cli.progress import Bar, bars
-    from deliralike.training import JsonLines, experiment
-    from deliralike.training.curves import draw_curves
 
-    if out is not None:
-        experiment.refuse_existing(out)
-    dataset = data.load(settings.data)
-    settings = experiment.complete(settings, dataset)
-    network = experiment.build_network(settings, dataset)
-    folder = experiment.new_folder(out) if out else experiment.next_folder("runs", settings.network)
-    experiment.write_settings(folder, settings)
+    network, settings = prepared.network, prepared.settings
+    doing = "going on in" if resume else "writing to"
     version = network.backend.version()
-    say(f"{settings.network} with {network.count_parameters():,} parameters on {version}, writing to {folder}")
-    with limit_threads(threads), bars(console()) as progress:
-        callbacks = [Bar(progress, settings.backend), JsonLines(folder / experiment.METRICS)]
-        history = experiment.train_network(network, settings, dataset, callbacks)
-    weights.write(folder / experiment.WEIGHTS, network)
-    title = f"{settings.network} on {settings.data}, {settings.dtype}, seed {settings.seed}"
-    draw_curves({version: history}, folder / experiment.CURVES, title)
-    say(f"held-out accuracy {history.held_out('accuracy')[-1]:.2%}, {_milliseconds(history.seconds_per_step)} a step")
-    say(f"see {folder / experiment.CURVES}; try: deliralike predict {folder}")
+    say(f"{settings.network} with {network.count_parameters():,} parameters on {version}, {doing} {folder}")
+    try:
+        with bars(console()) as progress:
+            return prepared.train(folder, [Bar(progress, settings.backend)], resume=resume)
+    except KeyboardInterrupt:
+        print(f"deliralike: stopped; to go on: deliralike train --resume {again or folder}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
 
 
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1e3:.1f} ms"
+def _show(result: "RunResult") -> None:
+    from deliralike.cli.console import say
+    from deliralike.training.experiment import CURVES
+
+    figures = ", ".join(f"{name} {_figure(name, value)}" for name, value in result.metrics.items())
+    say(f"held-out {figures}; {result.history.seconds_per_step * 1e3:.1f} ms a step")
+    if result.stopped:
+        say(f"stopped early: {result.stopped}")
+    say(f"see {result.folder / CURVES}; try: deliralike predict {result.folder}")
+
+
+def _figure(name: str, value: float) -> str:
+    return f"{value:.2%}" if name == "accuracy" else f"{value:.4g}"
+
+
+# Folds -------------------------------------------------------------------------------------------------------------
+
+
+def _all_folds(experiment: "Experiment", folder: Path | None) -> None:
+    from deliralike.training.experiment.folds import run_folds
+
+    experiment.with_(fold=1).complete()  # what is wrong with the settings shows before a folder is made
+    _show_folds(run_folds(experiment.settings, folder, lambda own, fold: _fold(experiment, own, fold)))
+
+
+def _one_fold(experiment: "Experiment", folder: Path | None) -> None:
+    from deliralike.training.experiment.folds import fold_folder, folds_folder
+
+    experiment.complete()
+    parent = folds_folder(experiment.settings, folder)
+    fold = experiment.settings.fold or 1
+    _show(_fold(experiment, fold_folder(parent, fold), fold))
+
+
+def _fold(experiment: "Experiment", folder: Path, fold: int) -> "RunResult":
+    """One fold in its folder: begun, gone on with, or done already."""
+    from deliralike.cli.console import say
+    from deliralike.training.experiment import new_folder
+    from deliralike.training.experiment.run import finished_result
+
+    chosen = experiment.with_(fold=fold)
+    settings, dataset = chosen.complete()
+    resume = folder.exists()
+    say(f"fold {fold} of {settings.folds}", "bold")
+    if resume and (done := finished_result(folder, settings)):
+        say(f"finished already: {folder}")
+        return done
+    prepared = chosen.prepare(settings, dataset)
+    return _trained(prepared, folder if resume else new_folder(folder), resume, again=folder.parent)
+
+
+def _show_folds(result: "FoldsResult") -> None:
+    from deliralike.cli.console import say, show_table
+    from deliralike.training.experiment.folder import SUMMARY
+
+    numbers = [f"fold {number}" for number in range(1, len(result.runs) + 1)]
+    columns = ["held-out", *numbers, "mean", "95 % interval"]
+    rows = [
+        [name, *(_figure(name, value) for value in each.values), _figure(name, each.mean),
+         f"{_figure(name, each.low)} … {_figure(name, each.high)}"]
+        for name, each in result.metrics.items()
+    ]  # fmt: skip
+    show_table(columns, rows, right=columns[1:])
+    say(f"see {result.folder / SUMMARY}; each fold is a run of its own: deliralike predict {result.runs[0].folder}")

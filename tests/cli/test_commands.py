@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 
 import numpy as np
 import pytest
@@ -100,7 +101,7 @@ def test_a_part_of_the_demo_is_a_run_of_its_own(demo):
 
 def test_the_demo_as_a_whole_is_no_single_run(demo):
     _, folder = demo
-    assert f"name one, for example '{folder / 'torch'}'" in run("predict", folder, code=2).stderr
+    assert f"name one, for example '{folder / 'chainer'}'" in run("predict", folder, code=2).stderr
 
 
 def test_a_missing_backend_is_named_and_the_others_run(tmp_path, monkeypatch):
@@ -130,8 +131,10 @@ def test_a_broken_backend_shows_its_error_and_hides_no_other(monkeypatch):
 
 def test_a_run_folder_holds_settings_metrics_curves_and_weights(trained):
     _, folder = trained
-    assert {"curves.png", "metrics.jsonl", "settings.json", "weights.safetensors"} <= set(os.listdir(folder))
-    settings = json.loads((folder / "settings.json").read_text())
+    files = {"code.json", "curves.png", "environment.json", "epochs.csv", "metrics.jsonl", "settings.toml"}
+    files |= {"checkpoints", "status.json", "steps.csv", "weights.safetensors"}
+    assert files <= set(os.listdir(folder))
+    settings = tomllib.loads((folder / "settings.toml").read_text())
     chosen = {"in_features": 64, "out_features": 10, "hidden": [16], "dropout": 0.1}
     assert settings["network_settings"] == chosen
     assert settings["optimizer_settings"]["lr"] == 0.1
@@ -198,24 +201,27 @@ def test_a_network_is_shown_with_settings_layers_and_source():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("train resnet9", "UnknownName: the zoo has no 'resnet9'. Did you mean"),
-        ("train mlp --backend tourch", "BackendUnavailable: there is no backend 'tourch'. Did you mean 'torch'?"),
-        ("train mlp --data digit", "UnknownName: there is no dataset 'digit'. Did you mean 'digits'?"),
+        ("train resnet9", "UnknownName: network: the zoo has no 'resnet9'. Did you mean"),
+        (
+            "train mlp --backend tourch",
+            "BackendUnavailable: backend: there is no backend 'tourch'. Did you mean 'torch'?",
+        ),
+        ("train mlp --data digit", "UnknownName: data: there is no dataset 'digit'. Did you mean 'digits'?"),
         ("train unet", "SettingError: network 'unet' is for segmentation, dataset 'digits' is for classification"),
         ("train mlp --set dept=3", "ArgumentError: mlp has no setting 'dept'"),
         ("train mlp --set depth", "SettingError: --set 'depth': wanted key=value"),
         ("train mlp --set in_features=65", "ShapeError:"),
         ("train mlp --dtype float12", "DtypeError: backend 'torch' cannot compute in 'float12'"),
         ("train mlp --device cuda:99", "DeviceError: backend 'torch' has no device 'cuda:99'"),
-        ("train mlp --optimizer sdg", "UnknownName: there is no optimizer 'sdg'. Did you mean 'sgd'?"),
-        ("train mlp --optimizer-set mu=1", "ArgumentError: optimizer 'sgd' has no setting 'mu'"),
+        ("train mlp --optimizer sdg", "UnknownName: optimizer='sdg' is unknown. Did you mean 'sgd'?"),
+        ("train mlp --optimizer-set mu=1", "ArgumentError: optimizer_settings: optimizer 'sgd' has no setting 'mu'"),
         ("train mlp --out .", "SettingError: '.' exists already and is left as it is"),
         ("train mlp --out file/x", "SettingError: the folder 'file/x' cannot be made"),
         ("train mlp --epochs 0", "--epochs"),
         ("train mlp --lr quick", "--lr"),
         ("trian", "No such command 'trian'"),
-        ("predict nowhere", "SettingError: 'nowhere' is not the folder of a run: there is no settings.json in it"),
-        ("predict torn", "does not hold the settings of a run"),
+        ("predict nowhere", "SettingError: 'nowhere' is not the folder of a run: there is no settings.toml in it"),
+        ("predict torn", "does not hold settings"),
         ("convert nothing.pth x.npz", "WeightFileMissing: there is no file 'nothing.pth'"),
         ("zoo resnet81", "UnknownName: the zoo has no 'resnet81'. Did you mean"),
         ("zoo resnet18 --input 3xA", "SettingError: --input '3xA': wanted whole numbers like 3x224x224"),
@@ -226,7 +232,7 @@ def test_a_network_is_shown_with_settings_layers_and_source():
 def test_a_mistake_is_one_message_and_exit_code_2(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "torn").mkdir()
-    (tmp_path / "torn" / "settings.json").write_text("{")
+    (tmp_path / "torn" / "settings.toml").write_text("{")
     (tmp_path / "file").write_text("")
     before = sorted(os.listdir())
     result = run(*arguments.split(), code=2)
@@ -259,7 +265,8 @@ def test_an_error_in_a_process_of_its_own_has_no_traceback(tmp_path):
     result = python("-m", "deliralike", "train", "resnet81", cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT})
     assert (result.returncode, result.stdout) == (2, "")
     assert (
-        result.stderr == "deliralike: UnknownName: the zoo has no 'resnet81'. Did you mean 'resnet8' or 'resnet18'?\n"
+        result.stderr
+        == "deliralike: UnknownName: network: the zoo has no 'resnet81'. Did you mean 'resnet8' or 'resnet18'?\n"
     )
 
 

@@ -1,0 +1,145 @@
+"""An experiment as one object, from settings to runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from deliralike import data, steps
+from deliralike.errors import SettingError
+from deliralike.training.callbacks import Callback
+from deliralike.training.experiment import folder as at
+from deliralike.training.experiment.building import build_network, complete, fold_of, load_data
+from deliralike.training.experiment.files import read_settings, settings_from
+from deliralike.training.experiment.folds import FoldsResult, run_folds
+from deliralike.training.experiment.run import Prepared, RunResult, finished_result
+from deliralike.training.experiment.settings import Settings
+
+MakeCallbacks = Callable[[], Iterable[Callback]]
+
+
+class Experiment:
+    """A run that can be made: from settings, in a notebook as well as on the command line.
+
+    Args:
+        settings: They themselves, a file of them, the folder of a run, or a mapping.
+        dataset: Data of your own in the place of those that the settings name.
+        losses: As `Trainer` has them; by the data's task when left out.
+        callbacks: A function that makes callbacks of your own. It is called for every run, so that none is used twice.
+        changes: Settings to set instead, by name.
+
+    Raises:
+        SettingError, UnknownName, ArgumentError: A setting makes no sense.
+
+    Example:
+        >>> import tempfile
+        >>> digits = Experiment({"network": "mlp", "network_settings": {"hidden": [8]}}, epochs=1, batch_size=256)
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     result = digits.run(f"{place}/first")
+        ...     sorted(path.name for path in result.folder.iterdir())[-3:]
+        ['status.json', 'steps.csv', 'weights.safetensors']
+        >>> digits.with_(backend="jax").settings.backend
+        'jax'
+    """
+
+    def __init__(
+        self,
+        settings: Settings | str | PathLike[str] | Mapping[str, Any],
+        *,
+        dataset: data.Dataset | None = None,
+        losses: steps.Losses | None = None,
+        callbacks: MakeCallbacks | None = None,
+        **changes: Any,
+    ) -> None:
+        """Check the settings; nothing is loaded."""
+        self.settings = _settings(settings).with_(**changes)
+        self.dataset, self.losses, self.callbacks = dataset, losses, callbacks or tuple
+
+    def __repr__(self) -> str:
+        chosen = self.settings
+        return f"Experiment({chosen.network} on {self._name_of_data()}, {chosen.backend}, {chosen.epochs} epochs)"
+
+    def with_(self, **changes: Any) -> Experiment:
+        """Another experiment with these settings changed; this one stays as it is."""
+        options: dict[str, Any] = {"dataset": self.dataset, "losses": self.losses, "callbacks": self.callbacks}
+        return Experiment(self.settings.with_(**changes), **options)
+
+    def run(
+        self, folder: str | PathLike[str] | None = None, *, resume: bool = False, callbacks: Iterable[Callback] = ()
+    ) -> RunResult:
+        """Train, and leave everything in a folder.
+
+        Args:
+            folder: A new one; the next of ``runs/NETWORK-0001``, ``-0002`` … when left out.
+            resume: Go on with the run in `folder` where it stood, if it is there. A finished run is not repeated:
+                its result is returned. Backend, devices and the number of epochs may have changed.
+            callbacks: More of them, for this run.
+
+        Raises:
+            SettingError: The folder is there already, is in use, or holds another run; or there are several folds.
+            KeyboardInterrupt: Ctrl-C; the folder can be resumed.
+        """
+        settings, dataset = self.complete()
+        existing = Path(folder) if resume and folder is not None and Path(folder).exists() else None
+        if existing is not None and (result := finished_result(existing, settings)):
+            return result
+        prepared = self.prepare(settings, dataset)
+        if existing is not None:
+            return prepared.train(existing, callbacks, resume=True)
+        return prepared.train(at.new_or_next_folder(folder, settings.network), callbacks)
+
+    def folds(self, k: int | None = None, folder: str | PathLike[str] | None = None) -> FoldsResult:
+        """Cross-validation: a run for each fold, in ``folder/fold-1``, ``fold-2`` …, each from a fresh start.
+
+        Every fold has its own network, optimizer, callbacks and log, so one alone, ``with_(folds=5, fold=2)``, is the
+        same as in the row. Where the folder has folds of the same settings already, finished ones are not repeated,
+        and one that was interrupted goes on.
+
+        Args:
+            k: The number of folds; the settings' own when left out.
+            folder: The next of ``runs/NETWORK-folds-0001`` … when left out.
+
+        Raises:
+            SettingError: The folder holds something else, or there are too few samples.
+        """
+        experiment = self if k is None else self.with_(folds=k, fold=None)
+        return run_folds(experiment.settings, folder, experiment.run_fold)
+
+    def run_fold(self, folder: Path, fold: int) -> RunResult:
+        """Run one fold in its folder, or go on with it; the result that is there when it has finished."""
+        return self.with_(fold=fold).run(folder, resume=True)
+
+    def complete(self) -> tuple[Settings, data.Dataset]:
+        """The data, and the settings with every number that was left out.
+
+        Raises:
+            SettingError: There are several folds, or the network is for another task.
+            UnknownName, ArgumentError: There is no such dataset or option.
+        """
+        if self.settings.folds is not None and self.settings.fold is None:
+            raise SettingError(
+                f"these settings are of {self.settings.folds} folds: call folds(), or choose one of them with fold=1"
+            )
+        dataset = load_data(self.settings) if self.dataset is None else fold_of(self.dataset, self.settings)
+        return complete(self.settings, dataset), dataset
+
+    def prepare(self, settings: Settings, dataset: data.Dataset) -> Prepared:
+        """Build the network of complete settings: whatever can go wrong does so before a folder is made."""
+        network = build_network(settings, dataset)
+        return Prepared(settings, dataset, network, self.losses, tuple(self.callbacks()))
+
+    def _name_of_data(self) -> str:
+        return self.settings.data if self.dataset is None else self.dataset.name
+
+
+def _settings(given: Any) -> Settings:
+    if isinstance(given, Settings):
+        return given
+    if isinstance(given, Mapping):
+        return settings_from(given)
+    if not isinstance(given, str | PathLike):
+        raise SettingError(f"an experiment is made from Settings, a file or a mapping, not a {type(given).__name__}")
+    path = Path(given)
+    return read_settings(path / at.SETTINGS if path.is_dir() else path)
