@@ -119,7 +119,7 @@ def autocast(
                           **{name: cast(value, wanted) for name, value in named.items()})  # fmt: skip
         if not back:
             return result
-        own = str(given[0].dtype)
+        own = next(str(value.dtype) for value in given if hasattr(value, "dtype"))
         return (cast(result[0], own), *result[1:]) if isinstance(result, tuple) else cast(result, own)
 
     return computed

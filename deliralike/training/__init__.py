@@ -3,6 +3,7 @@
 Pictures are in `deliralike.training.curves`, which loads matplotlib.
 """
 
+from deliralike.training.averaging import WeightAverage
 from deliralike.training.callbacks import (
     Callback,
     Checkpoint,
@@ -35,6 +36,7 @@ __all__ = [
     "Step",
     "TensorBoard",
     "Trainer",
+    "WeightAverage",
     "Writer",
     "accuracy",
     "classification_loss",

@@ -1,0 +1,135 @@
+"""Clipping: the norms and values of NumPy and PyTorch, after accumulation, on every backend and over replicas."""
+
+import numpy as np
+import pytest
+
+from deliralike import DataParallel, Network, in_replicas
+from deliralike.clipping import ClipNorm, ClipValue
+from deliralike.errors import SettingError
+from deliralike.rules import rule
+from tests.parallel.networks import devices
+
+X = np.random.default_rng(4).normal(size=(7, 3))
+
+
+class TwoVectors(Network):
+    """A linear function of two vectors, so that the test chooses the gradients; a third one takes no part."""
+
+    def __init__(self):
+        super().__init__()
+        for name, size in (("a", 3), ("b", 2), ("unused", 2)):
+            setattr(self, name, self.nn.Parameter((size,), np.ones(size)))
+
+    def forward(self, of_a, of_b):
+        return self.nn.mean(self.nn.sum(self.a * of_a, 1) + self.nn.sum(self.b * of_b, 1))
+
+
+def linear(network, of_a, of_b):
+    return network(of_a, of_b)
+
+
+OF_A, OF_B = X, 3.0 * X[:, :2]
+GRADIENTS = {"a": OF_A.mean(0), "b": OF_B.mean(0)}
+NORM = float(np.sqrt(sum((gradient**2).sum() for gradient in GRADIENTS.values())))
+
+
+def made(backend, hook, count=1):
+    net = TwoVectors.on(backend, dtype="float64")()
+    net = DataParallel(net, devices(backend, count)) if count > 1 else net
+    optimizer = backend.optimizer(rule("sgd", lr=1.0), net)
+    optimizer.pre_update_hooks.append(hook)
+    return net, optimizer
+
+
+def moved(net):
+    return {name: 1.0 - value for name, value in net.neutral_state().items()}
+
+
+def assert_moved(net, wanted):
+    found = moved(net)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, atol=1e-14, err_msg=name)
+    np.testing.assert_array_equal(found["unused"], 0.0)
+
+
+def by_norm(bound):
+    return {name: gradient * min(1.0, bound / NORM) for name, gradient in GRADIENTS.items()}
+
+
+@pytest.mark.parametrize("share", [0.1, 1.0 - 1e-9, 1.0 + 1e-9, 7.0])
+def test_the_joint_norm_is_bounded_and_shorter_gradients_stay_as_they_are(backend, share):
+    net, optimizer = made(backend, ClipNorm(share * NORM))
+    optimizer.update(linear, OF_A, OF_B)
+    assert_moved(net, by_norm(share * NORM))
+
+
+def test_the_norm_is_bounded_as_by_pytorch_but_for_its_epsilon(backend):
+    import torch
+
+    vectors = [torch.nn.Parameter(torch.ones(size, dtype=torch.float64)) for size in (3, 2)]
+    for vector, gradient in zip(vectors, GRADIENTS.values(), strict=True):
+        vector.grad = torch.from_numpy(gradient.copy())
+    torch.nn.utils.clip_grad_norm_(vectors, 0.3 * NORM)
+    net, optimizer = made(backend, ClipNorm(0.3 * NORM))
+    optimizer.update(linear, OF_A, OF_B)
+    for name, vector in zip("ab", vectors, strict=True):
+        np.testing.assert_allclose(moved(net)[name], vector.grad.numpy(), rtol=2e-6 / NORM)
+
+
+def test_every_element_is_bounded_by_value(backend):
+    bound = 0.5 * abs(GRADIENTS["b"]).max()
+    net, optimizer = made(backend, ClipValue(bound))
+    optimizer.update(linear, OF_A, OF_B)
+    wanted = {name: np.clip(gradient, -bound, bound) for name, gradient in GRADIENTS.items()}
+    assert any((wanted[name] != GRADIENTS[name]).any() for name in wanted)
+    assert_moved(net, wanted)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_gradient_of_the_whole_window_is_clipped_not_that_of_micro_batches(backend, count):
+    net, optimizer = made(backend, ClipNorm(0.3 * NORM), count)
+    optimizer.accumulate = 2
+    for cut in (slice(0, 5), slice(5, 7)):
+        optimizer.update(in_replicas(linear), OF_A[cut], OF_B[cut])
+    assert_moved(net, by_norm(0.3 * NORM))
+
+
+def test_the_gradient_of_all_replicas_is_clipped_not_that_of_each(backend):
+    net, optimizer = made(backend, ClipNorm(0.3 * NORM), 2)
+    optimizer.update(in_replicas(linear), OF_A, OF_B)
+    assert_moved(net, by_norm(0.3 * NORM))
+
+
+@pytest.mark.parametrize("hook", [ClipNorm(1.0), ClipValue(1.0)])
+def test_zero_gradients_stay_zero(backend, hook):
+    net, optimizer = made(backend, hook)
+    optimizer.update(linear, 0.0 * OF_A, 0.0 * OF_B)
+    assert_moved(net, {"a": np.zeros(3), "b": np.zeros(2)})
+
+
+@pytest.mark.parametrize("hook", [ClipNorm(1.0), ClipValue(1.0)])
+def test_gradients_that_are_not_numbers_are_not_hidden(backend, hook):
+    net, optimizer = made(backend, hook)
+    optimizer.update(linear, np.where(np.arange(3) == 1, np.nan, OF_A), OF_B)
+    assert np.isnan(net.neutral_state()["a"][1])
+
+
+def test_an_infinite_gradient_is_not_hidden_by_the_norm(backend):
+    net, optimizer = made(backend, ClipNorm(1.0))
+    with np.errstate(invalid="ignore"):
+        optimizer.update(linear, np.where(np.arange(3) == 1, np.inf, OF_A), OF_B)
+    assert not np.isfinite(net.neutral_state()["a"][1])
+
+
+def test_a_network_of_which_nothing_took_part_has_nothing_to_clip(backend):
+    net, optimizer = made(backend, ClipNorm(1.0))
+    assert ClipNorm(1.0)(optimizer, {"a": None}) == {"a": None}
+    assert ClipValue(1.0)(optimizer, {"a": None}) == {"a": None}
+
+
+@pytest.mark.parametrize("bad", [0, -1.0, float("inf"), float("nan")])
+def test_a_bound_is_above_zero_and_finite(bad):
+    with pytest.raises(SettingError, match="max_norm=.* must be above 0 and finite"):
+        ClipNorm(bad)
+    with pytest.raises(SettingError, match="max_value=.* must be above 0 and finite"):
+        ClipValue(bad)
