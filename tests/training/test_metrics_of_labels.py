@@ -16,6 +16,7 @@ from deliralike.training.metrics import (
     RocAuc,
     TopK,
 )
+from deliralike.training.metrics.ranking import log_odds
 
 
 def draw(*shape, seed=0):
@@ -170,6 +171,15 @@ def test_sure_logits_are_still_ranked_where_their_probabilities_have_become_equa
     assert RocAuc()(logits, np.array([0, 0, 1])) == 1.0
     assert RocAuc()(np.pad(logits, ((0, 0), (0, 1))), np.array([0, 0, 1])) == 1.0
     assert len(set(softmax(logits)[:, 1])) == 1
+
+
+def test_the_odds_of_logits_are_exact_however_sure_they_are():
+    logits = np.array([[[0.0], [30.0], [-800.0]], [[5.0], [5.0], [-np.inf]], [[-np.inf], [2.0], [-np.inf]]])
+    wanted = [[-30.0, 30.0, -830.0], [0.0, 0.0, -np.inf], [-np.inf, np.inf, -np.inf]]
+    assert log_odds(logits)[..., 0] == pytest.approx(np.array(wanted), rel=1e-12)
+    p = softmax(SCORES)
+    assert log_odds(SCORES[..., np.newaxis])[..., 0] == pytest.approx(np.log(p / (1 - p)), rel=1e-12)
+    assert np.isnan(RocAuc()(np.array([[np.inf, 1.0, 2.0], [1.0, 2.0, 3.0]]), np.array([0, 1])))
 
 
 def test_a_class_without_labels_is_left_out_of_the_mean():

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import BatchError, SettingError, suggestion
-from deliralike.training.metrics.cross_entropy import log_softmax
 from deliralike.training.metrics.metric import Metric
 from deliralike.training.metrics.scores import array_of, class_names, labelled, ratio
 
@@ -166,17 +165,22 @@ def curve(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndar
 def log_odds(logits: np.ndarray) -> np.ndarray:
     """``log(p / (1 - p))`` of each class, which ranks as `p` does and does not saturate at 1.
 
+    Infinite where no other class is possible; NaN where a logit is NaN or plus infinity.
+
     Shapes:
         ``(samples, classes, places)``, both.
     """
-    others = [log_softmax_of_rest(logits, i) for i in range(logits.shape[1])]
-    return logits - np.stack(others, axis=1)
-
-
-def log_softmax_of_rest(logits: np.ndarray, class_index: int) -> np.ndarray:
-    """``log(sum(exp))`` of all classes but one: ``(samples, places)``."""
-    rest = np.delete(logits, class_index, axis=1)
-    return rest[:, 0] - log_softmax(rest)[:, 0]
+    top = logits.argmax(axis=1, keepdims=True)
+    highest = np.take_along_axis(logits, top, axis=1)
+    with np.errstate(invalid="ignore"):  # inf - inf
+        exp = np.exp(logits - highest)
+        rest = exp.sum(axis=1, keepdims=True) - exp  # the highest's 1 is in it, so no digits are lost, but in its own
+    np.put_along_axis(rest, top, 1.0, axis=1)
+    others = highest + np.log(rest)
+    without = logits.copy()
+    np.put_along_axis(without, top, -np.inf, axis=1)
+    np.put_along_axis(others, top, np.logaddexp.reduce(without, axis=1, keepdims=True), axis=1)
+    return logits - others
 
 
 def _mean(figures: np.ndarray, positives: Sequence[Any], average: str) -> float:
