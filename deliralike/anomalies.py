@@ -51,7 +51,7 @@ def detect_anomalous_params(network: AbstractNetwork, loss_function: Callable[..
         >>> print(detect_anomalous_params(net, lambda network, x: network.nn.mean(network(x) * 0.0), np.ones((4, 3))))
         took part, but have a gradient of zero: layers.0.weight, layers.0.bias, layers.2.weight, layers.2.bias
     """
-    with _buffers_kept(network):
+    with _kept(network):
         found = network.backend.gradients(loss_function, network, *network.backend.prepare(batch, network)).parameters
     return Anomalies(
         unused=tuple(name for name, gradient in found.items() if gradient is None),
@@ -61,10 +61,13 @@ def detect_anomalous_params(network: AbstractNetwork, loss_function: Callable[..
 
 
 @contextmanager
-def _buffers_kept(network: AbstractNetwork) -> Iterator[None]:
-    before = {name: slot.read() for name, slot in network.neutral_slots().items() if not slot.is_parameter}
+def _kept(network: AbstractNetwork) -> Iterator[None]:
+    """Let the network have its buffers again, and its random layers go on where they were."""
+    buffers = {name: slot.read() for name, slot in network.neutral_slots().items() if not slot.is_parameter}
+    chance = network.backend.random_state(network)
     try:
         yield
     finally:
-        if before:
-            network.load_neutral_state(before, strict=False)
+        network.backend.load_random_state(network, chance)
+        if buffers:
+            network.load_neutral_state(buffers, strict=False)

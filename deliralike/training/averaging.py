@@ -15,7 +15,7 @@ from deliralike.state import Slot, plan_load
 
 
 class WeightAverage:
-    """The average of a network's parameters and floating buffers; whole numbers are those of the latest update.
+    """The average of a network's parameters and floating buffers; whole numbers are the latest that it has seen.
 
     The average begins as a copy of the weights (no bias is to be corrected) and then moves, on their device and in
     their type, ``average += (1 - decay) * (weights - average)``. Without a decay it is the mean of the weights after

@@ -1,0 +1,303 @@
+"""Averaged weights: the formulas in NumPy, the network's own weights untouched, replicas, resuming, the trainer."""
+
+import numpy as np
+import pytest
+
+from deliralike import DataParallel, Network, backends, data
+from deliralike.errors import ArgumentError, SettingError, StateError
+from deliralike.rules import rule
+from deliralike.training import Trainer, WeightAverage, evaluate
+from tests.parallel.networks import Small, batch_of, devices
+
+X, Y = batch_of(7)
+
+
+def loss(network, x, y):
+    return network.nn.cross_entropy(network(x), y)
+
+
+def made(backend, count=1, dtype="float64"):
+    net = Small.on(backend, dtype=dtype)(p=0.0)
+    net = DataParallel(net, devices(backend, count), buffers="sync") if count > 1 else net
+    return net, backend.optimizer(rule("sgd", lr=0.3), net)
+
+
+def trained(backend, average, count=1, steps=7):
+    """The weights at the start and after each step, and the average of a network that was trained."""
+    net, optimizer = made(backend, count)
+    average = average(net)
+    optimizer.post_update_hooks.append(average)
+    states = [net.neutral_state()]
+    for _ in range(steps):
+        optimizer.update(loss, X, Y)
+        states.append(net.neutral_state())
+    return states, average
+
+
+def floating(state):
+    return {name: value for name, value in state.items() if value.dtype.kind == "f"}
+
+
+def assert_average(average, states, of):
+    found = average.neutral_state()
+    assert list(found) == list(states[-1])
+    for name, value in found.items():
+        if value.dtype.kind == "f":
+            wanted = of([state[name] for state in states])
+            np.testing.assert_allclose(value, wanted, rtol=1e-12, atol=1e-14, err_msg=name)
+            continue
+        assert value == average.start + average.averaged * average.every  # the steps until the latest that counts
+
+
+def exponential(decays, begin=0):
+    """The average in NumPy: it begins as the weights after `begin` updates; `decays` follow by update."""
+
+    def of(values):
+        total = values[begin]
+        for value, decay in zip(values[begin + 1 :], decays, strict=True):
+            total = total if decay is None else decay * total + (1 - decay) * value
+        return total
+
+    return of
+
+
+CASES = {
+    "decay": (lambda net: WeightAverage(net, 0.6), exponential([0.6] * 7)),
+    "later": (lambda net: WeightAverage(net, 0.6, start=3), exponential([0.6] * 4, begin=3)),
+    "every second": (lambda net: WeightAverage(net, 0.6, every=2), exponential([None, 0.6] * 3 + [None])),
+    "warm-up": (
+        lambda net: WeightAverage(net, 0.35, warmup=True),
+        exponential([2 / 11, 3 / 12, 4 / 13, 0.35, 0.35, 0.35, 0.35]),
+    ),
+    "mean": (lambda net: WeightAverage(net, None), lambda values: np.mean(values[1:], axis=0)),
+    "mean, later": (lambda net: WeightAverage(net, None, start=2), lambda values: np.mean(values[3:], axis=0)),
+    "mean, every second": (
+        lambda net: WeightAverage(net, None, start=1, every=2),
+        lambda values: np.mean([values[3], values[5], values[7]], axis=0),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_seven_steps_give_the_average_of_the_formula(backend, case):
+    average, formula = CASES[case]
+    states, average = trained(backend, average)
+    assert_average(average, states, formula)
+    assert average.updates == 7
+
+
+def test_an_exponential_average_is_that_of_pytorch():
+    import torch
+
+    backend = backends.get("torch")
+    net, optimizer = made(backend)
+    average = WeightAverage(net, 0.9)
+    theirs = torch.optim.swa_utils.AveragedModel(
+        net, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9), use_buffers=True
+    )
+    theirs.update_parameters(net)  # the first call copies
+    for _ in range(4):
+        optimizer.update(loss, X, Y)
+        average.update()
+        theirs.update_parameters(net)
+    wanted = {name: value.numpy() for name, value in theirs.module.state_dict().items()}
+    for name, value in floating(average.neutral_state()).items():
+        np.testing.assert_allclose(value, wanted[name], rtol=1e-13, err_msg=name)
+
+
+@pytest.mark.parametrize("settings", [{"start": 9}, {"decay": None}])
+def test_before_it_begins_an_average_is_the_weights_themselves(backend, settings):
+    net, _ = made(backend)
+    average = WeightAverage(net, **settings)
+    net.load_neutral_state({name: value + 1 for name, value in net.neutral_state().items()})
+    for name, value in net.neutral_state().items():
+        np.testing.assert_array_equal(average.neutral_state()[name], value)
+    assert average.state()["weights"] == {}
+
+
+def test_averaging_changes_no_training(backend):
+    states, _ = trained(backend, lambda net: WeightAverage(net, 0.6))
+    net, optimizer = made(backend)
+    for _ in range(7):
+        optimizer.update(loss, X, Y)
+    for name, value in net.neutral_state().items():
+        np.testing.assert_array_equal(states[-1][name], value)
+
+
+def test_two_replicas_give_the_average_of_one(backend):
+    _, one = trained(backend, CASES["decay"][0])
+    _, two = trained(backend, CASES["decay"][0], count=2)
+    wanted = one.neutral_state()
+    for name, value in two.neutral_state().items():
+        np.testing.assert_allclose(value, wanted[name], rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_inside_applied_the_network_and_its_replicas_compute_with_the_average(backend, count):
+    states, average = trained(backend, CASES["decay"][0], count)
+    net = average.network
+    plain, _ = made(backend)
+    plain.load_neutral_state(average.neutral_state())
+    outputs = {}
+    for name, each in (("plain", plain), ("averaged", net)):
+        with average.applied(), each.training_mode(False):
+            outputs[name] = backend.numpy(each(backend.array(X)))
+    np.testing.assert_allclose(outputs["averaged"], outputs["plain"], rtol=1e-12)
+    with net.training_mode(False):
+        own = backend.numpy(net(backend.array(X)))
+    assert abs(own - outputs["averaged"]).max() > 1e-3
+    plain.load_neutral_state(states[-1])
+    with plain.training_mode(False):
+        np.testing.assert_allclose(own, backend.numpy(plain(backend.array(X))), rtol=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_after_applied_the_network_has_its_own_weights_bit_for_bit_also_when_it_raises(backend, count):
+    states, average = trained(backend, CASES["decay"][0], count)
+    with pytest.raises(ZeroDivisionError), average.applied() as net:
+        assert not np.array_equal(net.neutral_state()["fc.weight"], states[-1]["fc.weight"])
+        raise ZeroDivisionError
+    for name, value in average.network.neutral_state().items():
+        np.testing.assert_array_equal(value, states[-1][name], err_msg=name)
+
+
+def test_what_a_batch_changes_inside_applied_is_forgotten(backend):
+    """A forward pass in training mode moves the running statistics: neither the network nor the average keep that."""
+    states, average = trained(backend, CASES["decay"][0])
+    before = average.neutral_state()
+    with average.applied() as net:
+        net(backend.array(100.0 * X))
+    for name in before:
+        np.testing.assert_array_equal(average.network.neutral_state()[name], states[-1][name], err_msg=name)
+        np.testing.assert_array_equal(average.neutral_state()[name], before[name], err_msg=name)
+
+
+def test_applied_may_be_entered_twice(backend):
+    states, average = trained(backend, CASES["decay"][0])
+    wanted = average.neutral_state()["fc.weight"]
+    with average.applied() as net:
+        with average.applied():
+            pass
+        np.testing.assert_array_equal(net.neutral_state()["fc.weight"], wanted)
+    np.testing.assert_array_equal(net.neutral_state()["fc.weight"], states[-1]["fc.weight"])
+
+
+def test_training_on_averaged_weights_is_an_error(backend):
+    _, average = trained(backend, CASES["decay"][0], steps=1)
+    with pytest.raises(StateError, match=r"holds its averaged weights: leave applied\(\)"), average.applied():
+        average.update()
+
+
+@pytest.mark.parametrize("case", ["decay", "later", "warm-up", "mean, every second"])
+def test_an_average_goes_on_bit_for_bit_from_its_state(backend, case):
+    make, _ = CASES[case]
+    _, whole = trained(backend, make)
+    states, first = trained(backend, make, steps=4)
+    net, optimizer = made(backend)
+    resumed = make(net)
+    net.load_neutral_state(states[-1])
+    resumed.load_state(first.state())
+    optimizer.post_update_hooks.append(resumed)
+    for _ in range(3):
+        optimizer.update(loss, X, Y)
+    for name, value in whole.neutral_state().items():
+        np.testing.assert_array_equal(resumed.neutral_state()[name], value, err_msg=name)
+
+
+def test_loading_a_state_leaves_the_networks_own_weights(backend):
+    _, average = trained(backend, CASES["decay"][0], steps=2)
+    net, _ = made(backend, count=2)
+    before = net.neutral_state()
+    other = WeightAverage(net, 0.6)
+    other.load_state(average.state())
+    for name, value in before.items():
+        np.testing.assert_array_equal(net.neutral_state()[name], value)
+        np.testing.assert_array_equal(other.neutral_state()[name], average.neutral_state()[name])
+
+
+def test_a_state_moves_to_another_backend(backend):
+    _, average = trained(backend, CASES["decay"][0], steps=2)
+    net, _ = made(backends.get("torch"))
+    other = WeightAverage(net, 0.6)
+    other.load_state(average.state())
+    assert (other.updates, other.averaged) == (2, 2)
+    for name, value in average.neutral_state().items():
+        np.testing.assert_array_equal(other.neutral_state()[name], value)
+
+
+def test_the_state_of_another_network_is_refused_and_changes_nothing(backend):
+    _, average = trained(backend, CASES["decay"][0], steps=1)
+    state, before = average.state(), average.neutral_state()
+    state["weights"] = {**state["weights"], "fc.bias": np.zeros(9)}
+    with pytest.raises(StateError, match="the average is that of another network than Small: .*fc.bias has shape"):
+        average.load_state(state)
+    for name, value in before.items():
+        np.testing.assert_array_equal(average.neutral_state()[name], value)
+
+
+class Tied(Network):
+    """Two layers that share a weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = self.nn.Linear(3, 3, bias=False), self.nn.Linear(3, 3, bias=False)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+def test_a_tied_parameter_is_averaged_once(backend):
+    net = Tied.on(backend, dtype="float64")()
+    average = WeightAverage(net, 0.5)
+    start = net.neutral_state()["first.weight"]
+    net.load_neutral_state({name: start + 1.0 for name in net.neutral_state()})
+    average.update()
+    for value in average.neutral_state().values():
+        np.testing.assert_allclose(value, start + 0.5, rtol=1e-14)
+    assert len(average._values) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"decay": 1.0}, "decay=1.0 must be at least 0 and below 1, or None"),
+        ({"decay": float("nan")}, "decay=nan must be"),
+        ({"start": -1}, "start=-1 must be a whole number of updates, at least 0"),
+        ({"every": 0}, "every=0 must be a whole number of updates, at least 1"),
+        ({"decay": None, "warmup": True}, "warmup=True is for an average with a decay"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(SettingError, match=message):
+        WeightAverage(Small.on("torch")(), **settings)
+
+
+# The trainer -------------------------------------------------------------------------------------------------------
+
+
+def test_a_trainer_judges_and_predicts_with_the_average_and_trains_without_it(backend):
+    samples = data.Samples(X, Y)
+    net, _ = made(backend)
+    trainer = Trainer(net, rule("sgd", lr=0.3), average=0.8)
+    trainer.fit(samples, samples, epochs=4, batch_size=4)
+    plain, _ = made(backend)
+    without = Trainer(plain, rule("sgd", lr=0.3))
+    without.fit(samples, epochs=4, batch_size=4)
+    for name, value in plain.neutral_state().items():
+        np.testing.assert_array_equal(net.neutral_state()[name], value)
+    assert trainer.average.updates == 8
+    plain.load_neutral_state(trainer.average.neutral_state())
+    assert trainer.evaluate(samples) == pytest.approx(evaluate(plain, samples), rel=1e-12)
+    assert trainer.evaluate(samples)["loss"] != pytest.approx(evaluate(net, samples)["loss"], rel=1e-3)
+    with plain.training_mode(False):
+        wanted = backend.numpy(plain(backend.array(X)))
+    np.testing.assert_allclose(next(iter(trainer.predict(X))), wanted, rtol=1e-12)
+
+
+def test_the_average_of_another_network_is_refused():
+    average = WeightAverage(Small.on("torch")())
+    with pytest.raises(ArgumentError, match="average is that of another network than the one that is trained"):
+        Trainer(Small.on("torch")(), rule("sgd", lr=0.3), average=average)
+    trainer = Trainer(average.network, rule("sgd", lr=0.3), average=average)
+    assert trainer.average is average
