@@ -35,7 +35,7 @@ def gather(run: Run) -> State:
     if run.in_step or any(optimizer.window_is_open for optimizer in run.optimizers.values()):
         raise CheckpointError("the state of a run cannot be taken while an update is being made: take it in on_step, "
                               "on_epoch or on_end of a callback")  # fmt: skip
-    average = getattr(run.trainer, "average", None)
+    average = run.trainer.average
     return {
         "network": run.network.neutral_state(),
         **{_OPTIMIZER + name: _optimizer_state(run, name) for name in run.optimizers},
@@ -86,7 +86,7 @@ def identity(run: Run) -> dict[str, Any]:
         "drop_last": loader.drop_last,
         "order": type(loader.sampler).__name__,
         "order_seed": loader.seed,
-        "average": getattr(run.trainer, "average", None) is not None,
+        "average": run.trainer.average is not None,
         "schedules": {name: type(schedule).__name__ for name, schedule in run.trainer.schedules.items()},
     }
 
@@ -128,8 +128,8 @@ def _take_over(run: Run, state: Mapping[str, Any]) -> None:
         _load_optimizer(run, name, state[_OPTIMIZER + name])
     for name, schedule in run.trainer.schedules.items():
         schedule.load_state(state["schedules"][name])
-    if state["average"] is not None:
-        run.trainer.average.load_state(state["average"])  # type: ignore[attr-defined]
+    if run.trainer.average is not None:
+        run.trainer.average.load_state(state["average"])
     for name, callback in _callbacks(run).items():
         if name in state["callbacks"]:
             callback.load_state(state["callbacks"][name])

@@ -64,13 +64,13 @@ def loader(source=None, seed=5):
 
 def trainer(backend, *callbacks, seed=1, dtype="float64", rule=None, **options):
     network = Small.on(backend, seed=seed, dtype=dtype)()
-    settings = {"seed": 7, "accumulate": 2, "clip_norm": 0.5, "schedule": schedules.Cosine(steps=40)}
+    settings = {"seed": 7, "accumulate": 2, "clip_norm": 0.5, "average": 0.9, "schedule": schedules.Cosine(steps=40)}
     rule = rule or rules.rule("adam", lr=0.02)
     return Trainer(network, rule, callbacks=callbacks, **(settings | options))
 
 
-def pair_trainer(backend, *callbacks, seed=1, **options):
-    network = Pair.on(backend, seed=seed, dtype="float64")()
+def pair_trainer(backend, *callbacks, seed=1, dtype="float32", **options):
+    network = Pair.on(backend, seed=seed, dtype=dtype)()
     both = {"maker": rules.rule("adam", lr=0.01), "judge": rules.rule("sgd", lr=0.02, momentum=0.9)}
     return Trainer(network, both, callbacks=callbacks, **({"seed": 7, "rng": "native"} | options))
 
@@ -85,8 +85,8 @@ def outcome(trained):
     found = {f"network/{name}": value for name, value in trained.network.neutral_state().items()}
     for optimizer_name, optimizer in trained.optimizers.items():
         found |= {f"{optimizer_name}/{name}": value for name, value in optimizer.neutral_state().items()}
-    average = getattr(trained, "average", None)
-    return found if average is None else found | {f"average/{k}": v for k, v in average.neutral_state().items()}
+    average = {} if trained.average is None else trained.average.neutral_state()
+    return found | {f"average/{name}": value for name, value in average.items()}
 
 
 def start_all_chance(seed):
