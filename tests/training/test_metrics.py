@@ -163,6 +163,11 @@ def test_groups_are_drawn_as_a_whole():
 def test_groups_of_different_sizes_bring_all_of_their_samples():
     units = bootstrap.units(5, ["b", "a", "b", "c", "a"])
     assert [rows.tolist() for rows in units] == [[0, 2], [1, 4], [3]]
+    seen = []
+    bootstrap.intervals(lambda rows: seen.append(rows.tolist()) or np.zeros(1), units, resamples=20)
+    for rows in seen:
+        assert (rows.count(0), rows.count(1)) == (rows.count(2), rows.count(4))
+        assert rows.count(0) + rows.count(1) + rows.count(3) == 3
 
 
 def test_a_metric_with_several_figures_has_an_interval_for_each():
