@@ -184,7 +184,7 @@ def test_parameters_that_take_no_part_have_no_state(backend, case):
     assert {key.partition("/")[0] for key in optimizer.neutral_state()} == {"steps", "w", "b"}
 
 
-@pytest.mark.parametrize("case", [*NEW, "sgd", "rmsprop"])
+@pytest.mark.parametrize("case", CASES)
 def test_the_state_has_the_same_names_and_values_on_every_backend(case):
     states = []
     for name in BACKENDS:
@@ -311,16 +311,17 @@ def test_pytorchs_side_of_a_neutral_rule_is_an_optimizer_of_its_own(kind):
         assert torch.equal(trained(way), wanted)
 
 
-def test_a_sparse_gradient_counts_as_the_dense_one_for_lamb_on_pytorch():
+@pytest.mark.parametrize("kind", ["Lion", "LAMB"])
+def test_a_sparse_gradient_counts_as_the_dense_one_on_pytorch(kind):
     import torch
 
-    from deliralike.backends.torch.update_rules import LAMB
+    from deliralike.backends.torch import update_rules
 
     weights = []
     for sparse in (False, True):
         torch.manual_seed(0)
         layer = torch.nn.Embedding(5, 3, sparse=sparse)
-        optimizer = LAMB(layer.parameters(), lr=0.1)
+        optimizer = getattr(update_rules, kind)(layer.parameters(), lr=0.1)
         layer(torch.tensor([1, 1, 3])).square().sum().backward()
         optimizer.step()
         weights.append(layer.weight.detach())

@@ -114,7 +114,8 @@ def _loaded(slot: str, value: Any, parameter: torch.Tensor, group: Mapping[str, 
     """A state array in its parameter's type and place; PyTorch counts steps on the host unless a kernel reads them."""
     if slot == "step":
         by_kernel = group.get("fused") or group.get("capturable")
-        return torch.tensor(float(value), device=parameter.device if by_kernel else None)
+        place: dict[str, Any] = {"dtype": torch.float32, "device": parameter.device} if by_kernel else {}
+        return torch.tensor(float(value), **place)
     return torch.tensor(value, dtype=parameter.dtype, device=parameter.device)
 
 

@@ -48,8 +48,7 @@ class NeutralOptimizer(torch.optim.Optimizer):
             state["step"] = torch.tensor(0.0)
             state.update({slot: torch.zeros_like(parameter) for slot in rule.slots})
         state["step"] += 1
-        gradient = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad  # type: ignore[union-attr]
-        value, new = rule.update(parameter, gradient, state, rule.scalars(int(state["step"])), torch)
+        value, new = rule.update(parameter, parameter.grad, state, rule.scalars(int(state["step"])), torch)
         parameter.copy_(value)
         state.update(new)
 
