@@ -78,11 +78,12 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
             f"For {dataset.task} there are: {', '.join(zoo.list(task=dataset.task))}."
         )
     chosen = _from_data(architecture.settings, dataset) | dict(settings.network_settings)
+    length = settings.length(settings.epochs * _updates(settings, dataset))
     usual = METRICS_BY_TASK.get(dataset.task, METRICS_OF_OTHERS)
     return settings.with_(
         network_settings=chosen,
         optimizer_settings=asdict(settings.rule()),
-        schedule_settings=_with_length(settings, dataset),
+        schedule_settings={**length, **settings.schedule_settings},
         metrics=settings.metrics or [_metric(name, dataset) for name in usual],
     )
 
@@ -112,7 +113,7 @@ def make_trainer(
     """What trains a network as complete settings say."""
     optimizer = network.backend.optimizer(settings.rule(), network, groups=settings.groups or None)
     metrics, schedule = make_metrics(settings.metrics), make_schedule(settings.schedule, settings.schedule_settings)
-    names = ("precision", "accumulate", "clip_norm", "clip_value", "seed", "rng")
+    names = ("precision", "accumulate", "clip_norm", "clip_value", "average", "seed", "rng")
     options: dict[str, Any] = {name: getattr(settings, name) for name in names}
     return Trainer(network, optimizer, losses, metrics, callbacks, schedule=schedule, **options)
 
@@ -159,13 +160,10 @@ def _metric(name: str, dataset: data.Dataset) -> dict[str, Any]:
     return {"name": name, "classes": dataset.classes} if metric_takes(name, "classes") else {"name": name}
 
 
-def _with_length(settings: Settings, dataset: data.Dataset) -> dict[str, Any]:
-    """A schedule's numbers, with the updates of the whole run where it asks for its length."""
-    given = dict(settings.schedule_settings)
-    if settings.schedule is None or "steps" in given or not schedule_takes(settings.schedule, "steps"):
-        return given
+def _updates(settings: Settings, dataset: data.Dataset) -> int:
+    """How many updates an epoch has."""
     batches = data.batch_count(len(dataset.train.labels), settings.batch_size, settings.drop_last)
-    return given | {"steps": settings.epochs * -(-batches // settings.accumulate)}
+    return -(-batches // settings.accumulate)
 
 
 def _from_data(known: Mapping[str, Any], dataset: data.Dataset) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from deliralike import data, steps
+from deliralike import backends, data, steps
 from deliralike.errors import SettingError
 from deliralike.training.callbacks import Callback
 from deliralike.training.experiment import folder as at
@@ -127,6 +127,8 @@ class Experiment:
 
     def prepare(self, settings: Settings, dataset: data.Dataset) -> Prepared:
         """Build the network of complete settings: whatever can go wrong does so before a folder is made."""
+        if settings.rng == "native":
+            backends.get(settings.backend).seed(settings.seed)  # before layers are made that draw from their own streams
         network = build_network(settings, dataset)
         return Prepared(settings, dataset, network, self.losses, tuple(self.callbacks()))
 

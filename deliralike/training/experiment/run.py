@@ -81,8 +81,7 @@ class Prepared:
             train, held_out = loaders(self.settings, self.dataset)
             history = trainer.fit(train, held_out, epochs=self.settings.epochs, resume=checkpoint)
             outcome.reason, outcome.metrics = history.stopped, self._judged(trainer, history, held_out)
-            average = getattr(trainer, "average", None)
-            with average.applied() if average else nullcontext():
+            with trainer.average.applied() if trainer.average else nullcontext():
                 weights.write(folder / at.WEIGHTS, self.network)
         result = load_result(folder, self.network)
         draw_curves({self.network.backend.version(): result.history}, folder / at.CURVES, self._title())
@@ -93,8 +92,6 @@ class Prepared:
         return f"{settings.network} on {self.dataset.name}, {settings.dtype}, seed {settings.seed}"
 
     def _trainer(self, folder: Path, callbacks: Iterable[Callback]) -> Trainer:
-        if self.settings.rng == "native":
-            self.network.backend.seed(self.settings.seed)
         own = callbacks_of(self.settings, self.dataset, folder)
         return make_trainer(self.network, self.settings, [*own, *self.callbacks, *callbacks], self.losses)
 

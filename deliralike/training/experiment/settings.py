@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from deliralike.training.callbacks.checkpoint import Checkpoint
 from deliralike.training.callbacks.early_stopping import EarlyStopping
 from deliralike.training.experiment import checks
 from deliralike.training.experiment.checks import Check, located
-from deliralike.training.experiment.parts import make_metrics, make_transform
+from deliralike.training.experiment.parts import make_metrics, make_schedule, make_transform, schedule_takes
 from deliralike.training.schedules import SCHEDULES
 from deliralike.training.trainer import RANDOM
 
@@ -142,22 +142,14 @@ class Settings:
         for each in fields(self):
             object.__setattr__(self, each.name, each.metadata["check"](each.name, getattr(self, each.name)))
         self._check_fold()
-        with located("optimizer_settings"):
-            rule = self.rule()
-        Groups.of(rule, self.groups)
-        if self.early_stopping is not None:
-            with located("early_stopping"):
-                EarlyStopping(**self.early_stopping)
-        with located("metrics"):
-            make_metrics(self.metrics)
-        for name in ("transforms", "held_out_transforms"):
-            with located(name):
-                make_transform(getattr(self, name))
+        Groups.of(self.rule(), self.groups)
+        self._check_parts()
 
     def rule(self) -> rules.Rule:
         """The update rule with its numbers, those from the table of usual learning rates included."""
         numbers = {**OPTIMIZER_SETTINGS.get(self.optimizer, {}), **self.optimizer_settings}
-        return rules.rule(self.optimizer, **numbers)
+        with located("optimizer_settings"):
+            return rules.rule(self.optimizer, **numbers)
 
     def with_(self, **changes: Any) -> Settings:
         """The same settings but for these; devices are not taken over to another backend.
@@ -177,6 +169,26 @@ class Settings:
                 "folds to be set" if self.folds is None else f"a number from 1 to {self.folds}, the number of folds"
             )
             raise SettingError(f"fold={self.fold!r} needs {wanted}")
+
+    def _check_parts(self) -> None:
+        """Make what settings name by name and numbers, to see that it can be made."""
+        if self.schedule is None and self.schedule_settings:
+            raise SettingError(f"schedule_settings={self.schedule_settings!r} are numbers of no schedule: name it")
+        makers: dict[str, Callable[[], Any]] = {
+            "schedule_settings": lambda: make_schedule(self.schedule, {**self.length(1), **self.schedule_settings}),
+            "metrics": lambda: make_metrics(self.metrics),
+            "transforms": lambda: make_transform(self.transforms),
+            "held_out_transforms": lambda: make_transform(self.held_out_transforms),
+            "early_stopping": lambda: EarlyStopping(**self.early_stopping or {}),
+            "checkpoints": lambda: Checkpoint("", **self.checkpoints or {}),
+        }
+        for name, make in makers.items():
+            with located(name):
+                make()
+
+    def length(self, steps: int) -> dict[str, int]:
+        """What the schedule calls the number of updates of the whole run, with that number; empty if it has none."""
+        return {"steps": steps} if self.schedule and schedule_takes(self.schedule, "steps") else {}
 
 
 def names() -> list[str]:

@@ -1,0 +1,82 @@
+"""The same settings on another backend are the same run: to rounding in float64, from the start and after a resume."""
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from deliralike import backends
+from deliralike.training import Callback
+from deliralike.training.experiment import Experiment, Settings
+
+OTHERS = [name for name in ("chainer", "jax") if name in backends.available()]
+
+# 1438 samples in batches of 43 are 34 steps an epoch, the last of them on 19 samples.
+SETTINGS = Settings(
+    network="mlp", network_settings={"hidden": [13], "dropout": 0.3}, dtype="float64", batch_size=43, epochs=3, seed=5,
+    transforms=["flip", {"name": "crop", "size": 8, "padding": 1}, {"name": "noise", "std": [0.0, 0.2]}],
+    optimizer="adamw", optimizer_settings={"lr": 0.03, "weight_decay": 0.01}, groups={"*.bias": {"weight_decay": 0.0}},
+    schedule="one_cycle", clip_norm=0.5, average=0.9, metrics=["accuracy", "loss"],
+)  # fmt: skip
+
+
+class StopAt(Callback):
+    """Ctrl-C after some steps."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step(self, run, step):
+        if run.step == self.step:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """The whole run on PyTorch."""
+    return Experiment(SETTINGS).run(tmp_path_factory.mktemp("torch") / "run")
+
+
+def differences(found, reference):
+    """The largest relative difference of the losses, of the figures of every epoch, and of the final weights."""
+    weights, wanted = (load_file(result.folder / "weights.safetensors") for result in (found, reference))
+    assert weights.keys() == wanted.keys()
+    epochs = [np.array([list(each.held_out.values()) for each in result.history.epochs]) for result in (found, reference)]
+    return [
+        relative(found.history.losses, reference.history.losses),
+        relative(*epochs),
+        max(relative(weights[name], wanted[name]) for name in wanted),
+    ]
+
+
+def relative(found, wanted):
+    assert np.shape(found) == np.shape(wanted)
+    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_hundred_steps_with_augmentation_and_dropout_agree(other, reference, tmp_path):
+    found = Experiment(SETTINGS, backend=other).run(tmp_path / "run")
+    assert len(found.history.losses) == 102
+    assert max(differences(found, reference)) < 1e-10
+    assert found.history.losses[-1] < 0.9 * found.history.losses[0]
+
+
+@pytest.mark.parametrize(("first", "second"), [("torch", name) for name in OTHERS] + [(name, "torch") for name in OTHERS])
+def test_a_run_that_was_stopped_within_an_epoch_goes_on_with_another_backend(first, second, reference, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        Experiment(SETTINGS, backend=first).run(tmp_path / "run", callbacks=[StopAt(50)])
+    found = Experiment(SETTINGS, backend=second).run(tmp_path / "run", resume=True)
+    assert len(found.history.losses) == 102
+    assert max(differences(found, reference)) < 1e-10
+    assert found.settings.backend == second
+
+
+def test_native_random_numbers_are_others(reference, tmp_path):
+    found = Experiment(SETTINGS, rng="native").run(tmp_path / "run")
+    assert found.history.losses[0] != reference.history.losses[0]
+
+
+def test_native_random_numbers_are_reproducible(backend, tmp_path):
+    experiment = Experiment(SETTINGS, rng="native", epochs=1, backend=backend.name)
+    first, second = (experiment.run(tmp_path / name) for name in ("first", "second"))
+    assert first.history.losses.tolist() == second.history.losses.tolist()
