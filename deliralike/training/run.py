@@ -84,7 +84,7 @@ class Run:
 
     def judged(self) -> AbstractContextManager[Any]:
         """A ``with`` block in which the network has the weights that validation judges: averaged ones, if there are."""
-        average = getattr(self.trainer, "average", None)
+        average = self.trainer.average
         return nullcontext() if average is None else average.applied()
 
     def stop(self, reason: str) -> None:
