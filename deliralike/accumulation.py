@@ -48,30 +48,54 @@ class Window:
     divisor: float = 0.0
     of_replicas: list[Gradients] = field(default_factory=list)
 
-    def add(
-        self,
-        backend: Backend,
-        gradients: Sequence[Gradients],
-        devices: Sequence[str],
-        weight: Weight,
-        scale: float = 1.0,
-    ) -> None:
-        """Add the gradients of one micro-batch, each replica's, times its weight and divided by the loss's scale."""
+    def add(self, backend: Backend, gradients: Sequence[Gradients], weight: Weight, scale: float = 1.0) -> None:
+        """Add the gradients of one micro-batch, each replica's, times its weight and divided by the loss's scale.
+
+        A replica that had no share of it is not among them.
+        """
         self.micro_batches += 1
         self.samples, self.divisor = self.samples + weight.samples, self.divisor + weight.divisor
-        self.of_replicas += [{} for _ in range(len(gradients) - len(self.of_replicas))]
-        for total, addition, device in zip(self.of_replicas, gradients, devices, strict=False):
-            for name, gradient in addition.items():
-                weighted = None if gradient is None else gradient * (weight.factor / scale)
-                known = total.get(name)
-                both = known is not None and weighted is not None
-                total[name] = backend.add(known, weighted, device) if both else weighted if known is None else known
+        self.of_replicas += [{} for _ in gradients[len(self.of_replicas) :]]
+        for total, addition in zip(self.of_replicas, gradients, strict=False):
+            _add(backend, total, addition, weight.factor / scale)
 
-    def divided(self) -> list[Gradients]:
-        """Each replica's gradients of the whole window."""
-        factor = 1.0 / or_one(self.divisor)
-        return [{name: None if gradient is None else gradient * factor for name, gradient in gradients.items()}
-                for gradients in self.of_replicas]  # fmt: skip
+    def divided(self, backend: Backend) -> list[Gradients]:
+        """Each replica's gradients of the whole window, which holds them no longer."""
+        sums, self.of_replicas = self.of_replicas, []
+        for gradients in sums:
+            names = _present(gradients)
+            quotients = backend.weighted([gradients[name] for name in names], 1.0 / or_one(self.divisor))
+            gradients.update(zip(names, quotients, strict=True))
+        return sums
+
+
+def _add(backend: Backend, total: Gradients, addition: Gradients, factor: float) -> None:
+    """Add gradients times a factor to a replica's; where both are None the parameter has taken no part so far."""
+    present = _present(addition)
+    known = [name for name in present if total.get(name) is not None]
+    fresh = [name for name in present if total.get(name) is None]
+    total.update({name: None for name in addition if name not in total})
+    total.update(zip(fresh, backend.weighted([addition[name] for name in fresh], factor), strict=True))
+    sums = backend.weighted([addition[name] for name in known], factor, [total[name] for name in known])
+    total.update(zip(known, sums, strict=True))
+
+
+def _present(gradients: Gradients) -> list[str]:
+    return [name for name, gradient in gradients.items() if gradient is not None]
+
+
+def weight_of(loss_function: Any, result: Any, samples: int, number: Callable[[Any], float]) -> tuple[Any, Weight]:
+    """What a loss function would have given if it were not `reporting`, and what its loss counts for in a window.
+
+    Args:
+        number: A native scalar as a number.
+    """
+    reduction = getattr(loss_function, "reduction", "mean")
+    if reduction != "denominator":
+        return result, Weight(samples, 1.0, 0.0) if reduction == "sum" else Weight(samples, samples, samples)
+    loss, denominator, *extras = result
+    total = number(denominator)
+    return (loss, *extras) if extras else loss, Weight(samples, total, total)
 
 
 def reporting(loss_function: Callable[..., Any]) -> Callable[..., Any]:

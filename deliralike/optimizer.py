@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deliralike import random
-from deliralike.accumulation import Weight, Window, reporting, samples_of, scaled, unscaled
+from deliralike.accumulation import Window, reporting, samples_of, scaled, unscaled, weight_of
 from deliralike.errors import SettingError, StateError, UnknownName, suggestion
 from deliralike.precision import LossScale, check_precision, computing_in
 
@@ -112,7 +112,7 @@ class AbstractOptimizer(ABC):
         window, self._window = self._window, Window()
         if not window.micro_batches:
             return
-        of_root, *self._of_replicas = window.divided()
+        of_root, *self._of_replicas = window.divided(self.network.backend)
         try:
             self._finish(of_root)
         finally:
@@ -155,11 +155,8 @@ class AbstractOptimizer(ABC):
         return self.network.replica_gradients() if self._of_replicas is None else self._of_replicas  # type: ignore[attr-defined]
 
     def _add_micro_batch(self, loss_function: LossFunction, batch: tuple) -> Any:
-        settings = getattr(self.network, "settings", None)
-        samples, scale = (
-            samples_of(batch, getattr(settings, "dim", 0)),
-            self.loss_scale.value if self.loss_scale else 1.0,
-        )
+        samples = samples_of(batch, getattr(getattr(self.network, "settings", None), "dim", 0))
+        scale = self.loss_scale.value if self.loss_scale else 1.0
         reported = reporting(loss_function)
         with random.shifted(self._window.samples):
             if self.loss_scale is None:
@@ -168,24 +165,11 @@ class AbstractOptimizer(ABC):
                 result, of_root = self.gradients(scaled(reported), scale, *batch)
                 result = unscaled(result, scale)
         others = list(self.network.replica_gradients()) if self.network.is_replicated else []  # type: ignore[attr-defined]
-        devices = getattr(settings, "places", (self.network.device_name,))
-        result, weight = self._weight(loss_function, result, samples)
-        self._window.add(self.network.backend, [of_root, *others], devices, weight, scale)
+        result, weight = weight_of(loss_function, result, samples, self.network.backend.number)
+        self._window.add(self.network.backend, [of_root, *others], weight, scale)
         if self._window.micro_batches >= self._accumulate:
             self.flush()
         return result
-
-    def _weight(self, loss_function: Any, result: Any, samples: int) -> tuple[Any, Weight]:
-        """What the loss function itself would have given, and what its loss counts for in the window."""
-        reduction = getattr(loss_function, "reduction", "mean")
-        if reduction == "sum":
-            return result, Weight(samples, 1.0, 0.0)
-        if reduction == "mean":
-            return result, Weight(samples, samples, samples)
-        backend = self.network.backend
-        loss, denominator, *extras = result
-        total = float(backend.numpy(denominator)) if backend.is_array(denominator) else float(denominator)
-        return (loss, *extras) if extras else loss, Weight(samples, total, total)
 
     def _finish(self, gradients: dict[str, Any]) -> None:
         """Hooks, update, hooks; nothing when a loss scale is on and the gradients are not finite."""

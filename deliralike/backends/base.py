@@ -91,6 +91,11 @@ class Backend(ABC):
         moved = self.array(addition, device=device)
         return moved if total is None else total + moved
 
+    def weighted(self, values: Sequence[Any], weight: float, totals: Sequence[Any] | None = None) -> list[Any]:
+        """Gradients times a weight, added to totals on the same device if there are any: their storage may be used."""
+        products = [value * weight for value in values]
+        return products if totals is None else [total + new for total, new in zip(totals, products, strict=True)]
+
     def all_finite(self, values: Sequence[Any]) -> bool:
         """Whether no array holds a NaN or an infinity."""
         return all(bool(np.isfinite(self.numpy(value)).all()) for value in values)
@@ -259,6 +264,10 @@ class Backend(ABC):
         if type(batch) is tuple and all(isinstance(value, np.ndarray) for value in batch):
             return tuple(map(leaf, batch))  # as most are: taking a nest apart takes longer than a small step has
         return nest.map(leaf, batch)
+
+    def number(self, value: Any) -> float:
+        """A native scalar, or a plain number, as a number."""
+        return float(self.numpy(value)) if self.is_array(value) else float(value)
 
     def to_numpy(self, outputs: Any) -> Any:
         """A nest with every native array as a NumPy array."""

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from deliralike import DataParallel, Network, in_replicas, random
+from deliralike import DataParallel, Network, backends, in_replicas, random
 from deliralike.errors import BatchError, SettingError
 from deliralike.parallel.hooks import AccumulateGradients, CopyParameters
 from deliralike.rules import rule
 from tests.parallel.networks import Small, batch_of, devices
 
 X, Y = batch_of(13)
-CUTS = (slice(0, 6), slice(6, 8), slice(8, 13))  # unequal, and no share of two replicas is equal to the other
+CUTS = (slice(0, 6), slice(6, 7), slice(7, 13))  # of the one sample in the middle the second replica has no share
 WEIGHTS = np.array([1.0, 2.0, 0.5, 4.0])
 IGNORED = np.where(np.arange(13) % 3 == 1, -100, Y)
 
@@ -118,7 +118,7 @@ def test_what_a_loss_function_gives_beside_the_loss_is_handed_back(backend):
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_partial_window_counts_its_own_samples_alone(backend, count):
     wanted, plain = made(backend)
-    plain.update(mean, X[:8], Y[:8])
+    plain.update(mean, X[:7], Y[:7])
     net, optimizer = made(backend, count)
     optimizer.accumulate = 3
     for cut in CUTS[:2]:
@@ -218,7 +218,7 @@ def test_windows_of_two_optimizers_stay_apart(backend):
     w, b, v, c = (start[name] for name in ("generator.weight", "generator.bias", "critic.weight", "critic.bias"))
     by_critic = 2 * (X @ v.T + c)  # (13, 1)
     new_v, new_c = v - 0.1 * by_critic.T @ X / 13, c - 0.1 * by_critic.mean(0)
-    seen = [(v, c)] * 8 + [(new_v, new_c)] * 5  # the critic that each sample's generator gradient saw
+    seen = [(v, c)] * 7 + [(new_v, new_c)] * 6  # the critic that each sample's generator gradient saw
     hidden = X @ w.T + b
     slopes = np.stack([2 * (h @ v.T + c) * v[0] for h, (v, c) in zip(hidden, seen, strict=True)])  # (13, 3)
     np.testing.assert_allclose(found["critic.weight"], new_v, atol=1e-12)
@@ -274,3 +274,18 @@ def test_a_batch_without_arrays_is_an_error_where_samples_count(backend):
     with pytest.raises(BatchError, match="a batch needs an array whose axis 0 counts the samples, and this one has"):
         optimizer.update(lambda network, scale: network.nn.sum(network.fc.weight) * scale, 2.0)
     assert not optimizer.window_is_open
+
+
+def test_sparse_gradients_are_accumulated():
+    """Rows of a table that two micro-batches have in common, and rows that one of them has alone."""
+    import torch
+
+    backend = backends.get("torch")
+    table = torch.nn.Embedding(5, 2, sparse=True, dtype=torch.float64)
+    net, before = backend.wrap(table), table.weight.detach().numpy().copy()
+    optimizer = backend.wrap_optimizer(torch.optim.SGD(table.parameters(), lr=1.0), net)
+    optimizer.accumulate = 2
+    for rows in ([0, 1, 1], [1, 4]):
+        optimizer.update(lambda network, index: network(index).sum(1).mean(), np.array(rows))
+    counts = np.array([1, 3, 0, 0, 1])
+    np.testing.assert_allclose(before - table.weight.detach().numpy(), np.stack([counts, counts], 1) / 5, atol=1e-14)

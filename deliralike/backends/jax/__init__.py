@@ -119,6 +119,11 @@ class JaxBackend(Backend):
         self.require(f"mixed {precision}")
         return mixed.computing_in(precision)
 
+    def weighted(
+        self, values: Sequence[jax.Array], weight: float, totals: Sequence[jax.Array] | None = None
+    ) -> list[jax.Array]:
+        return mixed.weighted(list(values), weight, None if totals is None else list(totals)) if values else []
+
     def copied(self, array: jax.Array) -> jax.Array:
         return array
 

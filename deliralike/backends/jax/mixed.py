@@ -36,6 +36,13 @@ def all_finite(values: Sequence[jax.Array]) -> jax.Array:
 
 
 @jax.jit
+def weighted(values: list[jax.Array], weight: float, totals: list[jax.Array] | None) -> list[jax.Array]:
+    """Arrays times a weight, added to totals if there are any."""
+    products = [value * weight for value in values]
+    return products if totals is None else [total + new for total, new in zip(totals, products, strict=True)]
+
+
+@jax.jit
 def blended(averages: list[jax.Array], values: list[jax.Array], weight: float) -> list[jax.Array]:
     """Each average moved towards its value by a weight."""
     return [average + (value - average) * weight for average, value in zip(averages, values, strict=True)]

@@ -143,6 +143,19 @@ class TorchBackend(Backend):
             return addition + total  # sparse ones take no dense one in place
         return total.add_(addition)
 
+    def weighted(
+        self, values: Sequence[torch.Tensor], weight: float, totals: Sequence[torch.Tensor] | None = None
+    ) -> list[torch.Tensor]:
+        if any(value.is_sparse for value in (*values, *(totals or ()))):
+            products = [value * weight for value in values]
+            return products if totals is None else [self.add(total, new, str(total.device))
+                                                    for total, new in zip(totals, products, strict=True)]  # fmt: skip
+        with torch.no_grad():
+            if totals is None:
+                return list(torch._foreach_mul(list(values), weight)) if values else []
+            torch._foreach_add_(list(totals), list(values), alpha=weight) if values else None
+        return list(totals)
+
     def copied(self, array: torch.Tensor) -> torch.Tensor:
         return array.detach().clone()
 
