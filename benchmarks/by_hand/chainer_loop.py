@@ -1,4 +1,4 @@
-"""An epoch of a small network as a user would write it in plain Chainer."""
+"""An epoch of small networks as a user would write it in plain Chainer."""
 
 import chainer
 import chainer.functions as F
@@ -6,9 +6,24 @@ import chainer.links as L
 import numpy as np
 
 
-def training_epoch(inputs: np.ndarray, labels: np.ndarray, batch: int, hidden: int, lr: float, momentum: float):
+class LeNet(chainer.Chain):
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.conv1, self.conv2 = L.Convolution2D(1, 6, 5, pad=2), L.Convolution2D(6, 16, 5)
+            self.fc1, self.fc2, self.fc3 = L.Linear(400, 120), L.Linear(120, 84), L.Linear(84, 10)
+
+    def forward(self, x):
+        x = F.max_pooling_2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pooling_2d(F.relu(self.conv2(x)), 2)
+        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x)))))
+
+
+def training_epoch(kind: str, inputs: np.ndarray, labels: np.ndarray, batch: int, hidden: int, lr: float,
+                   momentum: float):  # fmt: skip
     """A function that trains for one epoch, reading each loss, and returns the last one."""
-    network = chainer.Sequential(L.Linear(inputs[0].size, hidden), F.relu, L.Linear(hidden, 10))
+    mlp = chainer.Sequential(L.Linear(inputs[0].size, hidden), F.relu, L.Linear(hidden, 10))
+    network = LeNet() if kind == "lenet" else mlp
     optimizer = chainer.optimizers.MomentumSGD(lr=lr, momentum=momentum).setup(network)
     rng = np.random.default_rng(0)
     labels = labels.astype(np.int32)

@@ -1,4 +1,4 @@
-"""An epoch of a small network as a user would write it in flax.nnx and optax: one compiled program a step."""
+"""An epoch of small networks as a user would write it in flax.nnx and optax: one compiled program a step."""
 
 import jax
 import numpy as np
@@ -15,9 +15,25 @@ class Small(nnx.Module):
         return self.second(jax.nn.relu(self.first(x.reshape(len(x), -1))))
 
 
-def training_epoch(inputs: np.ndarray, labels: np.ndarray, batch: int, hidden: int, lr: float, momentum: float):
+class LeNet(nnx.Module):
+    def __init__(self, rngs):
+        self.conv1 = nnx.Conv(1, 6, (5, 5), padding=2, rngs=rngs)
+        self.conv2 = nnx.Conv(6, 16, (5, 5), padding=0, rngs=rngs)
+        self.fc1, self.fc2 = nnx.Linear(400, 120, rngs=rngs), nnx.Linear(120, 84, rngs=rngs)
+        self.fc3 = nnx.Linear(84, 10, rngs=rngs)
+
+    def __call__(self, x):
+        x = nnx.max_pool(jax.nn.relu(self.conv1(x.transpose(0, 2, 3, 1))), (2, 2), (2, 2))
+        x = nnx.max_pool(jax.nn.relu(self.conv2(x)), (2, 2), (2, 2))
+        x = jax.nn.relu(self.fc1(x.reshape(len(x), -1)))
+        return self.fc3(jax.nn.relu(self.fc2(x)))
+
+
+def training_epoch(kind: str, inputs: np.ndarray, labels: np.ndarray, batch: int, hidden: int, lr: float,
+                   momentum: float):  # fmt: skip
     """A function that trains for one epoch, reading each loss, and returns the last one."""
-    graph, parameters = nnx.split(Small(inputs[0].size, hidden, nnx.Rngs(0)))
+    rngs = nnx.Rngs(0)
+    graph, parameters = nnx.split(LeNet(rngs) if kind == "lenet" else Small(inputs[0].size, hidden, rngs))
     optimizer = optax.sgd(lr, momentum)
     state = optimizer.init(parameters)
     rng = np.random.default_rng(0)
