@@ -55,8 +55,8 @@ def command(
     from deliralike import data
     from deliralike.cli.console import console, say
     from deliralike.cli.options import limit_threads
-    from deliralike.cli.progress import bars
     from deliralike.training import experiment
+    from deliralike.training.callbacks.progress import bars
     from deliralike.training.experiment import Settings
 
     if out is not None:
@@ -107,15 +107,15 @@ def _train(result: Result, shared: Settings, dataset: Dataset, folder: Path, pro
     """Train on one backend; its part of the folder is that of a run of its own."""
     from deliralike import weights
     from deliralike.cli.console import say
-    from deliralike.cli.progress import Bar
     from deliralike.conformance import probe
-    from deliralike.training import JsonLines, experiment
+    from deliralike.training import JsonLines, ProgressBar, experiment
 
     settings = shared.with_(backend=result.backend)
     network = experiment.build_network(settings, dataset)
     own = experiment.new_folder(folder / result.backend)
     experiment.write_settings(own / experiment.SETTINGS, settings)
-    callbacks = [Bar(progress, result.version), JsonLines(folder / experiment.METRICS, backend=result.backend)]
+    bar = ProgressBar(result.version, progress=progress)
+    callbacks = [bar, JsonLines(folder / experiment.METRICS, backend=result.backend)]
     start = probe(network, dataset.held_out)
     result.history = experiment.train_network(network, settings, dataset, callbacks)
     result.probes = {"at the start": start, "after training": probe(network, dataset.held_out)}

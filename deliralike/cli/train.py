@@ -137,7 +137,7 @@ def _one(experiment: "Experiment", folder: Path | None, resume: bool) -> None:
 def _trained(prepared: Any, folder: Path, resume: bool, again: Path | None = None) -> "RunResult":
     """Train with a bar; `again` is what to resume after Ctrl-C."""
     from deliralike.cli.console import console, say
-    from deliralike.cli.progress import Bar, bars
+    from deliralike.training.callbacks.progress import ProgressBar, bars
 
     network, settings = prepared.network, prepared.settings
     doing = "going on in" if resume else "writing to"
@@ -145,7 +145,7 @@ def _trained(prepared: Any, folder: Path, resume: bool, again: Path | None = Non
     say(f"{settings.network} with {network.count_parameters():,} parameters on {version}, {doing} {folder}")
     try:
         with bars(console()) as progress:
-            return prepared.train(folder, [Bar(progress, settings.backend)], resume=resume)
+            return prepared.train(folder, [ProgressBar(progress=progress, label=settings.backend)], resume=resume)
     except KeyboardInterrupt:
         print(f"deliralike: stopped; to go on: deliralike train --resume {again or folder}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None

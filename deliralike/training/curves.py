@@ -117,9 +117,11 @@ def _metric(axis: Any, runs: Mapping[str, History], names: Sequence[str]) -> Non
     _prepare(axis, f"validation: {title}, every epoch")
     lines = [(label, history, name) for label, history in runs.items() for name in names]
     for index, (label, history, name) in enumerate(lines):
-        style = dict(_STYLES[index % len(_STYLES)]) if len(runs) > 1 else {"color": _COLOURS[index % len(_COLOURS)]}
+        style: dict[str, Any] = (
+            dict(_STYLES[index % len(_STYLES)]) if len(runs) > 1 else {"color": _COLOURS[index % len(_COLOURS)]}
+        )
         style |= {"marker": _MARKERS[index % len(_MARKERS)], "zorder": 2 + index}
-        style |= {"markersize": 3.5 + 1.2 * style["linewidth"] if len(runs) > 1 else 3.5}
+        style |= {"markersize": 3.5 + 1.2 * float(style.get("linewidth", 0.0))}
         axis.plot(*_points(history, name), label=label if len(runs) > 1 else name.rpartition("/")[2], **style)
         _band(axis, history, name, style["color"])
     if len(names) > 1:

@@ -21,6 +21,7 @@ from deliralike.optimizer import AbstractOptimizer
 from deliralike.training import checkpoint, evaluation
 from deliralike.training.averaging import WeightAverage
 from deliralike.training.callbacks.callback import Callback
+from deliralike.training.callbacks.monitor import Monitor
 from deliralike.training.history import Epoch, History, Step
 from deliralike.training.interrupt import Interrupt, deferred
 from deliralike.training.run import Run
@@ -202,6 +203,7 @@ class Trainer:
         evaluated = time.perf_counter() - begin
         run.epoch, run.batch = run.epoch + 1, 0
         run.history.epochs.append(Epoch(run.epoch - 1, run.step, judged, evaluated))
+        self._tell_schedules(run.history.epochs[-1])
         run.tell("on_epoch", run.history.epochs[-1])
         interrupt.check()
 
@@ -227,6 +229,12 @@ class Trainer:
 
     def _updates(self) -> int:
         return sum(optimizer.steps for optimizer in self.optimizers.values())
+
+    def _tell_schedules(self, epoch: Epoch) -> None:
+        """Give each schedule the metric that it watches; one that several optimizers share sees it once."""
+        for schedule in {id(each): each for each in self.schedules.values()}.values():
+            if schedule.metric is not None:
+                schedule.observe(Monitor(schedule.metric).value(epoch))
 
     def _follow_schedules(self) -> None:
         for name, schedule in self.schedules.items():
