@@ -18,6 +18,7 @@ from deliralike.training.history import Epoch, History, Step
 
 SETTINGS, CODE, ENVIRONMENT, STATUS = "settings.toml", "code.json", "environment.json", "status.json"
 METRICS, TABLES, CURVES, PICTURES = "metrics.jsonl", ("steps.csv", "epochs.csv"), "curves.png", "pictures"
+TENSORBOARD = "tensorboard"
 CHECKPOINTS, WEIGHTS, SUMMARY = "checkpoints", "weights.safetensors", "summary.json"
 RUNNING, FINISHED, INTERRUPTED, FAILED, KILLED = "running", "finished", "interrupted", "failed", "killed"
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
@@ -25,7 +25,7 @@ from deliralike.training.history import History
 from deliralike.training.trainer import Trainer
 
 # What may change when a run is resumed; all else decides what it computes.
-MAY_CHANGE = ("backend", "devices", "workers", "worker_kind", "epochs", "checkpoints", "pictures")
+MAY_CHANGE = ("backend", "devices", "workers", "worker_kind", "epochs", "checkpoints", "pictures", "tensorboard")
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Prepared:
         Raises:
             SettingError: Another process trains in the folder.
         """
-        with at.held(folder), at.recorded(folder) as outcome:
+        with at.held(folder), at.recorded(folder) as outcome, self._drawn(folder):
             checkpoint = latest_checkpoint(folder) if resume else None
             if checkpoint is None:
                 _forget(folder)
@@ -83,13 +83,18 @@ class Prepared:
             outcome.reason, outcome.metrics = history.stopped, self._judged(trainer, history, held_out)
             with trainer.average.applied() if trainer.average else nullcontext():
                 weights.write(folder / at.WEIGHTS, self.network)
-        result = load_result(folder, self.network)
-        draw_curves({self.network.backend.version(): result.history}, folder / at.CURVES, self._title())
-        return result
+        return load_result(folder, self.network)
 
-    def _title(self) -> str:
+    @contextmanager
+    def _drawn(self, folder: Path) -> Iterator[None]:
+        """Draw the curves of the whole run at the end, also when it came early."""
         settings = self.settings
-        return f"{settings.network} on {self.dataset.name}, {settings.dtype}, seed {settings.seed}"
+        title = f"{settings.network} on {self.dataset.name}, {settings.dtype}, seed {settings.seed}"
+        try:
+            yield
+        finally:
+            if (history := at.read_history(folder)).steps:
+                draw_curves({self.network.backend.version(): history}, folder / at.CURVES, title)
 
     def _trainer(self, folder: Path, callbacks: Iterable[Callback]) -> Trainer:
         own = callbacks_of(self.settings, self.dataset, folder)

@@ -135,7 +135,14 @@ class Settings:
         "How often the whole state is saved, and how much is kept; none: never. With monitor and mode the best too.",
         {"every_epochs": 1, "keep": 2},
     )
-    pictures: int = _is(checks.whole(0), "Draw samples with predictions every so many epochs; 0: never.", 0)
+    pictures: int = _is(checks.whole(0), "Draw held-out samples with predictions every so many epochs; 0: never.", 0)
+    tensorboard: bool = _is(checks.flag, "Write for TensorBoard as well, into a folder of the run's.", False)
+    stop_on_nan: int = _is(
+        checks.whole(0),
+        "Stop at a number that is not finite, and name the first: a loss at each step, others every so many steps; 0: "
+        "go on.",
+        0,
+    )
 
     def __post_init__(self) -> None:
         """Check and copy every value, and what the values together mean."""
