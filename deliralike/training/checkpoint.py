@@ -102,7 +102,7 @@ def exists(folder: AnyPath) -> bool:
 
 
 def remove(folder: AnyPath) -> None:
-    """Remove a checkpoint; it is whole until it is gone.
+    """Remove a checkpoint, and what a killed process left of one; it is whole until it is gone.
 
     Raises:
         CheckpointError: It is none, or the disk refuses.
@@ -112,10 +112,10 @@ def remove(folder: AnyPath) -> None:
         _recover(folder)
         _refuse_foreign(folder)
         gone = _beside(folder, "gone")
-        shutil.rmtree(gone, ignore_errors=True)
         with suppress(FileNotFoundError):
             folder.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        for left in (gone, _beside(folder, "new")):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 # Writing ---------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from deliralike.training.run import Run
 from deliralike.training.state import gather
 
 INDEX = "checkpoints.json"
+_NAME = re.compile(r"\.?(step-[0-9]+)(?:\.new|\.old|\.gone)?")
 AnyPath = str | os.PathLike[str]
 
 
@@ -135,7 +137,7 @@ class Checkpoint(Writer):
         kept = (
             names if self.keep is None else [each for each in names if each in (*names[-self.keep :], self._best_name)]
         )
-        for gone in (each for each in names if each not in kept):
+        for gone in _names(self.folder) - set(kept):
             checkpoint.remove(self.folder / gone)
         _write_index(self.folder, {"checkpoints": kept, "best": self._best_name})
 
@@ -151,8 +153,7 @@ class Checkpoints:
             CheckpointError: The list of them is damaged.
         """
         folder = Path(folder)
-        names = {name.removeprefix(".").removesuffix(".old") for name in _listed(folder)}
-        there = sorted(name for name in names if name.startswith("step-") and checkpoint.exists(folder / name))
+        there = sorted(name for name in _names(folder) if checkpoint.exists(folder / name))
         known = [name for name in _index(folder)["checkpoints"] if name in there]
         return [folder / name for name in [*known, *(name for name in there if name not in known)]]
 
@@ -172,10 +173,11 @@ def _name(run: Run) -> str:
     return f"step-{run.step:08d}"
 
 
-def _listed(folder: Path) -> list[str]:
+def _names(folder: Path) -> set[str]:
+    """The checkpoints there are, and those that a killed process left half written or half removed."""
     with suppress(FileNotFoundError, NotADirectoryError):
-        return os.listdir(folder)
-    return []
+        return {match[1] for match in map(_NAME.fullmatch, os.listdir(folder)) if match}
+    return set()
 
 
 def _index(folder: Path) -> dict[str, Any]:

@@ -1,0 +1,142 @@
+"""A run that is killed again and again: ``python -m tests.training.killed BACKEND FOLDER WAY COUNT``.
+
+This process loads the framework and trains nothing; each attempt is a fork of it, which goes on from the latest
+checkpoint. It prints how often it stopped one, how often that left a checkpoint half written or half removed, and what
+differs in the end.
+
+Ways: ``moments`` kills after random delays, ``calls`` before the n-th call that changes the disk, ``interrupts`` sends
+Ctrl-C after random delays.
+"""
+
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from deliralike import Network, backends, data, rules, weights
+from deliralike.training import Checkpoint, Checkpoints, Trainer
+
+EPOCHS = 9  # of four steps
+WATCHED = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
+KILLED, INTERRUPTED = -signal.SIGKILL, 130
+
+
+class Tiny(Network):
+    def __init__(self):
+        super().__init__()
+        self.first = self.nn.Linear(3, 5)
+        self.norm = self.nn.BatchNorm1d(5)
+        self.dropout = self.nn.Dropout(0.2)
+        self.last = self.nn.Linear(5, 2)
+
+    def forward(self, x):
+        return self.last(self.dropout(self.norm(self.first(x))))
+
+
+def train(backend, folder, ready=lambda: None):
+    """All that is left of the run; the weights are in ``folder/final.safetensors`` when it is done."""
+    generator = np.random.default_rng(3)
+    samples = data.Samples(generator.normal(size=(26, 3)), generator.integers(0, 2, 26))
+    backends.get(backend).seed(0 if Checkpoints.latest(folder) is None else os.getpid())
+    network = Tiny.on(backend, dtype="float64")()
+    watch = Checkpoint(folder, every_steps=1, keep=2, monitor="loss")
+    rule = rules.rule("adam", lr=0.01)
+    trainer = Trainer(network, rule, callbacks=[watch], accumulate=2, average=0.9, rng="native")
+    ready()
+    trainer.fit(samples, samples, epochs=EPOCHS, batch_size=4, resume=Checkpoints.latest(folder))
+    state = {f"state/{name}": value for name, value in trainer.optimizers["default"].neutral_state().items()}
+    weights.write(folder / "final.safetensors", network.neutral_state() | state)
+
+
+def forked(work):
+    """The process that does it; it exits with 130 after Ctrl-C and with 1 after an error."""
+    process = os.fork()
+    if process:
+        return process
+    code = 1
+    try:
+        work()
+        code = 0
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def ended(process):
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def kill_before(call, folder):
+    """Let this process be killed before a call that changes the folder, or removes something below it."""
+    left = [call]
+
+    def count(event, arguments):
+        if event not in WATCHED or (event in ("open", "os.mkdir") and str(folder) not in str(arguments[0])):
+            return
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+
+def by_calls(backend, folder, number):
+    """A child that is killed at a call of its own choice."""
+    call = 3 + 37 * number % 131
+
+    def work():
+        kill_before(call, folder)
+        train(backend, folder)
+
+    return ended(forked(work))
+
+
+def by_delay(backend, folder, number, how=signal.SIGKILL):
+    """A child that is killed, or interrupted, some time after its training began."""
+    begun, begin = os.pipe()
+    process = forked(lambda: train(backend, folder, lambda: os.write(begin, b"!")))
+    os.read(begun, 1), os.close(begun), os.close(begin)
+    time.sleep(float(np.random.default_rng(number).uniform(0.0, 0.25)))
+    os.kill(process, how)
+    return ended(process)
+
+
+def by_interrupt(backend, folder, number):
+    return by_delay(backend, folder, number, signal.SIGINT)
+
+
+WAYS = {"moments": by_delay, "calls": by_calls, "interrupts": by_interrupt}
+
+
+def main(backend, base, way, count):
+    backends.get(backend)  # loads the framework, and computes nothing with it
+    assert ended(forked(lambda: train(backend, base / "whole"))) == 0
+    wanted = weights.read(base / "whole" / "final.safetensors")
+    folder, stops, chains, torn, different = base / "killed", 0, 0, 0, set()
+    while stops < count or not (folder / "final.safetensors").exists():
+        killing = stops < count
+        code = WAYS[way](backend, folder, stops) if killing else ended(forked(lambda: train(backend, folder)))
+        assert code in (0, int(KILLED), INTERRUPTED), code
+        stops += code != 0
+        torn += folder.exists() and any(name.startswith(".") for name in os.listdir(folder))
+        if code == 0:
+            found = weights.read(folder / "final.safetensors")
+            different |= {name for name in wanted | found if found[name].tobytes() != wanted[name].tobytes()}
+            chains += 1
+            left = sorted(name for name in os.listdir(folder) if name.startswith("."))
+            assert not left, left
+            if stops < count:
+                shutil.rmtree(folder)
+    print(f"stops={stops} chains={chains} torn={torn} different={sorted(different)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
