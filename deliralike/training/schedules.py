@@ -280,9 +280,8 @@ class Plateau(Schedule):
 
     def _is_better(self, value: float) -> bool:
         best, sign = self._seen["best"], 1.0 if self.mode == "min" else -1.0
-        worst = sign * math.inf
-        if best is None or math.isinf(best):
-            return sign * value < sign * (worst if best is None else best)
+        if best is None:
+            return sign * value < math.inf
         return sign * value < sign * best - self.threshold * abs(best)
 
     def state(self) -> dict[str, Any]:

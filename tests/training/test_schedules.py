@@ -183,8 +183,8 @@ def test_a_warm_up_starts_at_zero_and_what_follows_counts_from_its_end():
 
 
 def test_a_warm_up_leads_to_where_the_next_schedule_begins():
-    own = Warmup(2, OneCycle(10, peak=2.0, start=0.5))
-    assert [own.factor(0), own.factor(1), own.factor(2)] == [0.0, 0.5, 1.0]
+    own = Warmup(2, OneCycle(10, peak=4.0, start=0.5))
+    assert [own.factor(0), own.factor(1), own.factor(2)] == [0.0, 1.0, 2.0]
 
 
 def test_a_warm_up_of_no_steps_is_what_follows():
