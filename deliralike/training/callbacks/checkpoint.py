@@ -134,9 +134,8 @@ class Checkpoint(Writer):
         checkpoint.write(self.folder / name, gather(run))
         self._written = tuple(run.position().values())
         names = [path.name for path in Checkpoints.all(self.folder) if path.name != name] + [name]
-        kept = (
-            names if self.keep is None else [each for each in names if each in (*names[-self.keep :], self._best_name)]
-        )
+        newest = names if self.keep is None else names[-self.keep :]
+        kept = [each for each in names if each in newest or (each == self._best_name and self.keep_best)]
         for gone in _names(self.folder) - set(kept):
             checkpoint.remove(self.folder / gone)
         _write_index(self.folder, {"checkpoints": kept, "best": self._best_name})
@@ -185,7 +184,7 @@ def _index(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text()) if path.exists() else {"checkpoints": [], "best": None}
         return {"checkpoints": [str(name) for name in found["checkpoints"]], "best": found["best"]}
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is damaged ({error!r}): remove it, and checkpoints are taken in the order of "
                               f"their steps") from error  # fmt: skip
 
