@@ -1,5 +1,7 @@
 """Accumulation: micro-batches make the update of the big batch, whatever their sizes, losses and replicas."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,12 @@ def made(backend, count=1, p=0.0, name="adam"):
     return net, backend.optimizer(rule(name, lr=0.05), net)
 
 
+@cache
+def of_the_big_batch(backend, case, p=0.0):
+    """The weights after two updates with all samples at once."""
+    return after(backend, *LOSSES[case], (slice(None),), p=p)[0]
+
+
 def after(backend, loss, labels, cuts, count=1, p=0.0):
     """The weights after two updates, and the losses, of micro-batches cut so."""
     net, optimizer = made(backend, count, p)
@@ -67,9 +75,8 @@ def assert_same(found, wanted):
 @pytest.mark.parametrize("case", LOSSES)
 def test_unequal_micro_batches_make_the_update_of_the_big_batch(backend, case, count):
     loss, labels = LOSSES[case]
-    wanted, _ = after(backend, loss, labels, (slice(None),))
     found, _ = after(backend, loss, labels, CUTS, count)
-    assert_same(found, wanted)
+    assert_same(found, of_the_big_batch(backend, case))
 
 
 def test_the_gradient_of_a_window_is_that_of_scikit_learn(backend):
@@ -148,10 +155,9 @@ def test_the_next_window_starts_from_nothing(backend):
 @pytest.mark.parametrize("count", [1, 2])
 def test_dropout_in_micro_batches_is_that_of_the_big_batch(backend, count):
     """Portable masks belong to a sample's index in the window."""
-    wanted, _ = after(backend, mean, Y, (slice(None),), p=0.5)
     found, _ = after(backend, mean, Y, CUTS, count, p=0.5)
-    assert_same(found, wanted)
-    without, _ = after(backend, mean, Y, CUTS)
+    assert_same(found, of_the_big_batch(backend, "plain", p=0.5))
+    without = of_the_big_batch(backend, "plain")
     assert any(abs(found[name] - without[name]).max() > 1e-3 for name in found)
 
 

@@ -1,5 +1,7 @@
 """Mixed precision: what is short and what is not, losses near those of float32, and the scale of float16 losses."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -89,6 +91,7 @@ def test_parameters_gradients_and_state_stay_in_float32(backend, precision):
     assert {array.dtype.name for array in arrays if array.dtype.kind == "f" and array.ndim} == {"float32"}
 
 
+@cache
 def trained(backend, precision, count=1, loss=cross_entropy, accumulate=1):
     net = Classifier.on(backend)()
     net = DataParallel(net, devices(backend, count), buffers="sync") if count > 1 else net

@@ -1,5 +1,7 @@
 """Averaged weights: the formulas in NumPy, the network's own weights untouched, replicas, resuming, the trainer."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -22,16 +24,23 @@ def made(backend, count=1, dtype="float64"):
     return net, backend.optimizer(rule("sgd", lr=0.3), net)
 
 
-def trained(backend, average, count=1, steps=7):
-    """The weights at the start and after each step, and the average of a network that was trained."""
+@cache  # tests leave what they get as it was
+def trained(backend, count=1, steps=7):
+    """The weights at the start and after each step of a network that was trained, and its average of each case."""
     net, optimizer = made(backend, count)
-    average = average(net)
-    optimizer.post_update_hooks.append(average)
+    averages = {case: make(net) for case, (make, _) in CASES.items()}
+    optimizer.post_update_hooks += averages.values()
     states = [net.neutral_state()]
     for _ in range(steps):
         optimizer.update(loss, X, Y)
         states.append(net.neutral_state())
-    return states, average
+    return states, averages
+
+
+def with_decay(backend, count=1, steps=7):
+    """The weights after each step, and their exponential average."""
+    states, averages = trained(backend, count, steps)
+    return states, averages["decay"]
 
 
 def floating(state):
@@ -80,10 +89,9 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_seven_steps_give_the_average_of_the_formula(backend, case):
-    average, formula = CASES[case]
-    states, average = trained(backend, average)
-    assert_average(average, states, formula)
-    assert average.updates == 7
+    states, averages = trained(backend)
+    assert_average(averages[case], states, CASES[case][1])
+    assert averages[case].updates == 7
 
 
 def test_an_exponential_average_is_that_of_pytorch():
@@ -116,7 +124,7 @@ def test_before_it_begins_an_average_is_the_weights_themselves(backend, settings
 
 
 def test_averaging_changes_no_training(backend):
-    states, _ = trained(backend, lambda net: WeightAverage(net, 0.6))
+    states, _ = trained(backend)
     net, optimizer = made(backend)
     for _ in range(7):
         optimizer.update(loss, X, Y)
@@ -125,8 +133,8 @@ def test_averaging_changes_no_training(backend):
 
 
 def test_two_replicas_give_the_average_of_one(backend):
-    _, one = trained(backend, CASES["decay"][0])
-    _, two = trained(backend, CASES["decay"][0], count=2)
+    _, one = with_decay(backend)
+    _, two = with_decay(backend, count=2)
     wanted = one.neutral_state()
     for name, value in two.neutral_state().items():
         np.testing.assert_allclose(value, wanted[name], rtol=1e-10, atol=1e-12, err_msg=name)
@@ -134,7 +142,7 @@ def test_two_replicas_give_the_average_of_one(backend):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_inside_applied_the_network_and_its_replicas_compute_with_the_average(backend, count):
-    states, average = trained(backend, CASES["decay"][0], count)
+    states, average = with_decay(backend, count)
     net = average.network
     plain, _ = made(backend)
     plain.load_neutral_state(average.neutral_state())
@@ -153,7 +161,7 @@ def test_inside_applied_the_network_and_its_replicas_compute_with_the_average(ba
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_after_applied_the_network_has_its_own_weights_bit_for_bit_also_when_it_raises(backend, count):
-    states, average = trained(backend, CASES["decay"][0], count)
+    states, average = with_decay(backend, count)
     with pytest.raises(ZeroDivisionError), average.applied() as net:
         assert not np.array_equal(net.neutral_state()["fc.weight"], states[-1]["fc.weight"])
         raise ZeroDivisionError
@@ -163,7 +171,7 @@ def test_after_applied_the_network_has_its_own_weights_bit_for_bit_also_when_it_
 
 def test_what_a_batch_changes_inside_applied_is_forgotten(backend):
     """A forward pass in training mode moves the running statistics: neither the network nor the average keep that."""
-    states, average = trained(backend, CASES["decay"][0])
+    states, average = with_decay(backend)
     before = average.neutral_state()
     with average.applied() as net:
         net(backend.array(100.0 * X))
@@ -173,7 +181,7 @@ def test_what_a_batch_changes_inside_applied_is_forgotten(backend):
 
 
 def test_applied_may_be_entered_twice(backend):
-    states, average = trained(backend, CASES["decay"][0])
+    states, average = with_decay(backend)
     wanted = average.neutral_state()["fc.weight"]
     with average.applied() as net:
         with average.applied():
@@ -183,29 +191,29 @@ def test_applied_may_be_entered_twice(backend):
 
 
 def test_training_on_averaged_weights_is_an_error(backend):
-    _, average = trained(backend, CASES["decay"][0], steps=1)
+    _, average = with_decay(backend, steps=4)
     with pytest.raises(StateError, match=r"holds its averaged weights: leave applied\(\)"), average.applied():
         average.update()
 
 
-@pytest.mark.parametrize("case", ["decay", "later", "warm-up", "mean, every second"])
-def test_an_average_goes_on_bit_for_bit_from_its_state(backend, case):
-    make, _ = CASES[case]
-    _, whole = trained(backend, make)
-    states, first = trained(backend, make, steps=4)
+def test_averages_go_on_bit_for_bit_from_their_states(backend):
+    _, whole = trained(backend)
+    states, first = trained(backend, steps=4)
     net, optimizer = made(backend)
-    resumed = make(net)
     net.load_neutral_state(states[-1])
-    resumed.load_state(first.state())
-    optimizer.post_update_hooks.append(resumed)
+    for case, (make, _) in CASES.items():
+        resumed = make(net)
+        resumed.load_state(first[case].state())
+        optimizer.post_update_hooks.append(resumed)
     for _ in range(3):
         optimizer.update(loss, X, Y)
-    for name, value in whole.neutral_state().items():
-        np.testing.assert_array_equal(resumed.neutral_state()[name], value, err_msg=name)
+    for case, resumed in zip(CASES, optimizer.post_update_hooks, strict=True):
+        for name, value in whole[case].neutral_state().items():
+            np.testing.assert_array_equal(resumed.neutral_state()[name], value, err_msg=f"{case}: {name}")
 
 
 def test_loading_a_state_leaves_the_networks_own_weights(backend):
-    _, average = trained(backend, CASES["decay"][0], steps=2)
+    _, average = with_decay(backend, steps=4)
     net, _ = made(backend, count=2)
     before = net.neutral_state()
     other = WeightAverage(net, 0.6)
@@ -216,17 +224,17 @@ def test_loading_a_state_leaves_the_networks_own_weights(backend):
 
 
 def test_a_state_moves_to_another_backend(backend):
-    _, average = trained(backend, CASES["decay"][0], steps=2)
+    _, average = with_decay(backend, steps=4)
     net, _ = made(backends.get("torch"))
     other = WeightAverage(net, 0.6)
     other.load_state(average.state())
-    assert (other.updates, other.averaged) == (2, 2)
+    assert (other.updates, other.averaged) == (4, 4)
     for name, value in average.neutral_state().items():
         np.testing.assert_array_equal(other.neutral_state()[name], value)
 
 
 def test_the_state_of_another_network_is_refused_and_changes_nothing(backend):
-    _, average = trained(backend, CASES["decay"][0], steps=1)
+    _, average = with_decay(backend, steps=4)
     state, before = average.state(), average.neutral_state()
     state["weights"] = {**state["weights"], "fc.bias": np.zeros(9)}
     with pytest.raises(StateError, match="the average is that of another network than Small: .*fc.bias has shape"):
