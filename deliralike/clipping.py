@@ -39,8 +39,9 @@ class ClipNorm:
         if not present:
             return gradients
         norm = sum((gradient * gradient).sum() for gradient in present.values()) ** 0.5
-        above = norm > self.max_norm
-        factor = self.max_norm / (norm * above + self.max_norm * (1 - above * 1))  # 1 where the norm is within bounds
+        one = norm**0  # in the gradients' type, which NumPy's whole numbers and flags would not keep
+        above = (norm > self.max_norm) * one
+        factor = self.max_norm / (norm * above + self.max_norm * (one - above))  # 1 where the norm is within bounds
         return gradients | {name: gradient * factor for name, gradient in present.items()}
 
 
