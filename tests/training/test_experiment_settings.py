@@ -47,6 +47,8 @@ OTHERS = {
     "early_stopping": {"monitor": "loss", "patience": 0},
     "checkpoints": {"every_epochs": None, "every_steps": 3, "keep": 1},
     "pictures": 2,
+    "tensorboard": True,
+    "stop_on_nan": 10,
 }
 
 

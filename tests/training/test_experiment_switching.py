@@ -40,7 +40,9 @@ def differences(found, reference):
     """The largest relative difference of the losses, of the figures of every epoch, and of the final weights."""
     weights, wanted = (load_file(result.folder / "weights.safetensors") for result in (found, reference))
     assert weights.keys() == wanted.keys()
-    epochs = [np.array([list(each.held_out.values()) for each in result.history.epochs]) for result in (found, reference)]
+    epochs = [
+        np.array([list(each.held_out.values()) for each in result.history.epochs]) for result in (found, reference)
+    ]
     return [
         relative(found.history.losses, reference.history.losses),
         relative(*epochs),
@@ -61,7 +63,9 @@ def test_a_hundred_steps_with_augmentation_and_dropout_agree(other, reference, t
     assert found.history.losses[-1] < 0.9 * found.history.losses[0]
 
 
-@pytest.mark.parametrize(("first", "second"), [("torch", name) for name in OTHERS] + [(name, "torch") for name in OTHERS])
+@pytest.mark.parametrize(
+    ("first", "second"), [("torch", name) for name in OTHERS] + [(name, "torch") for name in OTHERS]
+)
 def test_a_run_that_was_stopped_within_an_epoch_goes_on_with_another_backend(first, second, reference, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         Experiment(SETTINGS, backend=first).run(tmp_path / "run", callbacks=[StopAt(50)])

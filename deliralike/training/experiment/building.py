@@ -22,7 +22,6 @@ from deliralike.training.experiment.parts import (
     make_schedule,
     make_transform,
     metric_takes,
-    schedule_takes,
 )
 from deliralike.training.experiment.settings import Settings
 from deliralike.training.history import History

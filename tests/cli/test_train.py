@@ -1,0 +1,224 @@
+"""``deliralike train`` from settings, going on, folds, and ``deliralike runs``."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.numpy import load_file
+
+from deliralike.training.experiment import Settings, Status, load_result, read_settings, read_status
+from deliralike.training.experiment.folder import write_status
+from tests.cli.test_commands import ROOT, run
+
+SETTINGS = """
+network = "mlp"
+batch_size = 300
+epochs = 2
+seed = 3
+
+[network_settings]
+hidden = [5]
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder to work in, with a file of settings."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "settings.toml").write_text(SETTINGS)
+    return tmp_path
+
+
+def test_settings_are_printed_as_a_file_that_can_be_trained_from(place):
+    printed = run("settings", "mlp", "--set", "optimizer.lr=0.25", "--set", "hidden=(5,)", "--set", "epochs=1").stdout
+    (place / "own.toml").write_text(printed)
+    wanted = Settings(network="mlp", network_settings={"hidden": [5]}, optimizer_settings={"lr": 0.25}, epochs=1)
+    assert read_settings(place / "own.toml") == wanted
+    assert "# Samples in each batch.\nbatch_size = 32\n" in printed
+    run("train", "own.toml", "--batch-size", 719, "--out", "run")
+    assert load_result("run").settings.optimizer_settings["lr"] == 0.25
+
+
+def test_options_come_before_the_file(place):
+    options = ["--backend", "chainer", "--epochs", 1, "--lr", 0.125, "--set", "clip_norm=2", "--set", "dropout=0.5"]
+    run("train", "settings.toml", *options, "--set", "drop_last=true", "--device", "@numpy", "--out", "run")
+    settings = load_result("run").settings
+    assert (settings.backend, settings.epochs, settings.optimizer_settings["lr"]) == ("chainer", 1, 0.125)
+    assert (settings.clip_norm, settings.drop_last, settings.seed) == (2.0, True, 3)
+    assert settings.network_settings["dropout"] == 0.5
+    assert settings.network_settings["hidden"] == (5,)
+
+
+def test_yaml_and_toml_give_the_same_run(place):
+    (place / "s.yaml").write_text(
+        "{network: mlp, batch_size: 300, epochs: 2, seed: 3, network_settings: {hidden: [5]}}"
+    )
+    for name in ("s.yaml", "settings.toml"):
+        run("train", name, "--out", f"of-{name}")
+    first, second = (load_result(f"of-{name}") for name in ("s.yaml", "settings.toml"))
+    assert first.settings == second.settings
+    assert first.history.losses.tolist() == second.history.losses.tolist()
+
+
+def test_ctrl_c_says_how_to_go_on_and_the_rest_is_the_same(place):
+    run("train", "settings.toml", "--epochs", 40, "--out", "whole")
+    command = [sys.executable, "-m", "deliralike", "train", "settings.toml", "--epochs", "40", "--out", "run"]
+    slow = {"DELIRALIKE_UNUSED": "1", **os.environ, "PYTHONPATH": ROOT}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=slow)
+    while not (place / "run" / "metrics.jsonl").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "deliralike: stopped; to go on: deliralike train --resume run\n")
+    assert read_status(place / "run").status == "interrupted"
+    assert "interrupted" in run("runs", ".").stdout
+    assert "going on in run" in run("train", "--resume", "run").stdout
+    found, wanted = (load_result(name) for name in ("run", "whole"))
+    assert found.history.losses.tolist() == wanted.history.losses.tolist()
+    weights, others = (load_file(place / name / "weights.safetensors") for name in ("run", "whole"))
+    assert all((weights[name] == others[name]).all() for name in others)
+
+
+def test_a_run_goes_on_with_more_epochs_on_another_backend(place):
+    run("train", "settings.toml", "--epochs", 1, "--out", "run")
+    assert "held-out accuracy" in run("train", "--resume", "run", "--epochs", 2, "--backend", "chainer").stdout
+    result = load_result("run")
+    assert (result.settings.backend, len(result.history.epochs)) == ("chainer", 2)
+    backends = [entry["backend"].split()[0] for entry in json.loads((place / "run" / "environment.json").read_text())]
+    assert backends == ["torch", "chainer"]
+
+
+# Folds -------------------------------------------------------------------------------------------------------------
+
+
+def test_folds_end_with_a_table_and_are_not_repeated(place):
+    printed = run("train", "settings.toml", "--folds", 3, "--out", "folds").stdout
+    assert [line.split()[0] for line in printed.splitlines() if line.startswith((" accuracy", " loss"))] == [
+        "accuracy",
+        "loss",
+    ]
+    assert "95 % interval" in printed
+    means = json.loads((place / "folds" / "summary.json").read_text())["metrics"]
+    assert f"{means['accuracy']['mean']:.2%}" in printed
+    again = run("train", "--resume", "folds").stdout
+    assert again.count("finished already") == 3
+    assert again.splitlines()[-6:] == printed.splitlines()[-6:]
+
+
+def test_a_fold_alone_goes_to_its_place_among_the_others(place):
+    run("train", "settings.toml", "--folds", 3, "--fold", 2, "--out", "folds")
+    assert sorted(os.listdir("folds")) == ["fold-2", "settings.toml"]
+    printed = run("train", "settings.toml", "--folds", 3, "--out", "folds").stdout
+    assert printed.count("finished already: folds/fold-2") == 1
+    assert "359" not in run("predict", "folds/fold-2").stdout  # judged on the fold's own 599 samples
+    assert "of 599 held-out samples are right" in run("predict", "folds/fold-2").stdout
+
+
+# The list of runs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    """Two runs, one that was killed, and one that is damaged."""
+    folder = tmp_path_factory.mktemp("several") / "runs"
+    for name, epochs in (("a", 1), ("b", 2)):
+        run("train", "mlp", "--set", "hidden=(4,)", "--batch-size", 359, "--epochs", epochs, "--out", folder / name)
+    (folder / "killed").mkdir()
+    (folder / "killed" / "settings.toml").write_text((folder / "a" / "settings.toml").read_text())
+    write_status(folder / "killed", Status("running", seconds=7384.0))
+    (folder / "torn").mkdir()
+    (folder / "torn" / "settings.toml").write_text("=")
+    return folder
+
+
+def test_runs_are_listed_with_what_tells_them_apart(several):
+    lines = [line.split() for line in run("runs", several).stdout.splitlines()]
+    rows = {line[0]: line for line in lines if line and line[0] in ("a", "b", "killed", "torn")}
+    best = load_result(several / "b").history.held_out("accuracy").max()
+    assert rows["a"][1:6] == ["mlp", "torch", "digits", "1/1", "accuracy"]
+    assert f"{best:.4g}" in rows["b"]
+    assert rows["killed"][-3:] == ["2:03", "h", "killed"]
+    assert rows["torn"][-1] == "unreadable"
+
+
+def test_a_damaged_run_says_what_is_wrong_with_it(several):
+    assert "torn: '" in run("runs", several).stdout
+    assert "does not hold settings" in run("runs", several).stdout
+
+
+def test_what_all_runs_share_is_said_once(several, tmp_path):
+    (tmp_path / "runs").mkdir()
+    for name in ("a", "b"):
+        os.symlink(several / name, tmp_path / "runs" / name)
+    printed = run("runs", several / "a", "--metric", "loss").stdout
+    assert "all runs: network mlp, backend torch, data digits, metric loss" in printed
+
+
+def test_the_table_fits_a_narrow_terminal(several):
+    printed = run("runs", several / "b", env={"COLUMNS": "80"}).stdout
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "finished" in printed
+
+
+def test_the_picture_of_the_runs_shows_each_of_them(several, tmp_path):
+    printed = run("runs", several, "--plot", tmp_path / "runs.png").stdout
+    assert f"see {tmp_path / 'runs.png'}" in printed
+    pixels = np.asarray(Image.open(tmp_path / "runs.png").convert("RGB")).reshape(-1, 3)
+    assert {(0x00, 0x72, 0xB2), (0xE6, 0x9F, 0x00)} <= {tuple(each) for each in pixels}
+
+
+# Mistakes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train", "SettingError: give a file of settings or a network to train, or --resume FOLDER"),
+        ("train mlp --resume x", "SettingError: give a file of settings or a network to train, or --resume FOLDER"),
+        ("train --resume x --out y", "SettingError: --resume goes on in the folder of the run: leave --out away"),
+        ("train --resume x", "SettingError: 'x' is not the folder of a run: there is no settings.toml in it"),
+        ("train nothing.toml", "SettingError: there is no file 'nothing.toml': 'deliralike settings' prints one"),
+        ("train bad.toml", "UnknownName: bad.toml: unknown setting 'epoch'. Did you mean 'epochs'?"),
+        ("train settings.toml --set epochs=0", "SettingError: settings.toml: epochs=0 must be a whole number"),
+        ("train settings.toml --set optimizer.rl=1", "optimizer_settings: optimizer 'sgd' has no setting 'rl'"),
+        ("train settings.toml --set depth=1", "ArgumentError: mlp has no setting 'depth'"),
+        ("train settings.toml --fold 2", "SettingError: settings.toml: fold=2 needs folds to be set"),
+        ("train settings.toml --folds 300", "SettingError: folds: 300 folds need at least 300 samples of each class"),
+        (
+            "train settings.toml --backend jaxx",
+            "BackendUnavailable: settings.toml: backend: there is no backend 'jaxx'",
+        ),
+        ("settings mlpp", "UnknownName: network: the zoo has no 'mlpp'. Did you mean 'mlp'?"),
+        ("runs nowhere", "SettingError: there is no folder 'nowhere': 'deliralike train' makes runs/"),
+        ("runs .", "SettingError: there is no run in '.': no folder in it has a settings.toml"),
+    ],
+)
+def test_a_mistake_is_one_message_and_exit_code_2(place, arguments, message):
+    (place / "bad.toml").write_text('network = "mlp"\nepoch = 1')
+    (place / "settings.toml").rename(place / "of-settings.toml")
+    if "settings.toml" in arguments:
+        (place / "settings.toml").write_text(SETTINGS)
+    before = sorted(os.listdir())
+    result = run(*arguments.split(), code=2)
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+    assert sorted(os.listdir()) == before
+
+
+def test_a_finished_run_is_refused_with_what_to_do(several):
+    message = run("train", "--resume", several / "a", code=2).stderr
+    assert "has finished: there is nothing to go on with. For more: --epochs 6" in message
+
+
+def test_a_metric_that_no_run_has_is_named(several):
+    assert (
+        "UnknownName: no run has a metric 'acuracy'. Did you mean 'accuracy'?"
+        in run("runs", several, "--metric", "acuracy", code=2).stderr
+    )

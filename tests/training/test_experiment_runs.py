@@ -1,0 +1,444 @@
+"""A run is a folder: what it holds, how it goes on, and the folds of a cross-validation."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from scipy import stats
+from sklearn.model_selection import StratifiedKFold
+
+from deliralike import data
+from deliralike.errors import CheckpointError, SettingError
+from deliralike.training import Callback, accuracy, predict
+from deliralike.training.experiment import (
+    Experiment,
+    Interval,
+    Settings,
+    Status,
+    load_result,
+    load_run,
+    read_history,
+    read_settings,
+    read_status,
+)
+from deliralike.training.experiment.building import complete, fold_of
+from deliralike.training.experiment.compare import higher_is_better, read_runs
+from deliralike.training.experiment.folder import held, recorded, write_status
+from deliralike.training.experiment.record import code_version
+
+# 1438 samples in batches of 300 are 5 steps an epoch, the last of them on 238 samples.
+SETTINGS = Settings(network="mlp", network_settings={"hidden": [7], "dropout": 0.2}, batch_size=300, epochs=3, seed=4,
+                    schedule="cosine", average=0.5)  # fmt: skip
+
+
+class StopAt(Callback):
+    """An end that comes after some steps."""
+
+    def __init__(self, step, error=KeyboardInterrupt):
+        self.step, self.error = step, error
+
+    def on_step(self, run, step):
+        if run.step == self.step:
+            raise self.error
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run that came to its end; tests only read it."""
+    return Experiment(SETTINGS).run(tmp_path_factory.mktemp("runs") / "whole")
+
+
+def interrupted(folder, step, error=KeyboardInterrupt, **changes):
+    with pytest.raises(error):
+        Experiment(SETTINGS, **changes).run(folder, callbacks=[StopAt(step, error)])
+    return folder
+
+
+def same_run(found, wanted):
+    """Whether two runs recorded and left the same, bit for bit."""
+    weights, other = (load_file(result.folder / "weights.safetensors") for result in (found, wanted))
+    assert found.history.losses.tolist() == wanted.history.losses.tolist()
+    assert [each.held_out for each in found.history.epochs] == [each.held_out for each in wanted.history.epochs]
+    assert found.metrics == wanted.metrics
+    assert all((other[name] == value).all() for name, value in weights.items())
+    return True
+
+
+# The folder --------------------------------------------------------------------------------------------------------
+
+
+def test_the_folder_says_everything_about_the_run(finished):
+    assert {path.name for path in finished.folder.iterdir()} == {
+        "checkpoints", "code.json", "curves.png", "environment.json", "epochs.csv", "metrics.jsonl", "settings.toml",
+        "status.json", "steps.csv", "weights.safetensors",
+    }  # fmt: skip
+    (environment,) = json.loads((finished.folder / "environment.json").read_text())
+    assert (environment["numpy"], environment["device"], environment["seed"]) == (np.__version__, "cpu", 4)
+    assert {"backend", "devices", "precision", "python", "system", "threads"} < environment.keys()
+
+
+def test_the_settings_of_a_run_are_complete(finished):
+    settings = read_settings(finished.folder / "settings.toml")
+    assert settings == finished.settings
+    assert settings.network_settings == {"in_features": 64, "out_features": 10, "hidden": (7,), "dropout": 0.2}
+    assert settings.optimizer_settings == {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.0, "nesterov": False}
+    assert settings.schedule_settings == {"steps": 15}
+    assert settings.metrics == ({"name": "accuracy"}, {"name": "loss"})
+
+
+def test_the_history_that_was_written_is_the_one_that_was_made(finished):
+    steps = (finished.folder / "steps.csv").read_text().splitlines()
+    assert len(steps) == 16
+    assert [each.step for each in finished.history.steps] == list(range(15))
+    assert finished.history.epochs[-1].held_out == finished.metrics
+
+
+def test_the_averaged_weights_are_those_that_are_kept_and_judged(finished):
+    network, _, dataset = load_run(finished.folder)
+    (scores,) = predict(network, dataset.held_out.inputs)
+    assert accuracy(scores, dataset.held_out.labels) == finished.metrics["accuracy"]
+    own = load_file(finished.folder / "checkpoints" / "step-00000015" / "network.safetensors")
+    assert not all((own[name] == value).all() for name, value in network.neutral_state().items())
+
+
+def test_the_network_of_a_result_is_read_when_it_is_not_in_memory(finished):
+    again = load_result(finished.folder)
+    assert again.network is again.network
+    assert again.network is not finished.network
+    assert (again.metrics, again.settings, again.stopped) == (finished.metrics, finished.settings, "")
+
+
+def test_a_run_never_writes_over_another(finished):
+    before = {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*")}
+    with pytest.raises(SettingError, match="exists already and is left as it is"):
+        Experiment(SETTINGS).run(finished.folder)
+    assert {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*")} == before
+
+
+def test_settings_that_cannot_be_made_leave_no_folder(tmp_path):
+    with pytest.raises(
+        SettingError, match="network 'unet' is for segmentation, dataset 'digits' is for classification"
+    ):
+        Experiment(SETTINGS, network="unet", network_settings={}).run(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_folders_are_numbered_when_none_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    experiment = Experiment(SETTINGS, epochs=1, batch_size=719)
+    assert [str(experiment.run().folder) for _ in range(2)] == ["runs/mlp-0001", "runs/mlp-0002"]
+
+
+def test_code_is_a_commit_that_says_whether_files_were_changed(tmp_path):
+    def git(*arguments):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    assert code_version(tmp_path)["commit"] is None
+    git("init")
+    (tmp_path / "train.py").write_text("1")
+    git("add", "train.py")
+    git("commit", "-m", "first")
+    assert (len(code_version(tmp_path)["commit"]), code_version(tmp_path)["changed"]) == (40, False)
+    (tmp_path / "train.py").write_text("2")
+    assert code_version(tmp_path)["changed"] is True
+
+
+def test_a_machine_without_git_is_no_problem(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = code_version(tmp_path)
+    assert (found["commit"], found["changed"]) == (None, None)
+
+
+# Status ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_status_follows_the_run(tmp_path):
+    with held(tmp_path), recorded(tmp_path) as outcome:
+        assert read_status(tmp_path).status == "running"
+        outcome.reason, outcome.metrics = "enough", {"loss": float("nan")}
+    status = read_status(tmp_path)
+    assert (status.status, status.reason, np.isnan(status.metrics["loss"])) == ("finished", "enough", True)
+    assert 0 <= status.seconds < 60
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [(KeyboardInterrupt(), "interrupted", "Ctrl-C"), (ValueError("too bad"), "failed", "ValueError: too bad")],
+)
+def test_the_status_says_how_a_run_ended_early(tmp_path, error, status, reason):
+    with pytest.raises(type(error)), held(tmp_path), recorded(tmp_path):
+        raise error
+    assert (read_status(tmp_path).status, read_status(tmp_path).reason) == (status, reason)
+
+
+def test_a_run_without_a_process_was_killed(tmp_path):
+    write_status(tmp_path, Status("running"))
+    assert read_status(tmp_path).status == "killed"
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path):
+    with held(tmp_path):
+        write_status(tmp_path, Status("running"))
+        code = f"from pathlib import Path; from deliralike.training.experiment.folder import *\nprint(read_status(Path({str(tmp_path)!r})).status)\nwith held(Path({str(tmp_path)!r})): pass"
+        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert other.stdout == "running\n"
+    assert "is going on in another process" in other.stderr
+
+
+# Going on ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [7, 10])
+def test_a_run_goes_on_bit_for_bit_within_an_epoch_and_between_two(finished, tmp_path, step):
+    folder = interrupted(tmp_path / "run", step)
+    assert read_status(folder).status == "interrupted"
+    assert len(read_history(folder).steps) == step
+    assert same_run(Experiment(folder).run(folder, resume=True), finished)
+    assert len(json.loads((folder / "environment.json").read_text())) == 2
+
+
+def test_a_run_that_failed_goes_on_from_its_last_checkpoint(finished, tmp_path):
+    folder = interrupted(tmp_path / "run", 8, error=ZeroDivisionError)
+    assert read_status(folder).status == "failed"
+    assert same_run(Experiment(SETTINGS).run(folder, resume=True), finished)
+
+
+def test_a_run_that_failed_before_its_first_checkpoint_begins_anew(finished, tmp_path):
+    folder = interrupted(tmp_path / "run", 2, error=ZeroDivisionError)
+    assert same_run(Experiment(SETTINGS).run(folder, resume=True), finished)
+
+
+def test_a_finished_run_is_not_repeated(finished):
+    before = (finished.folder / "environment.json").read_text()
+    assert same_run(Experiment(SETTINGS).run(finished.folder, resume=True), finished)
+    assert (finished.folder / "environment.json").read_text() == before
+
+
+def test_a_finished_run_goes_on_for_more_epochs(finished, tmp_path):
+    experiment = Experiment(SETTINGS, schedule_settings={"steps": 15})
+    experiment.with_(epochs=1).run(tmp_path / "run")
+    assert same_run(experiment.run(tmp_path / "run", resume=True), finished)
+
+
+def test_resuming_where_nothing_is_begins(finished, tmp_path):
+    assert same_run(Experiment(SETTINGS).run(tmp_path / "run", resume=True), finished)
+
+
+@pytest.mark.parametrize(("name", "value"), [("seed", 5), ("batch_size", 20), ("clip_norm", 1.0)])
+def test_another_run_does_not_go_on_in_the_folder(finished, name, value):
+    old = getattr(SETTINGS, name)
+    with pytest.raises(SettingError, match=f"holds a run with {name}={old}, and it cannot go on with {name}={value}"):
+        Experiment(SETTINGS, **{name: value}).run(finished.folder, resume=True)
+
+
+def test_a_damaged_checkpoint_is_an_error_and_nothing_is_lost(tmp_path):
+    folder = interrupted(tmp_path / "run", 7)
+    (checkpoint,) = (folder / "checkpoints").glob("step-00000007")
+    (checkpoint / "network.safetensors").write_bytes(b"torn")
+    with pytest.raises(CheckpointError):
+        Experiment(SETTINGS).run(folder, resume=True)
+    assert len(read_history(folder).steps) == 7
+
+
+def test_early_stopping_ends_a_run_and_is_its_reason(tmp_path):
+    stopping = {"monitor": "loss", "patience": 1, "min_delta": 100.0, "restore_best": True}
+    result = Experiment(SETTINGS, early_stopping=stopping, average=None).run(tmp_path / "run")
+    assert len(result.history.epochs) == 2
+    assert result.stopped == read_status(result.folder).reason != ""
+    assert result.metrics == pytest.approx(dict(result.history.epochs[0].held_out), rel=1e-12)
+
+
+def test_pictures_and_tensorboard_are_written_when_asked_for(tmp_path):
+    asked = {"pictures": 2, "tensorboard": True, "stop_on_nan": 1, "epochs": 4, "batch_size": 719}
+    result = Experiment(SETTINGS, **asked).run(tmp_path / "run")
+    assert sorted(os.listdir(result.folder / "pictures")) == ["epoch-0002.png", "epoch-0004.png"]
+    assert os.listdir(result.folder / "tensorboard")
+
+
+def test_a_run_stops_at_a_loss_that_is_not_a_number(tmp_path):
+    diverging = Experiment(SETTINGS, optimizer_settings={"lr": 1e30, "momentum": 0.9}, stop_on_nan=1, average=None)
+    with pytest.warns(RuntimeWarning, match="not finite|NaN|infinite"):
+        result = diverging.run(tmp_path / "run")
+    assert len(result.history.steps) < 15
+    assert result.stopped
+
+
+# Data and code of one's own ------------------------------------------------------------------------------------------
+
+
+def dataset(count=40):
+    generator = np.random.default_rng(0)
+    inputs = generator.normal(size=(count, 2, 5, 3)).astype(np.float32)
+    samples = data.Samples(inputs, (inputs.mean(axis=(1, 2, 3)) > 0).astype(np.int64))
+    return data.Dataset("own", samples.take(slice(30)), samples.take(slice(30, None)), ("low", "high"))
+
+
+def test_an_experiment_takes_data_losses_and_callbacks_of_ones_own(backend, tmp_path):
+    made = []
+
+    def callbacks():
+        made.append(Callback())
+        return made[-1:]
+
+    def loss(prediction, target):
+        return backend.nn.cross_entropy(prediction, target)
+
+    experiment = Experiment(
+        {"network": "mlp", "epochs": 1, "backend": backend.name},
+        dataset=dataset(),
+        losses={"first": loss, "second": loss},
+        callbacks=callbacks,
+    )
+    result = experiment.run(tmp_path / "one")
+    assert experiment.with_(seed=1).run(tmp_path / "two").settings.network_settings["in_features"] == 30
+    assert len(made) == 2
+    assert set(result.history.steps[0].losses) == {"loss", "first", "second"}
+    assert repr(experiment) == f"Experiment(mlp on own, {backend.name}, 1 epochs)"
+
+
+def test_an_experiment_is_made_from_a_file_a_folder_a_mapping_or_settings(finished, tmp_path):
+    made = [
+        Experiment(finished.folder / "settings.toml"),
+        Experiment(str(finished.folder)),
+        Experiment(finished.settings),
+    ]
+    assert [each.settings for each in made] == [finished.settings] * 3
+    assert Experiment({"network": "mlp"}, seed=3).settings == Settings(network="mlp", seed=3)
+    with pytest.raises(SettingError, match="made from Settings, a file or a mapping, not a int"):
+        Experiment(3)
+
+
+def test_experiments_share_nothing(finished):
+    first = Experiment(SETTINGS)
+    second = first.with_(seed=9)
+    second.settings.network_settings["hidden"] = (1,)
+    assert (first.settings.seed, first.settings.network_settings["hidden"]) == (4, (7,))
+
+
+def test_a_network_over_two_devices_trains_as_on_one(tmp_path):
+    whole = [
+        Experiment(SETTINGS, dtype="float64", epochs=1, devices=devices).run(tmp_path / str(len(devices)))
+        for devices in (["cpu"], ["cpu", "cpu"])
+    ]
+    assert whole[1].network.is_replicated
+    assert whole[1].history.losses == pytest.approx(whole[0].history.losses, rel=1e-10)
+    assert load_file(whole[1].folder / "weights.safetensors").keys() == whole[0].network.neutral_state().keys()
+
+
+# Folds -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def crossed(tmp_path_factory):
+    """Three folds."""
+    return Experiment(SETTINGS).folds(3, tmp_path_factory.mktemp("folds") / "all")
+
+
+def test_folds_are_stratified_disjoint_and_cover_everything():
+    whole = data.load("digits")
+    labels = np.concatenate([whole.train.labels, whole.held_out.labels])
+    found = [fold_of(whole, replace(SETTINGS, folds=3, fold=fold)) for fold in (1, 2, 3)]
+    wanted = StratifiedKFold(3, shuffle=True, random_state=4).split(labels, labels)
+    for part, (train, held_out) in zip(found, wanted, strict=True):
+        assert (part.train.labels == labels[train]).all()
+        assert (part.held_out.labels == labels[held_out]).all()
+    inputs = np.concatenate([part.held_out.inputs for part in found])
+    everything = np.concatenate([whole.train.inputs, whole.held_out.inputs])
+    assert (np.sort(inputs.sum(axis=(1, 2, 3))) == np.sort(everything.sum(axis=(1, 2, 3)))).all()
+
+
+def test_a_fold_alone_is_the_same_as_in_the_row(crossed, tmp_path):
+    alone = Experiment(SETTINGS).with_(folds=3, fold=2).run(tmp_path / "alone")
+    assert same_run(alone, crossed.runs[1])
+
+
+def test_folds_start_fresh_and_learn_different_things(crossed):
+    weights = [load_file(run.folder / "weights.safetensors")["layers.0.weight"] for run in crossed.runs]
+    assert (weights[0] == weights[1]).mean() < 0.5  # pixels that are black in every picture keep their weights
+    assert [len(run.history.steps) for run in crossed.runs] == [12] * 3
+    assert all(run.history.losses[0] > 2.2 for run in crossed.runs)
+
+
+def test_the_summary_is_students_interval_over_the_folds(crossed):
+    values = [run.metrics["accuracy"] for run in crossed.runs]
+    found = crossed.metrics["accuracy"]
+    low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    assert (found.mean, found.low, found.high) == pytest.approx((np.mean(values), low, high), rel=1e-12)
+    written = json.loads((crossed.folder / "summary.json").read_text())
+    assert written["metrics"]["accuracy"]["values"] == values
+    assert str(Interval.of([0.25])) == "0.25 [nan, nan]"
+
+
+def test_finished_folds_are_not_repeated_and_an_unfinished_one_goes_on(crossed, tmp_path):
+    calls = []
+
+    def callbacks():
+        calls.append(len(calls))
+        return [StopAt(7)] if len(calls) == 2 else []
+
+    experiment = Experiment(SETTINGS, folds=3, callbacks=callbacks)
+    with pytest.raises(KeyboardInterrupt):
+        experiment.folds(folder=tmp_path / "folds")
+    assert [read_status(path).status for path in sorted((tmp_path / "folds").glob("fold-*"))] == [
+        "finished",
+        "interrupted",
+    ]
+    result = experiment.folds(folder=tmp_path / "folds")
+    assert all(same_run(*pair) for pair in zip(result.runs, crossed.runs, strict=True))
+    assert len(calls) == 4
+    assert experiment.folds(folder=tmp_path / "folds").metrics == result.metrics
+    assert len(calls) == 4
+
+
+def test_folds_in_a_folder_with_others_are_refused(crossed):
+    with pytest.raises(SettingError, match="holds a run with seed=4, and it cannot go on with seed=5"):
+        Experiment(SETTINGS, seed=5).folds(3, crossed.folder)
+    with pytest.raises(SettingError, match="holds a run with folds=3, and it cannot go on with folds=4"):
+        Experiment(SETTINGS).folds(4, crossed.folder)
+    with pytest.raises(SettingError, match="exists already"):
+        Experiment(SETTINGS).folds(3, crossed.folder.parent)
+
+
+def test_folds_without_a_number_and_a_run_of_all_folds_are_refused(tmp_path):
+    with pytest.raises(SettingError, match=r"have no folds: give their number, folds=5"):
+        Experiment(SETTINGS).folds(folder=tmp_path / "x")
+    with pytest.raises(SettingError, match=r"are of 3 folds: call folds\(\), or choose one of them with fold=1"):
+        Experiment(SETTINGS, folds=3).run(tmp_path / "x")
+    assert os.listdir(tmp_path) == []
+
+
+def test_too_many_folds_for_the_smallest_class_are_refused():
+    with pytest.raises(SettingError, match="folds: 30 folds need at least 30 samples of each class"):
+        fold_of(dataset(), Settings(network="mlp", folds=30, fold=1))
+
+
+# Beside each other -------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_found_with_their_best_and_last_figures(crossed, finished):
+    rows = read_runs(crossed.folder.parent, "loss")
+    assert [row.folder.name for row in rows] == ["fold-1", "fold-2", "fold-3"]
+    losses = crossed.runs[0].history.held_out("loss")
+    assert (rows[0].best, rows[0].last) == (losses.min(), losses[-1])
+    (row,) = read_runs(finished.folder)
+    assert (row.metric, row.best) == ("accuracy", finished.history.held_out("accuracy").max())
+
+
+def test_less_is_better_for_errors_only():
+    assert [name for name in ("accuracy", "dice/mean", "loss", "mse", "hausdorff95", "own") if higher_is_better(name)] == [
+        "accuracy", "dice/mean", "own",
+    ]  # fmt: skip
+
+
+def test_segmentation_is_judged_by_the_overlap_of_its_classes():
+    samples = data.Samples(np.zeros((4, 1, 6, 5), np.float32), np.zeros((4, 6, 5), np.int64))
+    masks = data.Dataset("masks", samples, samples, ("background", "cell"), "segmentation")
+    settings = complete(Settings(network="unet"), masks)
+    assert settings.metrics[0] == {"name": "dice", "classes": ("background", "cell")}
+    assert settings.network_settings == {"in_channels": 1, "out_channels": 2, "dims": 2}
