@@ -1,0 +1,121 @@
+"""Progress: what stands on the terminal at the end, silence elsewhere, and one output in a notebook."""
+
+import io
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from rich.console import Console
+
+from deliralike import data
+from deliralike.training import EarlyStopping, ProgressBar
+from deliralike.training.callbacks.progress import bars
+from tests.training.small_runs import Broken, Do, fail, samples, scripted, trainer
+
+ROOT = Path(__file__).parents[2]
+
+
+def screen(width=140):
+    return Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None, legacy_windows=False)
+
+
+def shown(run, width=140):
+    """The lines that are left on a terminal when `run(progress)` is over."""
+    console = screen(width)
+    with bars(console) as progress:
+        run(progress)
+    plain = re.sub(r"\x1b\[[0-9?;]*[A-Za-z]", "\n", console.file.getvalue())
+    return [line.rstrip() for line in plain.split("\n") if line.strip()]
+
+
+def test_the_bar_ends_with_steps_rate_loss_and_metrics():
+    def run(progress):
+        metrics = {"first": scripted(0.1, 0.25), "second": scripted(1, 2), "third": scripted(1, 2)}
+        trainer("torch", [ProgressBar("torch", progress=progress)], metrics=metrics).fit(
+            samples(), samples(3), epochs=2, batch_size=4
+        )
+
+    last = shown(run)[-1]
+    assert re.match(
+        r"torch +━+ 4/4 .* steps/s, [\d,]+ samples/s 0:00:\d\d loss 0\.\d+ validation first 0.25, second 2$", last
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_a_bar_is_one_line_on_any_terminal(width):
+    def run(progress):
+        trainer("torch", [ProgressBar("torch 2.13.0+cpu", progress=progress)]).fit(samples(), samples(3), epochs=2)
+
+    lines = shown(run, width)
+    assert all(len(line) <= width and line.startswith("torch 2.1") for line in lines)
+    assert "2/2" in lines[-1]
+
+
+def test_several_bars_stand_below_one_another():
+    def run(progress):
+        for name in ("one", "two"):
+            trainer("torch", [ProgressBar(name, progress=progress)]).fit(samples())
+
+    assert [line.split()[0] for line in shown(run)[-2:]] == ["one", "two"]
+
+
+def test_a_run_that_ends_early_says_why_and_its_bar_is_full():
+    def run(progress):
+        callbacks = [EarlyStopping("score", patience=1), ProgressBar("run", progress=progress)]
+        trainer("torch", callbacks, metrics={"score": scripted(1.0, 2.0)}).fit(samples(), samples(3), epochs=9)
+
+    last = shown(run)[-1]
+    assert " 2/2 " in last
+    assert last.endswith("stopped: score has not been better than 1 for 1 epoch")
+
+
+def test_a_stream_has_a_rate_and_no_total():
+    each = [(row, label) for row, label in zip(samples(8).inputs, samples(8).labels, strict=True)]
+
+    def run(progress):
+        loader = data.Loader(data.Stream(lambda: iter(each)), 4)
+        trainer("torch", [ProgressBar("stream", progress=progress)]).fit(loader)
+
+    assert re.search(r" 2/2 .*loss", shown(run)[-1])
+
+
+@pytest.mark.parametrize("moment", ["on_start", "on_step"])
+def test_the_terminal_is_given_back_when_the_run_fails(moment, monkeypatch):
+    console = screen()
+    monkeypatch.setattr("deliralike.training.callbacks.progress.Console", lambda: console)
+    for callbacks in ([ProgressBar(), Do(moment, fail)], [Do(moment, fail), ProgressBar()]):
+        with pytest.raises(Broken):
+            trainer("torch", callbacks).fit(samples())
+    assert console._live_stack == [] if hasattr(console, "_live_stack") else console._live is None
+    assert console.file.getvalue().count("\x1b[?25l") == console.file.getvalue().count("\x1b[?25h")
+
+
+def test_nothing_is_shown_where_there_is_no_terminal(capsys):
+    trainer("torch", [ProgressBar()]).fit(samples(), samples(3), epochs=2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_trainer_shows_nothing_of_itself(capsys):
+    trainer("torch").fit(samples(), samples(3))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_notebook_has_one_output_that_is_drawn_anew(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    code = """
+        from tests.training.small_runs import Do, samples, trainer
+        from deliralike.training import ProgressBar
+        trainer("torch", [ProgressBar("run")]).fit(samples(70), samples(5), epochs=20, batch_size=7).stopped
+    """
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(re.sub("(?m)^        ", "", code))])
+    NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    bar, result = notebook.cells[0].outputs
+    assert result["data"] == {"text/plain": "''"}
+    assert list(bar["data"]) == ["text/plain"]
+    (line,) = bar["data"]["text/plain"].splitlines()
+    assert re.match(r"run ━+ 200/200 .* loss .* validation accuracy", line)
