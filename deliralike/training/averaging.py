@@ -166,10 +166,9 @@ class WeightAverage:
 
     def _move(self, weight: float) -> None:
         backend, slots = self.network.backend, self._slots()
-        floating = [name for name, value in self._values.items() if "float" in str(getattr(value, "dtype", ""))]
-        moved = backend.blended([self._values[name] for name in floating], [slots[name].value for name in floating],
-                                weight)  # fmt: skip
-        copied = {name: backend.copied(slots[name].value) for name in self._values if name not in set(floating)}
+        floating = {name: value for name, value in self._values.items() if "float" in str(value.dtype)}
+        moved = backend.blended(list(floating.values()), [slots[name].value for name in floating], weight)
+        copied = {name: backend.copied(slots[name].value) for name in self._values.keys() - floating.keys()}
         self._values |= dict(zip(floating, moved, strict=True)) | copied
 
     def _copied(self) -> dict[str, Any]:
@@ -188,7 +187,7 @@ class WeightAverage:
         """Parameters and buffers, tied ones under their first name."""
         slots = self.network.neutral_slots()
         first = {id(slot.native) if slot.is_parameter else name: name for name, slot in reversed(slots.items())}
-        return {name: slot for name, slot in slots.items() if name in set(first.values())}
+        return {name: slots[name] for name in reversed(first.values())}
 
 
 def _refuse_nonsense(decay: float | None, start: int, every: int, warmup: bool) -> None:
