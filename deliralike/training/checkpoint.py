@@ -62,7 +62,7 @@ def write(folder: AnyPath, state: Mapping[str, Any]) -> Path:
     folder = Path(folder).resolve()
     parts = _apart(state)
     with _refused_by_disk(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        _make(folder.parent)
         _recover(folder)
         _refuse_foreign(folder)
         new = _beside(folder, "new")
@@ -128,6 +128,14 @@ def _apart(state: Mapping[str, Any]) -> dict[str, tuple[Any, dict[str, np.ndarra
         return {apart.where: (apart.json(state[part]), apart.arrays) for part, apart in parts.items()}
     except RecursionError:
         raise CheckpointError("the state holds itself, or is nested deeper than can be written") from None
+
+
+def _make(folder: Path) -> None:
+    """A folder and those above it, on the disk."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _flush(folder.parent)
 
 
 def _fill(new: Path, parts: Mapping[str, tuple[Any, dict[str, np.ndarray]]]) -> None:

@@ -163,6 +163,34 @@ def test_another_number_of_replicas_goes_on(backend, tmp_path):
     assert all(np.allclose(found[name], value, rtol=1e-12) for name, value in runs.outcome(whole).items())
 
 
+def stream(epoch):
+    generator = np.random.default_rng(epoch)
+    return ((generator.normal(size=4), np.int64(place % 3)) for place in range(17))
+
+
+LOADERS = {
+    "a stream": lambda: data.Loader(data.Stream(stream), 4),
+    "threads that work ahead": lambda: data.Loader(plain_samples(), 4, prefetch=3, workers=2, transform=augmented),
+    "a sampler": lambda: data.Loader(plain_samples(), 4, sampler=data.WeightedSampler(np.arange(1.0, 21.0))),
+}
+
+
+def augmented(sample, generator):
+    return sample[0] + generator.normal(size=4), sample[1]
+
+
+@pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS.keys())
+@pytest.mark.parametrize("step", [7, 10])
+def test_any_loader_goes_on_where_it_was(tmp_path, loader, step):
+    whole = plain_trainer(Keep(tmp_path / "c", steps=step))
+    history = whole.fit(loader(), epochs=3)
+    resumed = plain_trainer(start=2)
+    more = resumed.fit(loader(), epochs=3, resume=tmp_path / "c")
+    assert len(more.steps) == 15 - step
+    assert [step.loss for step in more.steps] == [step.loss for step in history.steps[step:]]
+    assert runs.differing(runs.outcome(whole), runs.outcome(resumed)) == []
+
+
 def test_frozen_parameters_and_rates_set_by_hand_are_brought_back(backend, tmp_path):
     class Thaw(Callback):
         def on_step(self, run, step):
@@ -180,18 +208,15 @@ def test_frozen_parameters_and_rates_set_by_hand_are_brought_back(backend, tmp_p
 
 
 def test_a_schedule_that_watches_goes_on(tmp_path):
-    class Observe(Callback):
-        def on_step(self, run, step):
-            run.trainer.schedules["default"].observe(1.0)  # never better
+    def fitted(*callbacks, start=1, **options):
+        plateau = schedules.Plateau("loss", mode="max", patience=1, gamma=0.5)  # of a loss that falls
+        trainer = plain_trainer(*callbacks, start=start, schedule=plateau)
+        return trainer.fit(plain_samples(), plain_samples(), epochs=7, batch_size=10, **options)
 
-    def made(*callbacks, start=1):
-        plateau = schedules.Plateau("loss", patience=1, gamma=0.5)
-        return plain_trainer(Observe(), *callbacks, start=start, schedule=plateau)
-
-    whole = made(Keep(tmp_path / "c", steps=4)).fit(plain_samples(), epochs=2, batch_size=5)
-    more = made(start=2).fit(plain_samples(), epochs=2, batch_size=5, resume=tmp_path / "c")
+    whole = fitted(Keep(tmp_path / "c", epochs=4))
+    more = fitted(start=2, resume=tmp_path / "c")
     assert len({step.lr for step in whole.steps}) > 2
-    assert [step.lr for step in more.steps] == [step.lr for step in whole.steps[4:]]
+    assert [step.lr for step in more.steps] == [step.lr for step in whole.steps[8:]]
 
 
 def test_the_generators_of_python_and_numpy_are_brought_back(tmp_path):
