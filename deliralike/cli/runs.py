@@ -19,13 +19,14 @@ def command(
     plot: Annotated[Path | None, typer.Option(metavar="PICTURE", help="Draw the curves of all runs: runs.png.")] = None,
 ) -> None:
     """List runs with their settings, how far they are and how good, and draw them over one another."""
-    from deliralike.cli.console import say, show_table
+    from deliralike.cli.console import console, say, show_table
     from deliralike.training.experiment.compare import draw_runs, read_runs
 
     rows = read_runs(folder, metric)
     cells = [_cells(row, folder) for row in rows]
     shared = {name: cells[0][name] for name in _MAY_BE_SHARED if len({each[name] for each in cells}) == 1}
     columns = [name for name in cells[0] if name not in shared]
+    columns = _that_fit(columns, cells, console().width)
     if shared:
         say("all runs: " + ", ".join(f"{name} {value}" for name, value in shared.items()), "dim")
     show_table(columns, [[each[name] for name in columns] for each in cells], right=["epochs", "best", "last", "time"])
@@ -38,6 +39,17 @@ def command(
 
 # What all runs agree on is said once, above the table, which is narrower then.
 _MAY_BE_SHARED = ("network", "backend", "data", "metric")
+# What a narrow terminal does without, in this order.
+_MAY_BE_LEFT_OUT = ("last", "time", "data", "metric", "network")
+
+
+def _that_fit(columns: list[str], cells: list[dict[str, str]], width: int) -> list[str]:
+    """The columns without those that do not fit beside the others."""
+    needed = {name: 3 + max(len(name), *(len(each[name]) for each in cells)) for name in columns}
+    for name in _MAY_BE_LEFT_OUT:
+        if name in columns and sum(needed[each] for each in columns) > width:
+            columns = [each for each in columns if each != name]
+    return columns
 
 
 def _cells(row: "Row", folder: Path) -> dict[str, str]:

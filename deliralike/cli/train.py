@@ -206,12 +206,13 @@ def _show_folds(result: "FoldsResult") -> None:
     from deliralike.cli.console import say, show_table
     from deliralike.training.experiment.folder import SUMMARY
 
-    numbers = [f"fold {number}" for number in range(1, len(result.runs) + 1)]
-    columns = ["held-out", *numbers, "mean", "95 % interval"]
+    names, intervals = list(result.metrics), list(result.metrics.values())
     rows = [
-        [name, *(_figure(name, value) for value in each.values), _figure(name, each.mean),
-         f"{_figure(name, each.low)} … {_figure(name, each.high)}"]
-        for name, each in result.metrics.items()
-    ]  # fmt: skip
-    show_table(columns, rows, right=columns[1:])
+        [f"fold {number}", *(_figure(name, run.metrics[name]) for name in names)]
+        for number, run in enumerate(result.runs, start=1)
+    ]
+    rows.append(["mean", *(_figure(*each) for each in zip(names, (each.mean for each in intervals), strict=True))])
+    for text, end in (("95 % interval, from", "low"), ("to", "high")):
+        rows.append([text, *(_figure(name, getattr(result.metrics[name], end)) for name in names)])
+    show_table(["held-out", *names], rows, right=names)
     say(f"see {result.folder / SUMMARY}; each fold is a run of its own: deliralike predict {result.runs[0].folder}")

@@ -185,7 +185,11 @@ def test_a_run_without_a_process_was_killed(tmp_path):
 def test_two_processes_do_not_train_in_one_folder(tmp_path):
     with held(tmp_path):
         write_status(tmp_path, Status("running"))
-        code = f"from pathlib import Path; from deliralike.training.experiment.folder import *\nprint(read_status(Path({str(tmp_path)!r})).status)\nwith held(Path({str(tmp_path)!r})): pass"
+        code = (
+            "from pathlib import Path; from deliralike.training.experiment.folder import *\n"
+            f"folder = Path({str(tmp_path)!r}); print(read_status(folder).status)\n"
+            "with held(folder): pass"
+        )
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert other.stdout == "running\n"
     assert "is going on in another process" in other.stderr
@@ -418,6 +422,15 @@ def test_too_many_folds_for_the_smallest_class_are_refused():
         fold_of(dataset(), Settings(network="mlp", folds=30, fold=1))
 
 
+def test_folds_for_segmentation_are_runs_of_neighbours():
+    inputs = np.arange(9.0, dtype=np.float32).reshape(9, 1, 1, 1)
+    samples = data.Samples(inputs, inputs[:, 0].astype(np.int64))
+    slices = data.Dataset("slices", samples.take(slice(7)), samples.take(slice(7, None)), ("a", "b"), "segmentation")
+    parts = [fold_of(slices, Settings(network="unet", folds=3, fold=fold)) for fold in (1, 2, 3)]
+    found = [part.held_out.inputs.ravel() for part in parts]
+    assert [each.tolist() for each in found] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+
+
 # Beside each other -------------------------------------------------------------------------------------------------
 
 
@@ -431,9 +444,8 @@ def test_runs_are_found_with_their_best_and_last_figures(crossed, finished):
 
 
 def test_less_is_better_for_errors_only():
-    assert [name for name in ("accuracy", "dice/mean", "loss", "mse", "hausdorff95", "own") if higher_is_better(name)] == [
-        "accuracy", "dice/mean", "own",
-    ]  # fmt: skip
+    names = ("accuracy", "dice/mean", "loss", "mse", "hausdorff95", "own")
+    assert [name for name in names if higher_is_better(name)] == ["accuracy", "dice/mean", "own"]
 
 
 def test_segmentation_is_judged_by_the_overlap_of_its_classes():

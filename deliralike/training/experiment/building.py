@@ -48,7 +48,8 @@ def fold_of(dataset: data.Dataset, settings: Settings) -> data.Dataset:
     """The dataset with the samples of one fold; all of it when the settings are of no fold.
 
     The training and the held-out part are shared out anew, together: each sample is held out in one of the folds.
-    Folds have the classes' proportions where there is one label a sample.
+    Folds have the classes' proportions where there is one label a sample. Those for segmentation are runs of
+    neighbours, since a slice has nearly the labels of the next one.
 
     Raises:
         SettingError: There are too few samples for so many folds.
@@ -57,8 +58,9 @@ def fold_of(dataset: data.Dataset, settings: Settings) -> data.Dataset:
         return dataset
     samples = data.Samples(*map(np.concatenate, zip(dataset.train, dataset.held_out, strict=True)))
     labels = samples.labels if samples.labels.ndim == 1 and samples.labels.dtype.kind in "iub" else None
+    shuffle = dataset.task != "segmentation"
     with located("folds"):
-        shared = data.folds(len(samples.labels), settings.folds, labels=labels, seed=settings.seed)
+        shared = data.folds(len(samples.labels), settings.folds, labels=labels, seed=settings.seed, shuffle=shuffle)
     fold = shared[settings.fold - 1]
     return replace(dataset, train=samples.take(fold.train), held_out=samples.take(fold.held_out))
 

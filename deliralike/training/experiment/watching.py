@@ -24,7 +24,7 @@ from deliralike.training.experiment import folder as at
 from deliralike.training.experiment.parts import make_transform
 from deliralike.training.experiment.settings import Settings
 
-SHOWN = 12  # samples in a picture
+SHOWN = 8  # samples in a picture
 
 
 def callbacks_of(settings: Settings, dataset: data.Dataset, folder: Path) -> Iterator[Callback]:
