@@ -8,7 +8,7 @@ import pytest
 
 from deliralike import data
 from deliralike.errors import SettingError
-from deliralike.training import GradientStatistics, Profiler
+from deliralike.training import GradientStatistics, Profiler, StopOnNaN
 from deliralike.training.callbacks.gradient_statistics import _statistics
 from deliralike.training.callbacks.profiler import peak_memory
 from tests.training.small_runs import Do, samples, trainer
@@ -103,6 +103,15 @@ def test_rows_come_every_few_steps_and_the_optimizer_is_as_before(tmp_path):
     assert sorted({int(row["step"]) for row in rows(tmp_path / "g.csv")}) == [0, 3, 6]
     assert not each.optimizers["default"].keep_gradients
     assert each.optimizers["default"].latest_gradients == {}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_two_callbacks_that_look_at_gradients_leave_the_optimizer_as_it_was(tmp_path, kept):
+    each = trainer("torch", [StopOnNaN(), GradientStatistics(tmp_path / "g.csv"), StopOnNaN()])
+    each.optimizers["default"].keep_gradients = kept
+    each.fit(samples(8))
+    assert each.optimizers["default"].keep_gradients is kept
+    assert bool(each.optimizers["default"].latest_gradients) is kept
 
 
 def test_a_parameter_that_takes_no_part_has_empty_cells(tmp_path):

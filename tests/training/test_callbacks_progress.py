@@ -119,3 +119,15 @@ def test_a_notebook_has_one_output_that_is_drawn_anew(tmp_path, monkeypatch):
     assert list(bar["data"]) == ["text/plain"]
     (line,) = bar["data"]["text/plain"].splitlines()
     assert re.match(r"run ━+ 200/200 .* loss .* validation accuracy", line)
+
+
+def test_an_output_of_a_notebook_is_drawn_at_most_twice_a_second(monkeypatch):
+    now, drawn = [100.0], []
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    progress = bars(Console(file=io.StringIO(), force_jupyter=True))
+    progress._display = type("Display", (), {"update": lambda self, content, raw: drawn.append(content)})()
+    task = progress.add_task("run", total=99, samples=0, text="", judged="")
+    for _ in range(20):
+        now[0] += 0.1
+        progress.update(task, advance=1)
+    assert 3 <= len(drawn) <= 5

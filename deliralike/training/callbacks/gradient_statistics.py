@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError
+from deliralike.optimizer import AbstractOptimizer
 from deliralike.training.callbacks.table import Table
 from deliralike.training.callbacks.writer import Writer
 from deliralike.training.history import Step
@@ -43,7 +44,7 @@ class GradientStatistics(Writer):
         self._table = Table(path)
         self._resumed_at: Mapping[str, Any] | None = None
         self._seen: dict[str, int] = {}
-        self._kept: dict[str, bool] = {}
+        self._keeping: list[AbstractOptimizer] = []
 
     @property
     def path(self) -> Path:
@@ -57,9 +58,9 @@ class GradientStatistics(Writer):
         else:
             self._table.cut_back(self._resumed_at)
         self._resumed_at = None
-        self._kept = {name: optimizer.keep_gradients for name, optimizer in run.optimizers.items()}
         self._seen = {name: optimizer.steps for name, optimizer in run.optimizers.items()}
-        for optimizer in run.optimizers.values():
+        self._keeping = [each for each in run.optimizers.values() if not each.keep_gradients]
+        for optimizer in self._keeping:
             optimizer.keep_gradients = True
 
     def on_step(self, run: Run, step: Step) -> None:
@@ -73,9 +74,9 @@ class GradientStatistics(Writer):
 
     def on_end(self, run: Run) -> None:
         """Let the optimizers do as before."""
-        for name, kept in self._kept.items():
-            run.optimizers[name].keep_gradients = kept
-            run.optimizers[name].latest_gradients = run.optimizers[name].latest_gradients if kept else {}
+        for optimizer in self._keeping:
+            optimizer.keep_gradients, optimizer.latest_gradients = False, {}
+        self._keeping = []
 
     def state(self) -> dict[str, Any]:
         """How much has been written."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.errors import SettingError
+from deliralike.optimizer import AbstractOptimizer
 from deliralike.steps import TOTAL
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.history import Epoch, Step
@@ -43,12 +44,12 @@ class StopOnNaN(Callback):
         if every < 1:
             raise SettingError(f"every={every!r} must be at least 1")
         self.every = every
-        self._kept: dict[str, bool] = {}
+        self._keeping: list[AbstractOptimizer] = []
 
     def on_start(self, run: Run) -> None:
         """Look at the network, and let the optimizers keep their gradients."""
-        self._kept = {name: optimizer.keep_gradients for name, optimizer in run.optimizers.items()}
-        for optimizer in run.optimizers.values():
+        self._keeping = [each for each in run.optimizers.values() if not each.keep_gradients]
+        for optimizer in self._keeping:
             optimizer.keep_gradients = True
         self._stop(run, "before the first step", _in_network(run))
 
@@ -66,8 +67,9 @@ class StopOnNaN(Callback):
 
     def on_end(self, run: Run) -> None:
         """Let the optimizers do as before."""
-        for name, kept in self._kept.items():
-            run.optimizers[name].keep_gradients = kept
+        for optimizer in self._keeping:
+            optimizer.keep_gradients, optimizer.latest_gradients = False, {}
+        self._keeping = []
 
     def _stop(self, run: Run, when: str, found: Iterator[str]) -> None:
         first = next(found, None)
