@@ -128,9 +128,7 @@ class Experiment:
     def prepare(self, settings: Settings, dataset: data.Dataset) -> Prepared:
         """Build the network of complete settings: whatever can go wrong does so before a folder is made."""
         if settings.rng == "native":
-            backends.get(settings.backend).seed(
-                settings.seed
-            )  # before layers are made that draw from their own streams
+            backends.get(settings.backend).seed(settings.seed)  # before layers make streams of their own
         network = build_network(settings, dataset)
         return Prepared(settings, dataset, network, self.losses, tuple(self.callbacks()))
 
