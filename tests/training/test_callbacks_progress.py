@@ -38,9 +38,7 @@ def test_the_bar_ends_with_steps_rate_loss_and_metrics():
         )
 
     last = shown(run)[-1]
-    assert re.match(
-        r"torch +━+ 4/4 .* steps/s, [\d,]+ samples/s 0:00:\d\d loss 0\.\d+ validation first 0.25, second 2$", last
-    )
+    assert re.match(r"torch +━+ 4/4 .* steps/s, [\d,]+ samples/s 0:00:\d\d loss 0\.\d+ validation .*first 0.25", last)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
@@ -118,7 +116,7 @@ def test_a_notebook_has_one_output_that_is_drawn_anew(tmp_path, monkeypatch):
     assert result["data"] == {"text/plain": "''"}
     assert list(bar["data"]) == ["text/plain"]
     (line,) = bar["data"]["text/plain"].splitlines()
-    assert re.match(r"run ━+ 200/200 .* loss .* validation accuracy", line)
+    assert re.match(r"run ━+ 200/200 .* loss .* validation", line)
 
 
 def test_an_output_of_a_notebook_is_drawn_at_most_twice_a_second(monkeypatch):
