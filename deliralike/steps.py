@@ -61,7 +61,10 @@ class StepLoss:
     def __call__(self, network: Any, *batch: Any) -> Any:
         """The sum of the losses, and each of them when there are several; the target is the last of the batch."""
         *inputs, target = batch
-        prediction = network(*inputs)
+        return self.of(network, network(*inputs), target)
+
+    def of(self, network: Any, prediction: Any, target: Any) -> Any:
+        """The same from a prediction that is there already."""
         if not self.functions:
             return default_loss(prediction, target, network=network)
         values = [function(prediction, target) for function in self.functions]
@@ -97,7 +100,7 @@ def train_step(
     """One update on a batch; see `AbstractNetwork.train_step`."""
     loss, optimizer = step_loss(losses), the_optimizer(optimizers)
     inputs, target = inputs_and_target(batch)
-    return _named_losses(network, optimizer.update(loss, *inputs, target))
+    return named_losses(network, optimizer.update(loss, *inputs, target))
 
 
 def val_step(network: AbstractNetwork, batch: Any, losses: Losses | None = None) -> dict[str, Any]:
@@ -105,7 +108,7 @@ def val_step(network: AbstractNetwork, batch: Any, losses: Losses | None = None)
     loss, backend = step_loss(losses), network.backend
     inputs, target = inputs_and_target(batch)
     with network.training_mode(False), backend.evaluating():
-        return _named_losses(network, loss(network, *backend.prepare((*inputs, target), network)))
+        return named_losses(network, loss(network, *backend.prepare((*inputs, target), network)))
 
 
 def the_optimizer(optimizers: Optimizers) -> AbstractOptimizer:
@@ -125,7 +128,7 @@ def the_optimizer(optimizers: Optimizers) -> AbstractOptimizer:
     return next(iter(optimizers.values()))
 
 
-def _named_losses(network: AbstractNetwork, result: Any) -> dict[str, Any]:
+def named_losses(network: AbstractNetwork, result: Any) -> dict[str, Any]:
     """The total first; then the losses by name, where the loss function gave them."""
     if not isinstance(result, tuple):
         return {TOTAL: result}

@@ -67,7 +67,7 @@ class Agreement:
 
 def probe(network: AbstractNetwork, samples: data.Samples, loss_function: LossFunction = classification_loss) -> Probe:
     """Outputs in evaluation mode and gradients in training mode; the network is left as it was."""
-    outputs = concatenate(predict(network, samples.inputs))
+    outputs = concatenate(list(predict(network, samples.inputs)))
     before = network.neutral_state()
     with network.training_mode(True):
         gradients = network.backend.gradients(loss_function, network, *samples).parameters

@@ -24,6 +24,7 @@ from deliralike.training.metrics import (
     metric,
 )
 from deliralike.training.metrics.evidence import concatenate
+from deliralike.training.validation_losses import ValidationLosses
 
 __all__ = ["CLASSIFICATION", "Metric", "Metrics", "accuracy", "concatenate", "cross_entropy", "evaluate", "predict"]
 
@@ -39,6 +40,7 @@ def evaluate(
     batch_size: int = 512,
     device_batches: int = 2,
     intervals: bool | Mapping[str, Any] = False,
+    losses: ValidationLosses | None = None,
 ) -> dict[str, float]:
     """Judge a network on labelled samples.
 
@@ -58,6 +60,7 @@ def evaluate(
             one before, where the framework does not wait for the device.
         intervals: Also give confidence intervals by bootstrap, ``"accuracy/low"`` and ``"accuracy/high"``. A mapping
             holds settings of `Evidence.interval`: ``{"groups": patients}``.
+        losses: Also give the losses of training, unless a metric has the name.
 
     Returns:
         The figures by name. A metric that has several adds theirs: ``"dice/mean"``.
@@ -76,11 +79,12 @@ def evaluate(
     """
     evidence = {name: Evidence(each) for name, each in _named(metrics).items()}
     pairs = (_pair(batch) for batch in _batches(data, batch_size))
-    with closing(_judged(network, pairs, device_batches)) as judged:  # a loader's workers end here, whatever happens
+    losses = None if losses is None else losses.without(evidence)
+    with closing(_judged(network, pairs, device_batches, losses)) as judged:  # a loader's workers end here in any case
         for outputs, targets in judged:
             for each in evidence.values():
                 each.add(outputs, targets)
-    return _figures(evidence, intervals)
+    return ({} if losses is None else losses.means()) | _figures(evidence, intervals)
 
 
 def predict(network: AbstractNetwork, inputs: Any, *, batch_size: int = 512) -> Iterator[Any]:
@@ -108,14 +112,17 @@ def _outputs(network: AbstractNetwork, batch: Any) -> Any:
 
 
 def _judged(
-    network: AbstractNetwork, pairs: Iterable[tuple[Any, Any]], ahead: int
+    network: AbstractNetwork, pairs: Iterable[tuple[Any, Any]], ahead: int, losses: ValidationLosses | None
 ) -> Generator[tuple[Any, Any], None, None]:
     """Outputs and targets on the host, at most `ahead` batches behind the device."""
     if ahead < 1:
         raise SettingError(f"device_batches must be at least 1, not {ahead!r}")
     to_numpy, waiting = network.backend.to_numpy, deque[tuple[Any, Any]]()
     for inputs, targets in pairs:
-        waiting.append((_outputs(network, inputs), targets))
+        outputs = _outputs(network, inputs)
+        if losses is not None:
+            losses.add(network, outputs, inputs, targets)
+        waiting.append((outputs, targets))
         if len(waiting) == ahead:
             yield to_numpy(waiting.popleft())
     while waiting:
@@ -145,8 +152,8 @@ def _pair(batch: Any) -> tuple[Any, Any]:
             if key not in batch:
                 raise BatchError(f"the batch has no {key!r}. {suggestion(key, batch)}")
         return batch[INPUT], batch[LABEL]
-    if isinstance(batch, tuple | list) and len(batch) == 2:
-        return batch[0], batch[1]
+    if isinstance(batch, tuple | list) and len(batch) >= 2:
+        return batch[0] if len(batch) == 2 else tuple(batch[:-1]), batch[-1]
     what = f"{type(batch).__name__} of length {len(batch)}" if isinstance(batch, tuple | list) else type(batch).__name__
     raise BatchError(f"samples to judge by are {WANTED}, not a {what}")
 

@@ -26,6 +26,7 @@ from deliralike.training.history import Epoch, History, Step
 from deliralike.training.interrupt import Interrupt, deferred
 from deliralike.training.run import Run
 from deliralike.training.state import restore
+from deliralike.training.validation_losses import ValidationLosses
 
 RANDOM = ("portable", "native")
 _END = object()
@@ -39,7 +40,7 @@ class Trainer:
         optimizer: An update rule, or an optimizer of the network's; or a mapping of several by name, where a rule
             under ``"default"`` updates all parameters, and one under another name those of the block of that name.
         losses: See `AbstractNetwork.train_step`; leave it out for a network whose own `train_step` knows its losses.
-        metrics: What validation and `evaluate` judge by; see `evaluate`.
+        metrics: What validation and `evaluate` judge by beside the losses; see `deliralike.training.evaluate`.
         callbacks: What watches the run.
         devices: Replicate the network over these.
         precision: ``"bfloat16"`` or ``"float16"`` for a shorter type in the forward pass, in training, evaluation and
@@ -156,10 +157,19 @@ class Trainer:
                 run.tell_all("on_end")
         return run.history
 
-    def evaluate(self, samples: Any, *, batch_size: int = 512) -> dict[str, float]:
-        """Judge the network on labelled samples; it stays as it is."""
+    def evaluate(
+        self, samples: Any, *, batch_size: int = 512, intervals: bool | Mapping[str, Any] = False
+    ) -> dict[str, float]:
+        """Judge the network on labelled samples by its losses and metrics; it stays as it is.
+
+        Args:
+            batch_size, intervals: See `deliralike.training.evaluate`.
+        """
         with self._judged():
-            return evaluation.evaluate(self.network, samples, metrics=self.metrics, batch_size=batch_size)
+            return evaluation.evaluate(
+                self.network, samples, metrics={} if self.metrics is None else self.metrics, batch_size=batch_size,
+                intervals=intervals, losses=ValidationLosses(self.losses),
+            )  # fmt: skip
 
     def predict(self, inputs: Any, *, batch_size: int = 512) -> Iterator[Any]:
         """The outputs in evaluation mode, batch by batch; see `predict`."""
@@ -190,7 +200,8 @@ class Trainer:
     # One epoch -------------------------------------------------------------------------------------------------------
 
     def _epoch(self, run: Run, loader: data.Loader, validation: Any, interrupt: Interrupt) -> None:
-        with self.network.training_mode(True), closing(loader.batches(run.epoch, run.batch)) as batches:
+        batches: Any = loader.batches(run.epoch, run.batch)
+        with self.network.training_mode(True), closing(batches):
             for window, waited in _timed(_windows(batches, self._accumulate)):
                 step = self._step(run, window, waited)
                 run.history.steps.append(step)

@@ -188,13 +188,27 @@ def test_intervals_stand_beside_the_figures():
     assert (found["accuracy/low"], found["accuracy/high"]) == wanted
 
 
+def test_a_network_with_several_inputs_is_judged_on_a_tuple_of_them_and_a_target_or_on_a_pair():
+    class Sum(Network):
+        def __init__(self):
+            super().__init__()
+            self.head = self.nn.Linear(X.shape[1], 3)
+
+        def forward(self, first, second):
+            return self.head(first) + self.head(second)
+
+    network = Sum.on("torch")()
+    half = evaluate(network, (X / 2, X / 2, LABELS), batch_size=4)
+    assert half == evaluate(network, ((X / 2, X / 2), LABELS), batch_size=4)
+
+
 # Bad input -------------------------------------------------------------------------------------------------------
 
 
 def test_what_holds_no_labelled_samples_is_refused():
     network = built(backends.get("torch"))
     for wrong, message in [
-        ((X, LABELS, X), "not a tuple of length 3"),
+        ((X,), "not a tuple of length 1"),
         ({"data": X, "labels": LABELS}, "the batch has no 'label'. Did you mean 'labels'?"),
         (X, "or batches of these, not a ndarray"),
         (3, "or batches of these, not a int"),

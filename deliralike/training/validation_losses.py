@@ -1,0 +1,55 @@
+"""The losses of training, over validation data."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+import numpy as np
+
+from deliralike.accumulation import samples_of
+from deliralike.network import AbstractNetwork
+from deliralike.steps import TOTAL, Losses, StepLoss, named_losses, step_loss
+
+
+class ValidationLosses:
+    """Means over the samples of what each batch's losses are.
+
+    They are computed from the outputs that metrics see, but for a loss function of its own kind and a network with a
+    `val_step` of its own, which run the network once more.
+    """
+
+    def __init__(self, losses: Losses | None = None) -> None:
+        """For losses as `AbstractNetwork.train_step` has them."""
+        self.losses = losses
+        self._loss = step_loss(losses)
+        self._values: list[dict[str, Any]] = []
+        self._sizes: list[int] = []
+
+    def without(self, metrics: Container[str]) -> ValidationLosses | None:
+        """These losses, from the beginning; None when there is but one, and a metric has its name."""
+        single = isinstance(self._loss, StepLoss) and len(self._loss.functions) < 2
+        return None if single and TOTAL in metrics else ValidationLosses(self.losses)
+
+    def add(self, network: AbstractNetwork, outputs: Any, inputs: Any, target: Any) -> None:
+        """Take one batch; its values stay on the device."""
+        self._sizes.append(samples_of((target,)))
+        self._values.append(self._of_batch(network, outputs, inputs, target))
+
+    def means(self) -> dict[str, float]:
+        """Each loss: the mean of the batches' values, weighted by their samples."""
+        names = self._values[0] if self._values else {}
+        values = {name: [float(each[name]) for each in self._values] for name in names}
+        return {name: float(np.average(each, weights=self._sizes)) for name, each in values.items()}
+
+    def _of_batch(self, network: AbstractNetwork, outputs: Any, inputs: Any, target: Any) -> dict[str, Any]:
+        backend = network.backend
+        written: Any = type(getattr(network, "root", network))
+        if isinstance(self._loss, StepLoss) and written.val_step is AbstractNetwork.val_step:
+            with backend.evaluating():
+                values = named_losses(network, self._loss.of(network, outputs, backend.prepare(target, network)))
+        else:
+            batch = (*inputs, target) if isinstance(inputs, tuple) else (inputs, target)
+            options = {} if self.losses is None else {"losses": self.losses}
+            values = network.val_step(batch, **options)
+        return {name: backend.numpy(value) if backend.is_array(value) else value for name, value in values.items()}

@@ -1,0 +1,140 @@
+"""The trainer: what it validates by, windows of batches, several optimizers, devices, and bad input."""
+
+import numpy as np
+import pytest
+
+from deliralike import backends, data, rules, zoo
+from deliralike.errors import ArgumentError, SettingError
+from deliralike.training import Trainer, schedules
+
+RNG = np.random.default_rng(0)
+SAMPLES = data.Samples(RNG.normal(size=(23, 5)), RNG.integers(0, 3, 23))
+SGD = rules.rule("sgd", lr=0.1, momentum=0.9)
+
+
+def network(name="torch", **options):
+    return zoo.build("mlp", backend=name, in_features=5, hidden=(7,), out_features=3, dtype="float64", **options)
+
+
+def cross_entropy(scores, labels):
+    shifted = scores - scores.max(1, keepdims=True)
+    log_p = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+    return -log_p[np.arange(len(labels)), labels]
+
+
+def weights_by_hand(state):
+    return [state[name] for name in ("layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias")]
+
+
+def scores_by_hand(net, x):
+    w0, b0, w1, b1 = weights_by_hand(net.neutral_state())
+    return np.maximum(x @ w0.T + b0, 0.0) @ w1.T + b1
+
+
+def test_without_metrics_validation_gives_the_mean_of_the_losses_over_all_samples(backend):
+    net = network(backend.name)
+    history = Trainer(net, SGD).fit(SAMPLES, SAMPLES, epochs=2, batch_size=4)
+    wanted = cross_entropy(scores_by_hand(net, SAMPLES.inputs), SAMPLES.labels).mean()
+    assert list(history.epochs[-1].held_out) == ["loss"]
+    assert history.epochs[-1].held_out["loss"] == pytest.approx(wanted, rel=1e-12)
+
+
+def test_losses_stand_beside_metrics_unless_one_has_their_name():
+    net = network()
+    doubled = {"twice": lambda scores, labels: net.nn.cross_entropy(scores, labels) * 2.0}
+    found = Trainer(net, SGD, doubled, ["accuracy"]).evaluate(SAMPLES, batch_size=7)
+    wanted = cross_entropy(scores_by_hand(net, SAMPLES.inputs), SAMPLES.labels).mean()
+    assert list(found) == ["loss", "accuracy"]
+    assert found["loss"] == pytest.approx(2 * wanted, rel=1e-12)
+    assert Trainer(net, SGD, metrics={"loss": lambda scores, labels: 5.0}).evaluate(SAMPLES) == {"loss": 5.0}
+
+
+def test_several_losses_are_summed_and_each_is_recorded():
+    net = network()
+    losses = {name: lambda scores, labels, f=factor: net.nn.cross_entropy(scores, labels) * f
+              for name, factor in (("one", 1.0), ("three", 3.0))}  # fmt: skip
+    step, *_ = Trainer(net, SGD, losses).fit(SAMPLES, batch_size=23).steps
+    assert list(step.losses) == ["loss", "one", "three"]
+    assert step.losses["three"] == pytest.approx(3 * step.losses["one"], rel=1e-12)
+    assert step.loss == step.losses["loss"] == pytest.approx(4 * step.losses["one"], rel=1e-12)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_windows_of_batches_are_big_batches_and_the_last_one_may_be_smaller(backend, replicas):
+    devices = None if replicas == 1 else [backend.devices()[0]] * replicas
+    runs = {}
+    for batch_size, accumulate in ((8, 1), (4, 2)):
+        net = network(backend.name, seed=3)
+        trainer = Trainer(net, SGD, devices=devices, accumulate=accumulate, clip_norm=0.5)
+        history = trainer.fit(SAMPLES, epochs=2, batch_size=batch_size)
+        runs[accumulate] = (history, trainer.network.neutral_state())
+    one, two = runs[1][0], runs[2][0]
+    assert [step.samples for step in two.steps] == [step.samples for step in one.steps] == [8, 8, 7, 8, 8, 7]
+    np.testing.assert_allclose(two.losses, one.losses, rtol=1e-12)
+    for name, value in runs[1][1].items():
+        np.testing.assert_allclose(runs[2][1][name], value, rtol=1e-10, atol=1e-12)
+
+
+def test_a_schedule_counts_updates_whatever_the_number_of_replicas_or_batches_in_a_window(backend):
+    traces = []
+    for devices, accumulate, batch_size in ((None, 1, 8), ([backend.devices()[0]] * 2, 1, 8), (None, 2, 4)):
+        trainer = Trainer(
+            network(backend.name), SGD, devices=devices, accumulate=accumulate, schedule=schedules.Cosine(6)
+        )
+        traces.append([step.lr for step in trainer.fit(SAMPLES, epochs=2, batch_size=batch_size).steps])
+    wanted = [0.05 * (1 + np.cos(np.pi * t / 6)) for t in range(6)]
+    for trace in traces:
+        np.testing.assert_allclose(trace, wanted, rtol=1e-12)
+
+
+def test_a_rule_under_the_name_of_a_block_updates_that_block_only():
+    net = network()
+    before = net.neutral_state()
+    Trainer(net, {"layers.1": SGD}).fit(SAMPLES, batch_size=23)
+    changed = [name for name, value in net.neutral_state().items() if not np.array_equal(value, before[name])]
+    assert changed == ["layers.1.weight", "layers.1.bias"]
+
+
+def test_a_stream_of_samples_is_trained_on_without_knowing_its_length():
+    stream = data.Stream(lambda: zip(*SAMPLES, strict=True))
+    history = Trainer(network(), SGD).fit(data.Loader(stream, 8), epochs=2)
+    assert [step.samples for step in history.steps] == [8, 8, 7, 8, 8, 7]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"rng": "portabel"}, SettingError, "rng='portabel' is unknown. Did you mean 'portable'?"),
+        ({"optimizer": {}}, SettingError, "there is no optimizer: give an update rule"),
+        ({"optimizer": 0.1}, ArgumentError, "optimizer 'default' is a float, wanted a rule"),
+        ({"schedule": {"generater": None}}, SettingError, "there is no optimizer 'generater' for a schedule"),
+        ({"accumulate": 0}, SettingError, "accumulate=0 must be a whole number of at least 1"),
+        ({"clip_norm": -1.0}, SettingError, "max_norm=-1.0 must be above 0"),
+        ({"clip_value": 0.0}, SettingError, "max_value=0.0 must be above 0"),
+        ({"precision": "float8"}, SettingError, "there is no mixed precision 'float8'"),
+    ],
+)
+def test_a_trainer_that_cannot_be_made_says_why(options, error, message):
+    with pytest.raises(error, match=message.replace("(", r"\(")):
+        Trainer(network(), **({"optimizer": SGD} | options))
+
+
+def test_an_optimizer_of_another_network_is_refused():
+    other = network()
+    with pytest.raises(ArgumentError, match="updates another network than the one that is trained"):
+        Trainer(network(), backends.get("torch").optimizer(SGD, other))
+
+
+def test_no_epochs_are_refused():
+    with pytest.raises(SettingError, match="epochs must be at least 1, not 0"):
+        Trainer(network(), SGD).fit(SAMPLES, epochs=0)
+
+
+def test_a_step_that_returns_no_losses_by_name_is_refused():
+    class Odd(type(network()).written_once):
+        def train_step(self, batch, optimizers):
+            return 1.0
+
+    net = Odd.on("torch")(5, 3)
+    with pytest.raises(ArgumentError, match="train_step of Odd gave a float: it returns its losses by name"):
+        Trainer(net, SGD).fit(SAMPLES)
