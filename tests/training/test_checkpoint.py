@@ -243,6 +243,8 @@ HEADERS = {
     "before": {"dtype": "F64", "shape": [1], "data_offsets": [-8, 0]},
     "another size": {"dtype": "F64", "shape": [2**40], "data_offsets": [0, 16]},
     "a negative size": {"dtype": "F64", "shape": [-1, -2], "data_offsets": [0, 16]},
+    "from the end": {"dtype": "F64", "shape": [1], "data_offsets": [-16, -8]},
+    "an open size": {"dtype": "F64", "shape": [-1], "data_offsets": [0, 16]},
     "another type": {"dtype": "OBJECT", "shape": [2], "data_offsets": [0, 16]},
     "no shape": {"dtype": "F64", "data_offsets": [0, 16]},
 }
