@@ -64,6 +64,14 @@ def test_a_hundred_steps_with_augmentation_and_dropout_agree(other, reference, t
 
 
 @pytest.mark.parametrize(
+    "off", [{"transforms": ()}, {"network_settings": {"hidden": [13]}}], ids=["transforms", "dropout"]
+)
+def test_augmentation_and_dropout_are_on(off, reference, tmp_path):
+    found = Experiment(SETTINGS, epochs=1, **off).run(tmp_path / "run")
+    assert abs(found.history.losses[0] - reference.history.losses[0]) > 1e-4
+
+
+@pytest.mark.parametrize(
     ("first", "second"), [("torch", name) for name in OTHERS] + [(name, "torch") for name in OTHERS]
 )
 def test_a_run_that_was_stopped_within_an_epoch_goes_on_with_another_backend(first, second, reference, tmp_path):
