@@ -10,14 +10,13 @@ import numpy as np
 
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork, replicated_networks
+from deliralike.backends.chainer.members import Members
 from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUpdateRule
 from deliralike.errors import ArgumentError
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
 from deliralike.parallel.loss import InReplicas
 from deliralike.parallel.replicated import ReplicatedNetwork
-from deliralike.state import Slot
 
 
 class Part(chainer.Link):
@@ -48,18 +47,20 @@ class ChainerOptimizer(AbstractOptimizer):
         """Use a native optimizer, which is set up for its part of the network unless that was done before."""
         super().__init__(network, pattern)
         self.native = native
-        places = native.places(self._slots()) if isinstance(native, NeutralOptimizer) else {}
+        self._members = members = Members(network, self.owns)
+        places = native.places(members.slots) if isinstance(native, NeutralOptimizer) else {}
         if native.target is None:
-            native.setup(network if pattern is None else Part(self._parameters(False)))
-        self._rules = {name: parameter.update_rule for name, parameter in self._parameters(False).items()}
+            native.setup(network if pattern is None else Part(members.parameters))
+        self._rules = {name: parameter.update_rule for name, parameter in members.parameters.items()}
         for name, place in places.items():
             self._rules[name].hyperparam.place = place
-        for slot in self._slots().values():
+        for slot in members.slots.values():
             if not slot.trainable:
                 slot.trainable = False  # which tells the update rule
 
     def gradients(self, loss_function, *batch):
         """Forward and backward; gradients of a previous step are dropped first, in every replica."""
+        self._members.look()
         self.network.cleargrads()
         with _overflowing() if self.loss_scale else nullcontext():
             if isinstance(loss_function, InReplicas) and isinstance(self.network, ReplicatedNetwork):
@@ -67,15 +68,17 @@ class ChainerOptimizer(AbstractOptimizer):
             else:
                 result = loss_function(self.network, *batch)
                 _backward(result[0] if isinstance(result, tuple) else result)
-        for inside in self._replicated_inside():
+        for inside in self._members.replicated:
             inside.accumulate_gradients()
-        return _detached(result), {name: parameter.grad for name, parameter in self._parameters().items()}
+        trainable = (name for name, slot in self._members.slots.items() if slot.trainable)
+        return _detached(result), {name: self._members.parameters[name].grad for name in trainable}
 
     def apply(self, gradients):
         """One native step on these gradients."""
-        parameters = self._parameters(trainable_only=False)
+        parameters = self._members.parameters
         for name, gradient in gradients.items():
-            parameters[name].grad = arrays.raw(gradient)
+            if parameters[name].grad is not gradient:
+                parameters[name].grad = arrays.raw(gradient)
         for name, parameter in parameters.items():
             _attach(parameter, self._rules[name])
         if isinstance(self.network, ReplicatedNetwork):
@@ -83,7 +86,7 @@ class ChainerOptimizer(AbstractOptimizer):
         unused = [parameter.update_rule for name, parameter in parameters.items() if gradients.get(name) is None]
         with _disabled([rule for rule in unused if rule is not None]):  # Chainer's own rules would go on with zeros
             self.native.update()
-        for inside in self._replicated_inside():
+        for inside in self._members.replicated:
             inside.copy_parameters()
 
     @property
@@ -105,7 +108,8 @@ class ChainerOptimizer(AbstractOptimizer):
     def neutral_state(self) -> dict[str, np.ndarray]:
         """State arrays as ``"parameter/slot"``, each parameter's own step count as ``"parameter/step"``."""
         state = {"steps": np.array(self.steps)}
-        for name in self._parameters(trainable_only=False):
+        self._members.look()
+        for name in self._members.parameters:
             rule = self._rules.get(name)
             if rule is not None and rule.t:
                 if not isinstance(rule, NeutralUpdateRule) or rule.rule.counts:
@@ -115,7 +119,8 @@ class ChainerOptimizer(AbstractOptimizer):
 
     def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
         """Take over state arrays by name, in each parameter's own type."""
-        parameters = self._parameters(trainable_only=False)
+        self._members.look()
+        parameters = self._members.parameters
         refuse_unknown_owners(state, parameters)
         self.steps = self.native.t = int(state["steps"])
         for rule in (rule for rule in self._rules.values() if rule is not None):
@@ -124,18 +129,6 @@ class ChainerOptimizer(AbstractOptimizer):
             name, _, slot = key.rpartition("/")
             if name:
                 _load(parameters[name], self._rules[name], slot, value, self.steps)
-
-    def _replicated_inside(self) -> list[DataParallelChainerNetwork]:
-        """The replicated networks below a network that is none itself, and so has no hooks for them."""
-        return [] if isinstance(self.network, ReplicatedNetwork) else list(replicated_networks(self.network))
-
-    def _slots(self) -> dict[str, Slot]:
-        slots = self.network.neutral_slots().items()
-        return {name: slot for name, slot in slots if slot.is_parameter and self.owns(name)}
-
-    def _parameters(self, trainable_only: bool = True) -> dict[str, chainer.Parameter]:
-        slots = self._slots().items()
-        return {name: slot.native for name, slot in slots if slot.trainable or not trainable_only}
 
 
 def _attach(parameter: chainer.Parameter, rule: chainer.UpdateRule | None) -> None:
