@@ -74,6 +74,11 @@ class EarlyStopping(Callback):
         self.waited += 1
         return self.waited >= self.patience and epoch + 1 >= self.min_epochs
 
+    def on_start(self, run: Run) -> None:
+        """End a run at once that is resumed after its last epoch."""
+        if self.waited and self.waited >= self.patience and run.epoch >= self.min_epochs:
+            run.stop(self._reason())
+
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
         """Judge the epoch."""
         shall_end = self.observe(epoch.epoch, self.monitor.value(epoch))
