@@ -76,6 +76,19 @@ def test_the_norm_is_bounded_as_by_pytorch_but_for_its_epsilon(backend):
         np.testing.assert_allclose(moved(net)[name], vector.grad.numpy(), rtol=2e-6 / NORM)
 
 
+@pytest.mark.parametrize("hook", [ClipNorm(0.1), ClipNorm(1e6), ClipValue(0.1)])
+def test_gradients_keep_their_type(backend, hook):
+    net = TwoVectors.on(backend)()
+    optimizer = backend.optimizer(rule("sgd", lr=1.0, momentum=0.9), net)
+    optimizer.pre_update_hooks.append(hook)
+    optimizer.keep_gradients = True
+    optimizer.update(linear, OF_A, OF_B)
+    kept = {name: backend.numpy(gradient).dtype for name, gradient in optimizer.latest_gradients.items()
+            if gradient is not None}  # fmt: skip
+    assert kept == {"a": np.float32, "b": np.float32}
+    assert {value.dtype.name for value in net.neutral_state().values()} == {"float32"}
+
+
 def test_every_element_is_bounded_by_value(backend):
     bound = 0.5 * abs(GRADIENTS["b"]).max()
     net, optimizer = made(backend, ClipValue(bound))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deliralike.errors import SettingError, UnknownName
-from deliralike.training import Callback, EarlyStopping
+from deliralike.training import Callback, Checkpoint, Checkpoints, EarlyStopping
 from tests.training.small_runs import Do, fail, samples, scripted, trainer
 
 NAN, INF = math.nan, math.inf
@@ -83,6 +83,18 @@ def test_a_run_of_nan_says_so():
 
 def test_a_run_that_goes_on_to_its_end_was_not_stopped():
     assert fitted("torch", [3.0, 2.0], patience=1)[2].stopped == ""
+
+
+def test_a_run_resumed_after_its_last_epoch_trains_no_further(tmp_path):
+    values = [3.0, 2.0, 2.5, 2.25, 1.0]
+    first = trainer("torch", [EarlyStopping("score", patience=2), Checkpoint(tmp_path / "saved")],
+                    metrics={"score": scripted(*values)})  # fmt: skip
+    assert first.fit(samples(), samples(3), epochs=5, batch_size=4).stopped
+    again = trainer("torch", [EarlyStopping("score", patience=2), Checkpoint(tmp_path / "saved")],
+                    metrics={"score": scripted(*values)})  # fmt: skip
+    history = again.fit(samples(), samples(3), epochs=5, batch_size=4, resume=Checkpoints.latest(tmp_path / "saved"))
+    assert (len(history.steps), len(history.epochs)) == (0, 4)
+    assert history.stopped == "score has not been better than 2 for 2 epochs"
 
 
 class Weights(Callback):
