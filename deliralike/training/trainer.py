@@ -47,7 +47,7 @@ class Trainer:
             prediction; see `compute_in`.
         average: Evaluate and predict with averaged weights: the decay of an exponential average, or a `WeightAverage`,
             which then follows each step.
-        accumulate: How many batches make one update together.
+        accumulate: How many batches make one update together; what the optimizers have when None.
         clip_norm: The most that the joint norm of an update's gradients may be; see `ClipNorm`.
         clip_value: The most that an element of a gradient may be; see `ClipValue`.
         schedule: A factor on the learning rate for each update; see `deliralike.training.schedules`. A mapping by
@@ -78,7 +78,7 @@ class Trainer:
         devices: Sequence[str] | None = None,
         precision: str | None = None,
         average: float | WeightAverage | None = None,
-        accumulate: int = 1,
+        accumulate: int | None = None,
         clip_norm: float | None = None,
         clip_value: float | None = None,
         schedule: Any = None,
@@ -91,18 +91,21 @@ class Trainer:
         self.network = network if devices is None else backends.DataParallel(network, devices)
         self.optimizers = _optimizers(self.network, optimizer)
         self.average = WeightAverage.of(self.network, average)
-        self.losses, self.metrics, self.precision = losses, metrics, precision
+        self.losses, self.metrics = losses, metrics
         self.callbacks = sorted(callbacks, key=lambda callback: callback.runs_last)
         self.seed, self.rng = seed, rng
         for each in self.optimizers.values():
-            each.accumulate = accumulate
-            each.compute_in(precision)
+            if accumulate is not None:
+                each.accumulate = accumulate
+            if precision is not None:
+                each.compute_in(precision)
             each.pre_update_hooks += [] if clip_norm is None else [ClipNorm(clip_norm)]
             each.pre_update_hooks += [] if clip_value is None else [ClipValue(clip_value)]
+        self.precision = next((each.precision for each in self.optimizers.values() if each.precision is not None), None)
         self.schedules = _schedules(schedule, self.optimizers)
         self.base_lr = {name: optimizer.lr for name, optimizer in self.optimizers.items()}
         self._step_options = {} if losses is None else {"losses": losses}
-        self._accumulate = accumulate
+        self._accumulate = max(each.accumulate for each in self.optimizers.values())
 
     def fit(
         self,

@@ -75,6 +75,18 @@ def test_windows_of_batches_are_big_batches_and_the_last_one_may_be_smaller(back
         np.testing.assert_allclose(runs[2][1][name], value, rtol=1e-10, atol=1e-12)
 
 
+def test_an_optimizer_that_accumulates_keeps_doing_so():
+    traces = []
+    for given, accumulate in ((3, None), (1, 3)):
+        net = network()
+        optimizer = net.backend.optimizer(SGD, net)
+        optimizer.accumulate = given
+        history = Trainer(net, optimizer, accumulate=accumulate).fit(SAMPLES, batch_size=4)
+        assert [step.samples for step in history.steps] == [12, 11]
+        traces.append(history.losses.tolist())
+    assert traces[0] == traces[1]
+
+
 def test_a_schedule_counts_updates_whatever_the_number_of_replicas_or_batches_in_a_window(backend):
     traces = []
     for devices, accumulate, batch_size in ((None, 1, 8), ([backend.devices()[0]] * 2, 1, 8), (None, 2, 4)):
