@@ -47,9 +47,9 @@ def detect_anomalous_params(network: AbstractNetwork, loss_function: Callable[..
 
     Example:
         >>> from deliralike import zoo
-        >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
+        >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2, hidden=(8,))
         >>> print(detect_anomalous_params(net, lambda network, x: network.nn.mean(network(x) * 0.0), np.ones((4, 3))))
-        took part, but have a gradient of zero: layers.0.weight, layers.0.bias, layers.2.weight, layers.2.bias
+        took part, but have a gradient of zero: layers.0.weight, layers.0.bias, layers.1.weight, layers.1.bias
     """
     with _kept(network):
         found = network.backend.gradients(loss_function, network, *network.backend.prepare(batch, network)).parameters
