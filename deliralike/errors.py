@@ -92,6 +92,18 @@ class DataUnavailable(DeliralikeError, ImportError):
     """A dataset needs a package that is not installed."""
 
 
+def refuse_unknown_settings(owner: str, settings: Iterable[str], known: Iterable[str]) -> None:
+    """An error when a setting is not among those that are known; it suggests the nearest.
+
+    Raises:
+        ArgumentError: Names the owner and the setting.
+    """
+    known = list(known)
+    for setting in settings:
+        if setting not in known:
+            raise ArgumentError(f"{owner} has no setting {setting!r}. {suggestion(setting, known)}")
+
+
 def suggestion(name: str, choices: Iterable[object]) -> str:
     """A sentence that names the nearest choices, or all of them when none is near.
 

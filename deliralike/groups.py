@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deliralike.errors import ArgumentError, SettingError, UnknownName, suggestion
-from deliralike.rules import Rule, number, refuse_unknown_settings
+from deliralike.errors import ArgumentError, SettingError, UnknownName, refuse_unknown_settings, suggestion
+from deliralike.rules import Rule, number
 from deliralike.state import Slot
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -112,7 +112,7 @@ def _differing(rule: Rule, pattern: str, settings: Mapping[str, Any]) -> Rule:
     where = f"groups[{pattern!r}]"
     if not isinstance(settings, Mapping):
         raise ArgumentError(f"{where}={settings!r}: wanted settings by name, such as {{'weight_decay': 0.0}}")
-    refuse_unknown_settings(type(rule), settings, where)
+    refuse_unknown_settings(where, settings, rule.settings())
     try:
         differing = replace(rule, **settings)
     except SettingError as error:

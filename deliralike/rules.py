@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from numbers import Real
 from typing import Any, ClassVar
 
-from deliralike.errors import ArgumentError, SettingError, UnknownName, suggestion
+from deliralike.errors import ArgumentError, SettingError, UnknownName, refuse_unknown_settings, suggestion
 
 Array = Any
 State = dict[str, Array]
@@ -65,6 +65,11 @@ class Rule:
             The new parameter and the new state; nothing is changed in place.
         """
         raise NotImplementedError
+
+    @classmethod
+    def settings(cls) -> list[str]:
+        """The names of its numbers."""
+        return [field.name for field in fields(cls)]
 
     def with_lr(self, lr: float) -> Rule:
         """The same rule with another learning rate."""
@@ -343,22 +348,10 @@ def rule(name: str, **settings: Any) -> Rule:
     """
     if name not in RULES:
         raise UnknownName(f"there is no optimizer {name!r}. {suggestion(name, RULES)}")
-    refuse_unknown_settings(RULES[name], settings, f"optimizer {name!r}")
+    refuse_unknown_settings(f"optimizer {name!r}", settings, RULES[name].settings())
     if "lr" not in settings:
         raise ArgumentError(f"optimizer {name!r} needs a learning rate: lr=...")
     return RULES[name](**settings)
-
-
-def refuse_unknown_settings(kind: type[Rule], settings: Mapping[str, Any], where: str) -> None:
-    """An error for a setting that a rule lacks.
-
-    Raises:
-        ArgumentError: Says where, and which setting may have been meant.
-    """
-    allowed = [field.name for field in fields(kind)]
-    for setting in settings:
-        if setting not in allowed:
-            raise ArgumentError(f"{where} has no setting {setting!r}. {suggestion(setting, allowed)}")
 
 
 def number(value: Any, where: str = "lr") -> float:

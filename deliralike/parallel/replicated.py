@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import ArgumentError, SettingError, suggestion
+from deliralike.errors import SettingError, refuse_unknown_settings, suggestion
 from deliralike.network import AbstractNetwork
 from deliralike.parallel.gather import OTHERS, SCALARS, gather
 from deliralike.parallel.hooks import AccumulateGradients, CopyParameters
@@ -75,10 +75,7 @@ class ReplicaSettings:
     @classmethod
     def of(cls, **settings: Any) -> ReplicaSettings:
         """ReplicaSettings by name; an unknown name is an error that suggests another."""
-        known = [field.name for field in fields(cls)]
-        for name in settings:
-            if name not in known:
-                raise ArgumentError(f"DataParallel has no setting {name!r}. {suggestion(name, known)}")
+        refuse_unknown_settings("DataParallel", settings, [field.name for field in fields(cls)])
         return cls(**settings)
 
     @property

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar
 
-from deliralike.errors import ArgumentError, SettingError, StateError, UnknownName, suggestion
+from deliralike.errors import ArgumentError, SettingError, StateError, UnknownName, refuse_unknown_settings, suggestion
 from deliralike.rules import number
 
 
@@ -325,9 +325,7 @@ def schedule(name: str, **settings: Any) -> Schedule:
         raise UnknownName(f"there is no schedule {name!r}. {suggestion(name, SCHEDULES)}")
     kind: Any = SCHEDULES[name]
     known = {each.name: each for each in fields(kind) if each.init}
-    for setting in settings:
-        if setting not in known:
-            raise ArgumentError(f"schedule {name!r} has no setting {setting!r}. {suggestion(setting, known)}")
+    refuse_unknown_settings(f"schedule {name!r}", settings, known)
     for setting, each in known.items():
         if setting not in settings and each.default is MISSING:
             raise ArgumentError(f"schedule {name!r} needs a setting {setting!r}")

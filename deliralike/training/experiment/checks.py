@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import ArgumentError, DeliralikeError, SettingError, UnknownName, suggestion
+from deliralike.errors import (
+    DeliralikeError,
+    SettingError,
+    UnknownName,
+    refuse_unknown_settings,
+    suggestion,
+)
 
 Check = Callable[[str, Any], Any]
 NAME = "name"
@@ -135,18 +141,10 @@ def made_by(make: Callable[..., Any], *unwanted: str) -> Check:
 
     def check(key: str, value: Any) -> dict[str, Any]:
         settings = table(key, value)
-        refuse_unknown(key, settings, allowed)
+        refuse_unknown_settings(key, settings, allowed)
         return settings
 
     return check
-
-
-def refuse_unknown(key: str, settings: Iterable[str], allowed: Iterable[str]) -> None:
-    """An error for a setting that is not allowed."""
-    allowed = list(allowed)
-    for name in settings:
-        if name not in allowed:
-            raise ArgumentError(f"{key} has no setting {name!r}. {suggestion(name, allowed)}")
 
 
 def _entry(key: str, value: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from deliralike.data import transforms
-from deliralike.errors import ArgumentError, UnknownName, suggestion
+from deliralike.errors import ArgumentError, UnknownName, refuse_unknown_settings, suggestion
 from deliralike.training import schedules
 from deliralike.training.experiment.checks import NAME
 from deliralike.training.metrics import Metric, metric
@@ -71,9 +71,7 @@ def _made(table: Mapping[str, Callable[..., Any]], kind: str, entry: Entry) -> A
     if name not in table:
         raise UnknownName(f"there is no {kind} {name!r}. {suggestion(name, table)}")
     parameters = inspect.signature(table[name]).parameters
-    for number in numbers:
-        if number not in parameters:
-            raise ArgumentError(f"{kind} {name!r} has no setting {number!r}. {suggestion(number, parameters)}")
+    refuse_unknown_settings(f"{kind} {name!r}", numbers, parameters)
     if missing := [key for key, each in parameters.items() if each.default is each.empty and key not in numbers]:
         raise ArgumentError(f'{kind} {name!r} needs {" and ".join(missing)}: {{name = "{name}", {missing[0]} = …}}')
     return table[name](**numbers)

@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from deliralike import backends, rules, zoo
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, refuse_unknown_settings
 from deliralike.groups import Groups
 from deliralike.precision import PRECISIONS
 from deliralike.training.callbacks.checkpoint import Checkpoint
@@ -165,7 +165,7 @@ class Settings:
             >>> Settings(network="mlp", devices=["cpu"]).with_(backend="jax").devices
             ()
         """
-        checks.refuse_unknown("Settings", changes, names())
+        refuse_unknown_settings("Settings", changes, names())
         if changes.get("backend", self.backend) != self.backend:
             changes = {"devices": (), **changes}
         return replace(self, **changes)

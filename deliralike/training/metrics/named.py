@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from deliralike.errors import ArgumentError, UnknownName, suggestion
+from deliralike.errors import UnknownName, refuse_unknown_settings, suggestion
 from deliralike.training.metrics.accuracy import Accuracy, TopK
 from deliralike.training.metrics.calibration import CalibrationError
 from deliralike.training.metrics.confusion import ConfusionMatrix
@@ -33,10 +33,7 @@ def metric(name: str, **settings: Any) -> Metric:
     """
     if name not in METRICS:
         raise UnknownName(f"there is no metric {name!r}. {suggestion(name, METRICS)}")
-    choices = list(inspect.signature(METRICS[name]).parameters)
-    for setting in settings:
-        if setting not in choices:
-            raise ArgumentError(f"metric {name!r} has no setting {setting!r}. {suggestion(setting, choices)}")
+    refuse_unknown_settings(f"metric {name!r}", settings, inspect.signature(METRICS[name]).parameters)
     return METRICS[name](**settings)
 
 
