@@ -109,15 +109,18 @@ def _train(result: Result, shared: Settings, dataset: Dataset, folder: Path, pro
     from deliralike.cli.console import say
     from deliralike.conformance import probe
     from deliralike.training import JsonLines, ProgressBar, experiment
+    from deliralike.training.experiment.folder import recorded
 
     settings = shared.with_(backend=result.backend)
     network = experiment.build_network(settings, dataset)
     own = experiment.new_folder(folder / result.backend)
     experiment.write_settings(own / experiment.SETTINGS, settings)
     bar = ProgressBar(result.version, progress=progress)
-    callbacks = [bar, JsonLines(folder / experiment.METRICS, backend=result.backend)]
+    logs = [JsonLines(folder / experiment.METRICS, backend=result.backend), JsonLines(own / experiment.METRICS)]
     start = probe(network, dataset.held_out)
-    result.history = experiment.train_network(network, settings, dataset, callbacks)
+    with recorded(own) as outcome:
+        result.history = experiment.train_network(network, settings, dataset, [bar, *logs])
+        outcome.metrics = result.history.epochs[-1].held_out
     result.probes = {"at the start": start, "after training": probe(network, dataset.held_out)}
     weights.write(own / experiment.WEIGHTS, network)
     if progress.disable:

@@ -18,6 +18,7 @@ from deliralike import backends, data, weights, zoo
 from deliralike.cli import app
 from deliralike.cli.options import key_values
 from deliralike.training import evaluate
+from deliralike.training.experiment import compare
 
 
 def run(*arguments, code=0, **options):
@@ -68,6 +69,14 @@ def test_the_demo_finds_all_backends_to_agree(demo):
     for other in others:
         assert other["accuracy"] == reference["accuracy"]
         assert all(0 < part["difference"] < 1e-10 for part in other["agreement"].values())
+
+
+def test_the_parts_of_a_demo_are_runs_that_can_be_listed(demo):
+    _, folder = demo
+    listed = compare.read_runs(folder)
+    assert sorted((row.folder.name, row.status) for row in listed) == [
+        (name, "finished") for name in ("chainer", "jax", "torch")
+    ]
 
 
 def test_the_demo_writes_every_step_and_epoch_as_json_lines(demo):
