@@ -60,7 +60,7 @@ def closure(
         BatchError: `data_dict` lacks a key.
         SettingError: There is no loss, or optimizers without ``"default"``.
     """
-    data, label = (_taken(data_dict, key) for key in (INPUT, LABEL))
+    data, label = (taken(data_dict, key) for key in (INPUT, LABEL))
     if not losses:
         raise SettingError("closure needs at least one loss: losses={'name': function of (prediction, label)}")
     total_loss, backend = TotalLoss(tuple(losses), tuple(losses.values())), model.backend
@@ -103,7 +103,12 @@ def _kind(leaf: Any) -> str:
     return leaf.dtype.kind if isinstance(leaf, np.ndarray | np.generic) else "f" if "float" in str(leaf.dtype) else "i"
 
 
-def _taken(data_dict: Mapping[str, Any], key: str) -> Any:
+def taken(data_dict: Mapping[str, Any], key: str) -> Any:
+    """What a batch has under a key.
+
+    Raises:
+        BatchError: There is no such key; the nearest is given.
+    """
     if key not in data_dict:
         raise BatchError(f"the batch has no {key!r}. {suggestion(key, data_dict)}")
     return data_dict[key]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from deliralike.closure import INPUT, LABEL, MAIN
-from deliralike.errors import ArgumentError, BatchError, SettingError, suggestion
+from deliralike.closure import INPUT, LABEL, MAIN, taken
+from deliralike.errors import ArgumentError, BatchError, SettingError
 
 if TYPE_CHECKING:
     from deliralike.network import AbstractNetwork
@@ -34,7 +34,7 @@ def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
         (('image', 'age'), 'mask')
     """
     if isinstance(batch, Mapping):
-        data, label = (_taken(batch, key) for key in (INPUT, LABEL))
+        data, label = (taken(batch, key) for key in (INPUT, LABEL))
         return data if type(data) is tuple else (data,), label
     if not isinstance(batch, tuple | list):
         raise BatchError(f"a batch is a dict, tuple or list, not {_named(batch)}: give (inputs, target), or "
@@ -136,12 +136,6 @@ def named_losses(network: AbstractNetwork, result: Any) -> dict[str, Any]:
     graphless = {name: network.nn.stop_gradient(value) if network.backend.is_array(value) else value
                  for name, value in each.items() if name != TOTAL}  # fmt: skip
     return {TOTAL: result[0], **graphless}
-
-
-def _taken(batch: Mapping[str, Any], key: str) -> Any:
-    if key not in batch:
-        raise BatchError(f"the batch has no {key!r}. {suggestion(key, batch)}")
-    return batch[key]
 
 
 def _named(value: Any) -> str:

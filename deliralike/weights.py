@@ -449,9 +449,9 @@ def _replacing(path: Path) -> Iterator[Path]:
             mode = temporary.stat().st_mode
         yield temporary
         temporary.chmod(mode)  # safetensors would let nobody else read the file
-        _flush(temporary)
+        flush(temporary)
         temporary.replace(final)
-        _flush(final.parent)
+        flush(final.parent)
     except WeightFileError:
         raise
     except Exception as error:
@@ -467,7 +467,8 @@ def _words(error: Exception) -> str:
     return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk before going on."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -220,7 +220,7 @@ class ReplicatedNetwork(AbstractNetwork):
         return loss.result(value, total, self._gathered_extras(parts, shares.sizes))
 
     def _on_host(self, denominator: Any) -> float:
-        return float(self.backend.numpy(denominator)) if self.backend.is_array(denominator) else float(denominator)
+        return self.backend.number(denominator)
 
     def _gathered_extras(self, parts: Sequence[tuple], sizes: Sequence[int]) -> Any:
         extras = [extra for _, _, extra in parts]

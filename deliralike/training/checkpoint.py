@@ -27,6 +27,7 @@ from deliralike.errors import CheckpointError, CheckpointMissing
 from deliralike.training import array_file
 from deliralike.training.array_file import Content
 from deliralike.training.plain import Apart, together
+from deliralike.weights import flush
 
 AnyPath = str | os.PathLike[str]
 
@@ -135,7 +136,7 @@ def _make(folder: Path) -> None:
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(exist_ok=True)
-        _flush(folder.parent)
+        flush(folder.parent)
 
 
 def _fill(new: Path, parts: Mapping[str, tuple[Any, dict[str, np.ndarray]]]) -> None:
@@ -147,7 +148,7 @@ def _fill(new: Path, parts: Mapping[str, tuple[Any, dict[str, np.ndarray]]]) -> 
     described = {"format": FORMAT, "version": VERSION, "files": files, "state": values}
     text = json.dumps(described, indent=1, allow_nan=False).removesuffix("\n}")
     array_file.write_bytes(new / STATE, [f"{text}{_END}{zlib.crc32(text.encode())}\n}}\n".encode()])
-    _flush(new)
+    flush(new)
 
 
 def _replace(folder: Path, new: Path) -> None:
@@ -157,7 +158,7 @@ def _replace(folder: Path, new: Path) -> None:
         os.replace(folder, old)
     try:
         os.replace(new, folder)
-        _flush(folder.parent)
+        flush(folder.parent)
     except BaseException:
         if not new.exists():
             os.replace(folder, new)
@@ -192,14 +193,6 @@ def _file(part: str) -> str:
 
 def _beside(folder: Path, what: str) -> Path:
     return folder.with_name(f".{folder.name}.{what}")
-
-
-def _flush(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from deliralike import data
-from deliralike.closure import INPUT, LABEL
-from deliralike.errors import BatchError, SettingError, suggestion
+from deliralike.closure import INPUT, LABEL, taken
+from deliralike.errors import BatchError, SettingError
 from deliralike.network import AbstractNetwork
 from deliralike.training.metrics import (
     Accuracy,
@@ -148,10 +148,7 @@ def _batches(source: Any, batch_size: int) -> Iterator[Any]:
 def _pair(batch: Any) -> tuple[Any, Any]:
     """Inputs and targets."""
     if isinstance(batch, Mapping):
-        for key in (INPUT, LABEL):
-            if key not in batch:
-                raise BatchError(f"the batch has no {key!r}. {suggestion(key, batch)}")
-        return batch[INPUT], batch[LABEL]
+        return taken(batch, INPUT), taken(batch, LABEL)
     if isinstance(batch, tuple | list) and len(batch) >= 2:
         return batch[0] if len(batch) == 2 else tuple(batch[:-1]), batch[-1]
     what = f"{type(batch).__name__} of length {len(batch)}" if isinstance(batch, tuple | list) else type(batch).__name__

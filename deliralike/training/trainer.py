@@ -225,7 +225,7 @@ class Trainer:
         begin, run.in_step = time.perf_counter(), True
         self._follow_schedules()
         lr = {name: optimizer.lr for name, optimizer in self.optimizers.items()}
-        updates = self._updates()
+        updates = 0 if self.average is None else self._updates()
         with self._chance(run):
             results = [self.network.train_step(batch, self.optimizers, **self._step_options) for batch in window]
             for optimizer in self.optimizers.values():
@@ -265,14 +265,11 @@ class Trainer:
         if not isinstance(results[0], Mapping):
             raise ArgumentError(f"train_step of {type(self.network).__name__} gave a {type(results[0]).__name__}: it "
                                 f"returns its losses by name, {{'loss': value}}")  # fmt: skip
-        on_host = [{name: self._number(value) for name, value in result.items()} for result in results]
+        number = self.network.backend.number
+        on_host = [{name: number(value) for name, value in result.items()} for result in results]
         if len(on_host) == 1:
             return on_host[0]
         return {name: float(np.average([each[name] for each in on_host], weights=sizes)) for name in on_host[0]}
-
-    def _number(self, value: Any) -> float:
-        backend = self.network.backend
-        return float(backend.numpy(value)) if backend.is_array(value) else float(value)
 
 
 def _optimizers(network: AbstractNetwork, given: Any) -> dict[str, AbstractOptimizer]:

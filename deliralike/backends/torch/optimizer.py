@@ -67,8 +67,8 @@ class TorchOptimizer(AbstractOptimizer):
 
     def _leave_fused_kernels(self) -> None:
         """Step parameter by parameter from now on: fused kernels take no sparse gradients."""
-        for group in self.native.param_groups:
-            group["fused"] = False if group.get("fused") else group.get("fused")
+        for group in (group for group in self.native.param_groups if group.get("fused")):
+            group["fused"] = False
 
     @property
     def lr(self) -> float:
