@@ -8,7 +8,7 @@ from typing import Any
 
 from deliralike.steps import TOTAL
 from deliralike.training.callbacks.table import Table
-from deliralike.training.callbacks.writer import Writer
+from deliralike.training.callbacks.writer import Writer, begin
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 
@@ -36,10 +36,7 @@ class Csv(Writer):
     def on_start(self, run: Run) -> None:
         """Take back what was written after the checkpoint, if the run is resumed."""
         for kind, table in self._tables.items():
-            if kind in self._resumed_at:
-                table.cut_back(self._resumed_at[kind])
-            else:
-                table.measure()
+            begin(table, self._resumed_at.get(kind))
         self._resumed_at = {}
 
     def on_step(self, run: Run, step: Step) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from deliralike.errors import SettingError
 from deliralike.optimizer import AbstractOptimizer
 from deliralike.training.callbacks.table import Table
-from deliralike.training.callbacks.writer import Writer
+from deliralike.training.callbacks.writer import Writer, begin
 from deliralike.training.history import Step
 from deliralike.training.run import Run
 
@@ -53,10 +53,7 @@ class GradientStatistics(Writer):
 
     def on_start(self, run: Run) -> None:
         """Let the optimizers keep their gradients."""
-        if self._resumed_at is None:
-            self._table.measure()
-        else:
-            self._table.cut_back(self._resumed_at)
+        begin(self._table, self._resumed_at)
         self._resumed_at = None
         self._seen = {name: optimizer.steps for name, optimizer in run.optimizers.items()}
         self._keeping = [each for each in run.optimizers.values() if not each.keep_gradients]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deliralike.training.callbacks.lines import LineFile
-from deliralike.training.callbacks.writer import Writer
+from deliralike.training.callbacks.writer import Writer, begin
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 
@@ -42,10 +42,7 @@ class JsonLines(Writer):
 
     def on_start(self, run: Run) -> None:
         """Take back what was written after the checkpoint, if the run is resumed."""
-        if self._resumed_at is None:
-            self._file.measure()
-        else:
-            self._file.cut_back(self._resumed_at)
+        begin(self._file, self._resumed_at)
         self._resumed_at = None
 
     def on_step(self, run: Run, step: Step) -> None:

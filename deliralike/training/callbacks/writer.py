@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 from deliralike.training.callbacks.callback import Callback
+
+
+class Record(Protocol):
+    """What grows while a run goes on, and can be cut back to what it was at a checkpoint."""
+
+    def measure(self) -> None:
+        """Take what is there as given."""
+
+    def cut_back(self, to: Any, /) -> None:
+        """Take away what came after a checkpoint."""
+
+
+def begin(record: Record, resumed_at: Any | None) -> None:
+    """Go on with a record: from where it was at the checkpoint of a resumed run, else after all that it holds."""
+    if resumed_at is None:
+        record.measure()
+    else:
+        record.cut_back(resumed_at)
 
 
 class Writer(Callback):
