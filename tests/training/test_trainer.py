@@ -59,20 +59,23 @@ def test_several_losses_are_summed_and_each_is_recorded():
     assert step.loss == step.losses["loss"] == pytest.approx(4 * step.losses["one"], rel=1e-12)
 
 
+@pytest.mark.parametrize(("accumulate", "sizes"), [(2, [8, 8, 7]), (4, [16, 7])])
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_windows_of_batches_are_big_batches_and_the_last_one_may_be_smaller(backend, replicas):
+def test_windows_of_batches_are_big_batches_and_the_last_one_may_be_smaller(backend, replicas, accumulate, sizes):
+    """Of four batches in a window the last window has two: it waits for no more of them."""
     devices = None if replicas == 1 else [backend.devices()[0]] * replicas
-    runs = {}
-    for batch_size, accumulate in ((8, 1), (4, 2)):
+    runs = []
+    for batch_size, count in ((4 * accumulate, 1), (4, accumulate)):
         net = network(backend.name, seed=3)
-        trainer = Trainer(net, SGD, devices=devices, accumulate=accumulate, clip_norm=0.5)
+        trainer = Trainer(net, SGD, devices=devices, accumulate=count, clip_norm=0.5)
         history = trainer.fit(SAMPLES, epochs=2, batch_size=batch_size)
-        runs[accumulate] = (history, trainer.network.neutral_state())
-    one, two = runs[1][0], runs[2][0]
-    assert [step.samples for step in two.steps] == [step.samples for step in one.steps] == [8, 8, 7, 8, 8, 7]
+        assert trainer.optimizers["default"].steps == 2 * len(sizes)
+        runs.append((history, trainer.network.neutral_state()))
+    (one, whole), (two, windows) = runs
+    assert [step.samples for step in two.steps] == [step.samples for step in one.steps] == sizes * 2
     np.testing.assert_allclose(two.losses, one.losses, rtol=1e-12)
-    for name, value in runs[1][1].items():
-        np.testing.assert_allclose(runs[2][1][name], value, rtol=1e-10, atol=1e-12)
+    for name, value in whole.items():
+        np.testing.assert_allclose(windows[name], value, rtol=1e-10, atol=1e-12)
 
 
 def test_an_optimizer_that_accumulates_keeps_doing_so():
