@@ -32,7 +32,7 @@ demo: $(STAMP)
 # Every framework is in this environment, so a module that cannot be imported is an error here,
 # not a doctest to skip as it is in pyproject.toml.
 test: $(STAMP)
-	@$(ONE_THREAD) MPLBACKEND=Agg $(PY) -m pytest -n $(WORKERS) -o addopts="--doctest-modules --import-mode=importlib" $(PYTEST)
+	@$(ONE_THREAD) MPLBACKEND=Agg $(PY) -m pytest -n $(WORKERS) --dist loadgroup -o addopts="--doctest-modules --import-mode=importlib" $(PYTEST)
 
 lint: $(STAMP)
 	@$(PY) -m ruff check

@@ -150,7 +150,7 @@ class Windows(Primitives):
             raise SettingError("interpolate: give either size or scale_factor")
         if size is not None:
             return at_least(per_axis(size, n, "size"), 1, "size"), (None,) * n
-        scales = (scale_factor,) * n if np.ndim(scale_factor) == 0 else tuple(scale_factor)
+        scales = (scale_factor,) * n if isinstance(scale_factor, int | float) else tuple(scale_factor)
         if len(scales) != n:
             raise SettingError(
                 f"interpolate: scale_factor={scale_factor!r}; wanted one number, or one for each of {n} axes"

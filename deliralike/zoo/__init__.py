@@ -1,7 +1,11 @@
 """The zoo: architectures written once, found by name."""
 
-from deliralike.zoo import lenet, mlp, resnet, unet
-from deliralike.zoo.registry import Architecture, build, find, list, register
-from deliralike.zoo.summary import Outline, outline
+from deliralike.zoo import classification, generative, segmentation, sequences
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import Architecture, Input, build, find, list, register
+from deliralike.zoo.summary import Outline, Stage, outline, stages
 
-__all__ = ["Architecture", "Outline", "build", "find", "lenet", "list", "mlp", "outline", "register", "resnet", "unet"]
+__all__ = [
+    "Architecture", "Input", "Model", "Outline", "Stage", "build", "classification", "find", "generative", "list",
+    "outline", "register", "segmentation", "sequences", "stages",
+]  # fmt: skip

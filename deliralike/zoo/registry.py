@@ -6,11 +6,13 @@ import fnmatch
 import importlib
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from deliralike import network
 from deliralike.errors import ArgumentError, SettingError, UnknownName, suggestion
@@ -19,6 +21,29 @@ if TYPE_CHECKING:
     from deliralike.backends.base import Backend
 
 Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of a network, for one sample.
+
+    Attributes:
+        shape: Without the batch: ``(channels, *size)`` for images.
+        below: For whole numbers (tokens, time steps): they lie from 0 to ``below - 1``. None for floating numbers.
+    """
+
+    shape: Shape
+    below: int | None = None
+
+    def draw(self, generator: np.random.Generator, batch: int, dtype: str = "float32") -> np.ndarray:
+        """A batch of standard normal numbers, or of whole ones in the range (int64)."""
+        shape = (batch, *self.shape)
+        if self.below is not None:
+            return generator.integers(0, self.below, shape)
+        return generator.standard_normal(shape).astype(dtype)
+
+
+Inputs = Shape | Input | Sequence[Shape | Input]
 
 
 @dataclass(frozen=True)
@@ -32,7 +57,8 @@ class Architecture:
         task: ``"classification"``, ``"segmentation"`` …
         dims: The numbers of spatial axes that it can have; ``(0,)`` for plain vectors.
         source: Paper, and the reference implementation whose names and counts are followed.
-        shape: One sample's shape ``(channels, *size)``, or a function that gives it for a table of all settings.
+        shape: One sample's shape ``(channels, *size)``, or an `Input`, or a list of both for several inputs; or a
+            function that gives this for a table of all settings.
         parameters: The published number of parameters for the default settings, where there is one.
 
     Example:
@@ -48,7 +74,7 @@ class Architecture:
     task: str = "classification"
     dims: tuple[int, ...] = (2,)
     source: str = ""
-    shape: Shape | Callable[[Mapping[str, Any]], Shape] | None = None
+    shape: Inputs | Callable[[Mapping[str, Any]], Inputs] | None = None
     parameters: int | None = None
 
     @property
@@ -64,15 +90,34 @@ class Architecture:
         return self.input_shape_for()
 
     def input_shape_for(self, *args: Any, **settings: Any) -> Shape | None:
-        """The shape of one sample for other settings.
+        """The shape of one sample for other settings; of the first input where there are several.
 
         Example:
             >>> find("resnet18").input_shape_for(in_channels=1, dims=3)
             (1, 224, 224, 224)
         """
-        if not callable(self.shape):
-            return self.shape
-        return tuple(self.shape(self.settings | self.arguments(*args, **settings)))
+        return self.inputs_for(*args, **settings)[0].shape if self.shape is not None else None
+
+    def inputs_for(self, *args: Any, **settings: Any) -> tuple[Input, ...]:
+        """Every input of one sample.
+
+        Raises:
+            ArgumentError: The architecture does not state its inputs.
+        """
+        if self.shape is None:
+            raise ArgumentError(f"{self.name} does not state the shape of its input: outline(..., input_shape=...)")
+        stated = self.shape(self.settings | self.arguments(*args, **settings)) if callable(self.shape) else self.shape
+        return inputs(stated)
+
+    def sample(self, batch: int = 1, *, seed: int = 0, dtype: str = "float32", **settings: Any) -> tuple[Any, ...]:
+        """A batch of random inputs of the right shapes and kinds, as NumPy arrays.
+
+        Example:
+            >>> [array.shape for array in find("lenet").sample(batch=2)]
+            [(2, 1, 28, 28)]
+        """
+        generator = np.random.default_rng(seed)
+        return tuple(entry.draw(generator, batch, dtype) for entry in self.inputs_for(**settings))
 
     def arguments(self, *args: Any, **settings: Any) -> dict[str, Any]:
         """The arguments that the network is created with: the variant's, overridden by the given ones.
@@ -114,6 +159,20 @@ class Architecture:
     def _build(self, backend: Backend, /, *args: Any, seed: int, dtype: str, device: Any, **settings: Any) -> Any:
         arguments = self.arguments(*args, **settings)
         return network.build(_on(self.network, backend), seed=seed, dtype=dtype, device=device, **arguments)
+
+
+def inputs(stated: Inputs) -> tuple[Input, ...]:
+    """One shape, one input, or several of either, as inputs.
+
+    Example:
+        >>> inputs((3, 32, 32))
+        (Input(shape=(3, 32, 32), below=None),)
+    """
+    if isinstance(stated, Input):
+        return (stated,)
+    if all(isinstance(size, int | np.integer) for size in stated):
+        return (Input(tuple(stated)),)  # type: ignore[arg-type]
+    return tuple(entry if isinstance(entry, Input) else Input(tuple(entry)) for entry in stated)  # type: ignore
 
 
 def build(name: str, *, backend: str | Backend, seed: int = 0, dtype: str = "float32", device: Any = None,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 from deliralike import nest
-from deliralike.errors import ArgumentError
-from deliralike.zoo.registry import Architecture, find
-
-Shape = tuple[int, ...]
+from deliralike.zoo.registry import Architecture, Input, Shape, find, inputs
 
 
 @dataclass(frozen=True)
@@ -96,12 +94,9 @@ def outline(network: Any, input_shape: Shape | Sequence[Shape] | None = None, **
         >>> outline("unet", (1, 65, 47), features=(8, 16, 8)).output
         (1, 2, 65, 47)
     """
-    module = importlib.import_module("deliralike.backends.outline")
     architecture = _architecture(network)
-    shapes = _inputs(architecture, input_shape, settings)
-    built = architecture.on(module.BACKEND)(**settings).eval()
-    with module.tracing() as blocks:
-        output = built(*(module.ShapeArray(shape) for shape in shapes))
+    entries = _inputs(architecture, input_shape, settings)
+    built, blocks, output = _run(architecture, entries, settings, "__call__")
     rows = tuple(
         Row(block.path, block.type, block.output, block.parameters, block.multiply_adds)
         for block in blocks.values()
@@ -109,7 +104,7 @@ def outline(network: Any, input_shape: Shape | Sequence[Shape] | None = None, **
     )
     return Outline(
         name=architecture.name,
-        inputs=shapes,
+        inputs=tuple((1, *entry.shape) for entry in entries),
         output=nest.map(lambda leaf: getattr(leaf, "shape", leaf), output),
         parameters=built.count_parameters(),
         multiply_adds=sum(row.multiply_adds for row in rows),
@@ -123,10 +118,64 @@ def _architecture(network: Any) -> Architecture:
     return find(network) if isinstance(network, str) else Architecture(network.__name__, network)
 
 
-def _inputs(architecture: Architecture, given: Any, settings: dict[str, Any]) -> tuple[Shape, ...]:
-    """The inputs' shapes for a batch of one."""
-    shape = architecture.input_shape_for(**settings) if given is None else given
-    if shape is None:
-        raise ArgumentError(f"{architecture.name} does not state the shape of its input: outline(..., input_shape=...)")
-    several: Any = [shape] if all(isinstance(size, int) for size in shape) else shape
-    return tuple((1, *one) for one in several)
+def _inputs(architecture: Architecture, given: Any, settings: dict[str, Any]) -> tuple[Input, ...]:
+    """The inputs that were given, of the kinds that the architecture states; else its own."""
+    if given is None:
+        return architecture.inputs_for(**settings)
+    entries = inputs(given)
+    if architecture.shape is None:
+        return entries
+    own = architecture.inputs_for(**settings)
+    return tuple(replace(entry, below=kind.below) for entry, kind in zip_longest(entries, own, fillvalue=Input(())))
+
+
+def _run(
+    architecture: Architecture, entries: tuple[Input, ...], settings: dict[str, Any], method: str
+) -> tuple[Any, dict[str, Any], Any]:
+    """The network on shapes alone, what its blocks did, and what a method of it gave for a batch of one."""
+    module = importlib.import_module("deliralike.backends.outline")
+    built = architecture.on(module.BACKEND)(**settings).eval()
+    arrays = [module.ShapeArray((1, *entry.shape), "float32" if entry.below is None else "int64") for entry in entries]
+    with module.tracing() as blocks:
+        output = getattr(built, method)(*arrays)
+    return built, blocks, output
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one stage of a model puts out, for one sample.
+
+    Attributes:
+        channels: The size of its first axis.
+        shape: ``(channels, *size)``.
+        reduction: How many times smaller than the input it is along each spatial axis, rounded; empty without any.
+    """
+
+    channels: int
+    shape: Shape
+    reduction: tuple[int, ...]
+
+
+def stages(network: Any, input_shape: Shape | Sequence[Shape] | None = None, **settings: Any) -> dict[str, Stage]:
+    """The stages of a model by name, from the first to the last, without building it on any framework.
+
+    Args:
+        network, input_shape, settings: As for `outline`.
+
+    Raises:
+        CapabilityError: The network names no stages: it is no `Model`.
+
+    Example:
+        >>> {name: (stage.channels, stage.reduction) for name, stage in stages("resnet18").items()}
+        {'stem': (64, (2, 2)), 'layer1': (64, (4, 4)), 'layer2': (128, (8, 8)), 'layer3': (256, (16, 16)), 'layer4': (512, (32, 32))}
+    """  # noqa: E501 - what it prints
+    architecture = _architecture(network)
+    entries = _inputs(architecture, input_shape, settings)
+    _, _, outputs = _run(architecture, entries, settings, "forward_stages")
+    size = entries[0].shape[1:]
+    return {name: _stage(output.shape[1:], size) for name, output in outputs.items()}
+
+
+def _stage(shape: Shape, size: Shape) -> Stage:
+    spatial = shape[1:] if len(shape) == len(size) + 1 else ()
+    return Stage(shape[0], shape, tuple(round(before / after) for before, after in zip(size, spatial, strict=False)))

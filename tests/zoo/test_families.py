@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from deliralike import zoo
 from deliralike.errors import SettingError, ShapeError
-from deliralike.zoo.resnet import Subsample
+from deliralike.zoo.classification.resnet import Subsample
 
 
 def scrambled(name, **settings):
@@ -225,7 +225,7 @@ def test_zero_init_residual_silences_the_last_normalisation_alone(name, last, ot
 
 
 NONSENSE = {
-    "no classes": ("resnet18", {"num_classes": 0}, "num_classes must be a whole number of at least 1, not 0"),
+    "no classes": ("resnet18", {"num_classes": -1}, "num_classes must be a whole number of at least 1, not -1"),
     "fractional classes": ("resnet20", {"num_classes": 2.5}, "num_classes"),
     "no channels": ("resnet18", {"in_channels": 0}, "in_channels"),
     "no input channels": ("resnet8", {"in_channels": 0}, "in_channels"),

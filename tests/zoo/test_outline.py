@@ -94,7 +94,7 @@ def test_several_inputs_and_outputs_have_their_shapes():
 
 def test_a_class_needs_the_shape_of_its_input():
     with pytest.raises(ArgumentError, match="LeNet does not state the shape of its input"):
-        zoo.outline(zoo.lenet.LeNet)
+        zoo.outline(zoo.find("lenet").network)
 
 
 def test_a_wrong_input_names_the_layer():

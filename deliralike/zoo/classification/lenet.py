@@ -1,19 +1,20 @@
 """LeNet, for small grey images."""
 
 from deliralike.errors import SettingError
-from deliralike.network import Network
 from deliralike.nn import checks
-from deliralike.zoo.mlp import activation_layer
+from deliralike.zoo.blocks import classifier
+from deliralike.zoo.classification.mlp import activation_layer
+from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
 
-class LeNet(Network):
+class LeNet(Model):
     """A net like LeNet-5, in the form that is common today: maxima instead of averages, fully connected second layer.
 
     Source: LeCun et al. 1998, doi 10.1109/5.726791; names of PyTorch's CIFAR-10 tutorial (conv1, conv2, fc1, fc2, fc3).
 
     Args:
-        num_classes: Number of outputs.
+        num_classes: Number of outputs; 0 for no head.
         in_channels: Number of input channels.
         image_size: Height and width of the images, at least 12.
         activation: ``"relu"``, ``"tanh"`` (as in the paper) …
@@ -25,6 +26,8 @@ class LeNet(Network):
         SettingError: The images are too small, or a setting makes no sense.
         ShapeError: The input has other channels (the error names ``conv1``) or another size.
     """
+
+    stem, head = ("conv1",), ("fc3",)
 
     def __init__(self, num_classes: int = 10, in_channels: int = 1, image_size: int = 28,
                  activation: str = "relu") -> None:  # fmt: skip
@@ -39,13 +42,18 @@ class LeNet(Network):
         self.activation = activation_layer(nn, activation)
         self.fc1 = nn.Linear(16 * side * side, 120)
         self.fc2 = nn.Linear(120, 84)
-        self.fc3 = nn.Linear(84, checks.positive(num_classes, "num_classes", "LeNet"))
+        self.fc3 = classifier(nn, 84, num_classes, "LeNet")
 
     def forward(self, x):
-        x = self.pool(self.activation(self.conv1(x)))  # (batch, 6, 14, 14) for images of 28
-        x = self.pool(self.activation(self.conv2(x)))  # (batch, 16, 5, 5)
-        x = self.activation(self.fc1(self.nn.flatten(x)))  # (batch, 120)
-        return self.fc3(self.activation(self.fc2(x)))
+        return self.fc3(self.forward_stages(x)["fc2"])
+
+    def forward_stages(self, x):
+        """Two convolutional stages and two fully connected ones."""
+        stages = {"conv1": self.pool(self.activation(self.conv1(x)))}  # (batch, 6, 14, 14) for images of 28
+        stages["conv2"] = self.pool(self.activation(self.conv2(stages["conv1"])))  # (batch, 16, 5, 5)
+        stages["fc1"] = self.activation(self.fc1(self.nn.flatten(stages["conv2"])))  # (batch, 120)
+        stages["fc2"] = self.activation(self.fc2(stages["fc1"]))
+        return stages
 
 
 register(

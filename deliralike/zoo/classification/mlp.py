@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from deliralike.errors import SettingError, suggestion
-from deliralike.network import Network
 from deliralike.nn import checks
+from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
 ACTIVATIONS = {
@@ -24,7 +24,7 @@ def activation_layer(nn, name: str):
     return getattr(nn, ACTIVATIONS[name])()
 
 
-class MLP(Network):
+class MLP(Model):
     """Linear layers with an activation and dropout after each but the last.
 
     Source: Rumelhart, Hinton and Williams 1986, doi 10.1038/323533a0.
@@ -45,6 +45,8 @@ class MLP(Network):
         ShapeError: The input has another width; the error names the layer ``layers.0``.
     """
 
+    stem, outputs = ("layers.0",), "out_features"
+
     def __init__(self, in_features: int = 784, out_features: int = 10, hidden: Sequence[int] = (128, 64),
                  activation: str = "relu", dropout: float = 0.0, bias: bool = True) -> None:  # fmt: skip
         super().__init__()
@@ -57,11 +59,23 @@ class MLP(Network):
         self.activation = activation_layer(nn, activation)
         self.dropouts = nn.ModuleList([nn.Dropout(dropout) for _ in widths])  # one each: masks are keyed by path
 
+    @property
+    def head(self):  # type: ignore[override]
+        """The last linear layer."""
+        return (f"layers.{len(self.layers) - 1}",)
+
     def forward(self, x):
-        x = self.nn.flatten(x)  # (batch, in_features)
+        return self.layers[-1](self._hidden(x)[-1])
+
+    def forward_stages(self, x):
+        """The flattened input, then each hidden layer after its activation and dropout."""
+        return {f"hidden_{i}" if i else "input": h for i, h in enumerate(self._hidden(x))}
+
+    def _hidden(self, x):
+        hidden = [self.nn.flatten(x)]  # (batch, in_features)
         for layer, dropout in zip(self.layers, self.dropouts, strict=False):
-            x = dropout(self.activation(layer(x)))
-        return self.layers[-1](x)
+            hidden.append(dropout(self.activation(layer(hidden[-1]))))
+        return hidden
 
 
 register(

@@ -7,6 +7,8 @@ from deliralike.errors import SettingError, suggestion
 from deliralike.network import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal
+from deliralike.zoo.blocks import by_dims, classifier, images
+from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
 
@@ -27,7 +29,7 @@ class BasicBlock(Network):
             raise SettingError(
                 "ResNet: block='basic' takes no groups, width_per_group or dilation, block='bottleneck' does"
             )
-        conv, norm = _layers(self.nn, dims)
+        conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
         self.conv1 = conv(in_channels, channels, 3, stride, padding=1, bias=False)
         self.bn1 = norm(channels)
         self.relu = self.nn.ReLU()
@@ -56,7 +58,7 @@ class Bottleneck(Network):
     def __init__(self, in_channels: int, channels: int, stride: int = 1, groups: int = 1,
                  base_width: int = 64, dilation: int = 1, dims: int = 2, projection: bool = True) -> None:  # fmt: skip
         super().__init__()
-        conv, norm = _layers(self.nn, dims)
+        conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
         width = int(channels * (base_width / 64)) * groups
         self.conv1 = conv(in_channels, width, 1, bias=False)
         self.bn1 = norm(width)
@@ -77,7 +79,7 @@ class Bottleneck(Network):
 BLOCKS: Mapping[str, Any] = {"basic": BasicBlock, "bottleneck": Bottleneck}
 
 
-class ResNet(Network):
+class ResNet(Model):
     """A residual network with four stages, as torchvision builds it; the same names in 1, 2 and 3 dimensions.
 
     Source: He et al. 2016, arXiv 1512.03385; ResNeXt: Xie et al. 2017, arXiv 1611.05431; Wide ResNet: Zagoruyko and
@@ -86,7 +88,7 @@ class ResNet(Network):
     Args:
         block: ``"basic"`` or ``"bottleneck"``.
         layers: The number of blocks in each of the four stages.
-        num_classes: Number of outputs.
+        num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
         zero_init_residual: Start the last normalisation of each block at zero, so that a block starts as its shortcut.
@@ -103,28 +105,29 @@ class ResNet(Network):
             normalisation sees a single value for each channel (the error names it).
     """
 
+    stem, head = ("conv1",), ("fc",)
+
     def __init__(self, block: str = "basic", layers: Sequence[int] = (2, 2, 2, 2), num_classes: int = 1000,
                  in_channels: int = 3, dims: int = 2, zero_init_residual: bool = False, groups: int = 1,
                  width_per_group: int = 64,
                  replace_stride_with_dilation: Sequence[bool] = (False, False, False)) -> None:  # fmt: skip
         super().__init__()
-        checks.positive(num_classes, "num_classes", "ResNet")
         checks.positive(in_channels, "in_channels", "ResNet")
         checks.positive(groups, "groups", "ResNet")
         checks.positive(width_per_group, "width_per_group", "ResNet")
         layers = _counts(layers, 4, "ResNet")
         dilate = _flags(replace_stride_with_dilation)
         nn, block_class = self.nn, _block(block)
-        conv, norm = _layers(nn, dims)
+        conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
         self.block, self.zero_init_residual = block, bool(zero_init_residual)
         self.conv1 = conv(in_channels, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = norm(64)
         self.relu = nn.ReLU()
-        self.maxpool = getattr(nn, f"MaxPool{dims}d")(3, stride=2, padding=1)
+        self.maxpool = by_dims(nn, dims, "MaxPool")(3, stride=2, padding=1)
         options = {"groups": groups, "base_width": width_per_group, "dims": dims}
         self.layer1, self.layer2, self.layer3, self.layer4 = _stages(nn, block_class, layers, dilate, options)
-        self.avgpool = getattr(nn, f"AdaptiveAvgPool{dims}d")(1)
-        self.fc = nn.Linear(512 * block_class.expansion, num_classes)
+        self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
+        self.fc = classifier(nn, 512 * block_class.expansion, num_classes, "ResNet")
 
     @property
     def start_values(self):  # type: ignore[override]
@@ -134,10 +137,16 @@ class ResNet(Network):
         return convolutions | ({last_norm: ZEROS} if self.zero_init_residual else {})
 
     def forward(self, x):
-        x = self.relu(self.bn1(self.conv1(x)))  # (batch, 64, *size / 2)
-        x = self.layer1(self.maxpool(x))  # (batch, 64 * expansion, *size / 4)
-        x = self.layer4(self.layer3(self.layer2(x)))  # (batch, 512 * expansion, *size / 32)
-        return self.fc(self.nn.flatten(self.avgpool(x)))
+        return self.fc(self.nn.flatten(self.avgpool(self.forward_stages(x)["layer4"])))
+
+    def forward_stages(self, x):
+        """The stem and the four stages: ``(batch, 64, *size / 2)``, then 64 to 512 times the expansion, / 4 to / 32."""
+        stages = {"stem": self.relu(self.bn1(self.conv1(x)))}
+        stages["layer1"] = self.layer1(self.maxpool(stages["stem"]))
+        stages["layer2"] = self.layer2(stages["layer1"])
+        stages["layer3"] = self.layer3(stages["layer2"])
+        stages["layer4"] = self.layer4(stages["layer3"])
+        return stages
 
 
 class Subsample(Network):
@@ -161,7 +170,7 @@ class Subsample(Network):
         return self.nn.pad(x, [self.pads, *((0, 0),) * axes])
 
 
-class SmallResNet(Network):
+class SmallResNet(Model):
     """A residual network for tiny images: three stages with 16, 32 and 64 channels and ``6n + 2`` layers.
 
     Source: He et al. 2016, arXiv 1512.03385, section 4.2. Names follow torchvision's ResNet (conv1, bn1, layer1 …, fc).
@@ -169,7 +178,7 @@ class SmallResNet(Network):
 
     Args:
         depth: The number of layers, ``6n + 2``: 8, 14, 20, 32, 44, 56, 110 …
-        num_classes: Number of outputs.
+        num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
         shortcut: Where the width changes: ``"A"`` (subsampling and zeros, no parameters, as in the paper's section
@@ -183,19 +192,19 @@ class SmallResNet(Network):
         ShapeError: The input has another number of axes or channels; the error names ``conv1``.
     """
 
+    stem, head = ("conv1",), ("fc",)
     start_values = {"*conv?.weight": HeNormal("in"), "*downsample.0.weight": HeNormal("in")}
 
     def __init__(self, depth: int = 20, num_classes: int = 10, in_channels: int = 3, dims: int = 2,
                  shortcut: str = "A") -> None:  # fmt: skip
         super().__init__()
-        checks.positive(num_classes, "num_classes", "SmallResNet")
         checks.positive(in_channels, "in_channels", "SmallResNet")
         if checks.positive(depth, "depth", "SmallResNet") < 8 or depth % 6 != 2:
             raise SettingError(f"SmallResNet: depth={depth!r}; wanted 6n + 2, for example 8, 14, 20, 32, 44, 56 or 110")
         if shortcut not in ("A", "B"):
             raise SettingError(f"SmallResNet: shortcut={shortcut!r}; wanted 'A' or 'B'")
         nn, count = self.nn, (depth - 2) // 6
-        conv, norm = _layers(nn, dims)
+        conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
         self.conv1 = conv(in_channels, 16, 3, padding=1, bias=False)
         self.bn1 = norm(16)
         self.relu = nn.ReLU()
@@ -203,13 +212,19 @@ class SmallResNet(Network):
         self.layer1 = _stage(nn, BasicBlock, 16, 16, count, stride=1, **options)
         self.layer2 = _stage(nn, BasicBlock, 16, 32, count, stride=2, **options)
         self.layer3 = _stage(nn, BasicBlock, 32, 64, count, stride=2, **options)
-        self.avgpool = getattr(nn, f"AdaptiveAvgPool{dims}d")(1)
-        self.fc = nn.Linear(64, num_classes)
+        self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
+        self.fc = classifier(nn, 64, num_classes, "SmallResNet")
 
     def forward(self, x):
-        x = self.layer1(self.relu(self.bn1(self.conv1(x))))  # (batch, 16, *size)
-        x = self.layer3(self.layer2(x))  # (batch, 64, *size / 4)
-        return self.fc(self.nn.flatten(self.avgpool(x)))
+        return self.fc(self.nn.flatten(self.avgpool(self.forward_stages(x)["layer3"])))
+
+    def forward_stages(self, x):
+        """The stem and the three stages: 16, 16, 32 and 64 channels, the last two halving the size."""
+        stages = {"stem": self.relu(self.bn1(self.conv1(x)))}
+        stages["layer1"] = self.layer1(stages["stem"])
+        stages["layer2"] = self.layer2(stages["layer1"])
+        stages["layer3"] = self.layer3(stages["layer2"])
+        return stages
 
 
 def _stages(nn, block, layers: tuple[int, ...], dilate: tuple[bool, ...], options: dict[str, Any]):
@@ -240,15 +255,8 @@ def _shortcut(nn, width: int, out: int, stride: int, dims: int, projection: bool
         return None
     if not projection:
         return Subsample(width, out, stride)
-    conv, norm = _layers(nn, dims)
+    conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
     return nn.Sequential(conv(width, out, 1, stride, bias=False), norm(out))
-
-
-def _layers(nn, dims: int):
-    """Convolution and batch normalisation for so many spatial axes."""
-    if dims not in (1, 2, 3):
-        raise SettingError(f"dims={dims!r}; wanted 1, 2 or 3")
-    return getattr(nn, f"Conv{dims}d"), getattr(nn, f"BatchNorm{dims}d")
 
 
 def _block(name: str):
@@ -291,11 +299,6 @@ _VARIANTS: dict[str, tuple[str, tuple[int, ...], int, int, int, str]] = {
 _SMALL = {8: (1, 8), 20: (3, 32), 32: (3, 32), 44: (3, 32), 56: (3, 32), 110: (3, 32)}
 
 
-def _images(side: int):
-    """One sample's shape: images (or signals, or volumes) of that side."""
-    return lambda settings: (settings["in_channels"], *(side,) * settings["dims"])
-
-
 for _name, (_kind, _layer_counts, _groups, _width, _parameters, _source) in _VARIANTS.items():
     register(
         ResNet,
@@ -305,7 +308,7 @@ for _name, (_kind, _layer_counts, _groups, _width, _parameters, _source) in _VAR
         | ({} if _width == 64 else {"width_per_group": _width}),
         dims=(1, 2, 3),
         source=_source,
-        shape=_images(224),
+        shape=images(224),
         parameters=_parameters,
     )
 
@@ -316,5 +319,5 @@ for _depth, (_channels, _side) in _SMALL.items():
         variant={"depth": _depth} | ({} if _channels == 3 else {"in_channels": _channels}),
         dims=(1, 2, 3),
         source="He et al. 2016, arXiv 1512.03385, section 4.2",
-        shape=_images(_side),
+        shape=images(_side),
     )

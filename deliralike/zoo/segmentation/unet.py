@@ -6,13 +6,14 @@ from typing import Any
 from deliralike.errors import SettingError, ShapeError, suggestion
 from deliralike.network import Network
 from deliralike.nn import checks
+from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
 NORMS = ("instance", "batch", "group", None)
 UPSAMPLINGS = ("deconv", "nontrainable")
 
 
-class UNet(Network):
+class UNet(Model):
     """Halve the size several times and double it again, with a shortcut between the levels of equal size.
 
     Source: Ronneberger et al. 2015, arXiv 1505.04597, and Falk et al. 2019, doi 10.1038/s41592-018-0261-2. Structure,
@@ -42,6 +43,8 @@ class UNet(Network):
             small, also for the coarsest level's normalisation (the error names it).
     """
 
+    stem, head, outputs = ("conv_0.conv_0.conv",), ("final_conv",), "out_channels"
+
     def __init__(self, in_channels: int = 1, out_channels: int = 2,
                  features: Sequence[int] = (32, 32, 64, 128, 256, 32), dims: int = 2, norm: str | None = "instance",
                  num_groups: int = 8, negative_slope: float = 0.1, bias: bool = True, dropout: float = 0.0,
@@ -63,14 +66,18 @@ class UNet(Network):
         self.final_conv = getattr(self.nn, f"Conv{dims}d")(last, out_channels, 1)
 
     def forward(self, x):
+        return self.final_conv(self.forward_stages(x)["upcat_1"])
+
+    def forward_stages(self, x):
+        """The levels on the way down, ``(batch, features[level], *size / 2**level)``, and on the way up again."""
         _large_enough(x, self.levels)
-        skips = [self.conv_0(x)]  # (batch, features[0], *size)
+        stages = {"conv_0": self.conv_0(x)}
         for level in range(1, self.levels + 1):
-            skips.append(getattr(self, f"down_{level}")(skips[-1]))  # (batch, features[level], *size / 2**level)
-        x = skips.pop()
+            stages[f"down_{level}"] = getattr(self, f"down_{level}")(next(reversed(stages.values())))
+        *skips, x = stages.values()
         for level in range(self.levels, 0, -1):
-            x = getattr(self, f"upcat_{level}")(x, skips.pop())  # (batch, ..., *size / 2**(level - 1))
-        return self.final_conv(x)
+            x = stages[f"upcat_{level}"] = getattr(self, f"upcat_{level}")(x, skips.pop())
+        return stages
 
 
 class TwoConv(Network):

@@ -1,0 +1,47 @@
+"""What a network of the zoo tells about itself besides its layers: stages, stem, head, other layouts of names."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from deliralike.network import Network
+from deliralike.zoo.keymaps import KeyMap
+
+
+class Model(Network):
+    """The base of the zoo's networks.
+
+    A model runs in stages: `forward_stages` gives what each of them puts out, by name, and ``forward`` is its last
+    stage followed by the head. With ``num_classes=0`` a classifier has no head and gives the pooled features.
+
+    Attributes:
+        stem: Dotted paths of the layers that read the input's channels.
+        head: Dotted paths of the layers whose outputs are the classes (or the output channels).
+        outputs: The name of the setting that holds their number.
+        keymaps: Other layouts of the state that are in use, for example timm's.
+    """
+
+    stem: ClassVar[tuple[str, ...]] = ()
+    head: ClassVar[tuple[str, ...]] = ()
+    outputs: ClassVar[str] = "num_classes"
+    keymaps: ClassVar[tuple[KeyMap, ...]] = ()
+
+    def forward_stages(self, *inputs: Any) -> dict[str, Any]:
+        """What each stage puts out, from the first to the last; every model has its own.
+
+        Shapes:
+            As ``forward`` takes; for images a stage gives ``(batch, channels, *size / reduction)``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} names no stages: write forward_stages")
+
+    def adapt_weight(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+        """A weight of another shape made to fit, where this model knows how (position tables); else None.
+
+        Stem and head are not asked for: they are adapted by `deliralike.zoo.load`.
+        """
+        return None
+
+    def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """A whole state in this model's names before it is taken over; as it is unless there is something to mend."""
+        return state

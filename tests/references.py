@@ -1,0 +1,14 @@
+"""What the reference implementations need before they can be imported here."""
+
+import torch
+
+
+def allow_torchvision() -> None:
+    """Let torchvision be imported beside a PyTorch that was built without CUDA.
+
+    PyPI's torchvision is built for CUDA. Its compiled operators do not load then, and importing it stops at those
+    that it describes without looking. Networks for classification and segmentation use none, so naming them is enough.
+    """
+    if torch.version.cuda is None:
+        for name in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

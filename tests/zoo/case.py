@@ -1,0 +1,222 @@
+"""One case: an architecture at a size that a test can afford, with the reference implementation of the same network."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike import backends, nest, rules, zoo
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """An architecture with settings that keep it small: fewer blocks, narrow stages, odd sizes.
+
+    Attributes:
+        name: The architecture.
+        settings: What to change in it. No dropout: masks differ between libraries.
+        shape: One sample's shape (or list of shapes, or of `zoo.Input`) instead of the architecture's own.
+        batch: Number of samples.
+        reference: Makes the same network with the reference implementation; None when nobody has one.
+        call: ``(reference, *inputs)`` to outputs nested as ours; calls the reference when not given.
+        covers: The names of the zoo that are this same network at this size; `name` when not given.
+        of: A suffix that tells cases of one architecture apart.
+        zero: Patterns of parameters whose gradient is zero in exact arithmetic (a bias before a normalisation).
+        slow: Whether compilers take long over it.
+    """
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    shape: Any = None
+    batch: int = 2
+    reference: Callable[[], torch.nn.Module] | None = None
+    call: Callable[..., Any] = lambda reference, *inputs: reference(*inputs)
+    covers: tuple[str, ...] = ()
+    of: str = ""
+    zero: tuple[str, ...] = ()
+    slow: bool = False
+
+    @property
+    def label(self) -> str:
+        """What the test is called."""
+        return f"{self.name} {self.of}".strip()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the zoo for which this case stands."""
+        return self.covers or (self.name,)
+
+    def as_parameter(self) -> Any:
+        """The label as a parameter of a test; tests of one case run in one process, which keeps its results."""
+        marks = [pytest.mark.xdist_group(self.label), *([pytest.mark.slow] if self.slow else [])]
+        return pytest.param(self.label, marks=marks)
+
+    def build(self, backend: str, dtype: str = "float64", seed: int = 0) -> Any:
+        """The network on a backend, with its start values."""
+        return zoo.build(self.name, backend=backend, dtype=dtype, seed=seed, **self.settings)
+
+    def inputs(self, dtype: str = "float64") -> tuple[np.ndarray, ...]:
+        """A batch, always the same."""
+        entries = zoo.find(self.name).inputs_for(**self.settings)
+        if self.shape is not None:
+            entries = zoo.registry.inputs(self.shape)
+        generator = np.random.default_rng(3)
+        return tuple(entry.draw(generator, self.batch, dtype) for entry in entries)
+
+
+def scrambled(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A state with norms, biases and statistics away from their start values; integers and matrices as they were."""
+    generator = np.random.default_rng(1)
+    changed = {}
+    for name, value in state.items():
+        value = np.asarray(value)
+        if value.dtype.kind != "f":
+            changed[name] = value
+        elif name.endswith(("bias", "running_mean")) and value.ndim == 1:
+            changed[name] = 0.1 * generator.standard_normal(value.shape)
+        elif value.ndim == 1:  # scales and variances, also those that start at zero
+            changed[name] = generator.uniform(0.5, 1.5, value.shape)
+        else:
+            changed[name] = value
+    return changed
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a network gives in double precision: arrays by path.
+
+    Attributes:
+        evaluated: Outputs in evaluation mode.
+        trained: Outputs in training mode; on JAX only the loss tells, since compiling them again takes long.
+        loss: Of the training pass.
+        parameters: Gradients by name.
+        inputs: Gradients with respect to the floating inputs.
+        state: The state after the training pass.
+    """
+
+    evaluated: dict[str, np.ndarray]
+    trained: dict[str, np.ndarray]
+    loss: float
+    parameters: dict[str, np.ndarray]
+    inputs: list[np.ndarray]
+    state: dict[str, np.ndarray]
+
+
+def by_path(output: Any, numpy: Callable[[Any], np.ndarray]) -> dict[str, np.ndarray]:
+    """The leaves of a nest of outputs as arrays."""
+    return {str(path): numpy(leaf) for path, leaf in nest.leaves_with_paths(output)}
+
+
+def cotangents(outputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """What the leaves of the outputs are weighted with in the loss: fixed random numbers."""
+    generator = np.random.default_rng(7)
+    return [generator.standard_normal(leaf.shape) for leaf in outputs.values()]
+
+
+def weighted_mean(outputs: Any, weights: Any, mean: Callable[[Any], Any]) -> Any:
+    """The loss: the sum over the leaves of the mean of ``leaf * weight``."""
+    return sum(mean(leaf * weight) for leaf, weight in zip(nest.leaves(outputs), weights, strict=True))
+
+
+@cache
+def theirs(label: str) -> tuple[Results, dict[str, np.ndarray]]:
+    """What the reference gives, and the state that it was given."""
+    from tests.zoo.cases import CASES
+
+    case = CASES[label]
+    torch.manual_seed(0)
+    module = case.reference().double()
+    state = scrambled({name: value.numpy() for name, value in module.state_dict().items()})
+    module.load_state_dict({name: torch.from_numpy(np.asarray(value)) for name, value in state.items()})
+    start = {name: value.clone().numpy() for name, value in module.state_dict().items()}
+    inputs = [torch.from_numpy(x) for x in case.inputs()]
+    floating = [x.requires_grad_() for x in inputs if x.is_floating_point()]
+    with torch.no_grad():
+        evaluated = by_path(case.call(module.eval(), *inputs), torch.Tensor.numpy)
+    outputs = case.call(module.train(), *inputs)
+    trained = by_path(outputs, lambda leaf: leaf.detach().numpy())
+    loss = weighted_mean(outputs, [torch.from_numpy(c) for c in cotangents(trained)], torch.mean)
+    loss.backward()
+    parameters = {
+        name: np.zeros(p.shape) if p.grad is None else p.grad.numpy() for name, p in module.named_parameters()
+    }
+    after = {name: value.detach().numpy() for name, value in module.state_dict().items()}
+    return Results(evaluated, trained, loss.item(), parameters, [x.grad.numpy() for x in floating], after), start
+
+
+@cache
+def ours(label: str, backend_name: str) -> Results:
+    """What our network gives on a backend, from the reference's state (or a scrambled one where there is none)."""
+    from tests.zoo.cases import CASES
+
+    case, backend = CASES[label], backends.get(backend_name)
+    network = case.build(backend_name)
+    network.load_neutral_state(start_state(label))
+    inputs = case.inputs()
+    evaluated = evaluate(backend, network, inputs)
+    trained = {} if backend_name == "jax" else evaluate(backend, copy.deepcopy(network), inputs, training=True)
+    weights = cotangents(ours(label, "torch").trained if backend_name != "torch" else trained)
+
+    def loss(network, *batch):
+        return weighted_mean(network(*batch[: len(inputs)]), batch[len(inputs) :], network.nn.mean)
+
+    gradients = backend.gradients(loss, network.train(), *inputs, *weights)
+    floating = [g for x, g in zip(inputs, gradients.inputs, strict=False) if x.dtype.kind == "f"]
+    value = float(np.asarray(gradients.loss))
+    return Results(evaluated, trained, value, dict(gradients.parameters), floating, network.neutral_state())
+
+
+@cache
+def start_state(label: str) -> dict[str, np.ndarray]:
+    """The weights with which a case is computed on every backend."""
+    from tests.zoo.cases import CASES
+
+    if CASES[label].reference is not None:
+        return theirs(label)[1]
+    return scrambled(CASES[label].build("torch").neutral_state())
+
+
+def evaluate(backend: Any, network: Any, inputs: tuple[np.ndarray, ...], training: bool = False) -> dict[str, Any]:
+    """The outputs by path, without a graph; on JAX through ``nnx.jit``."""
+    call = network
+    if backend.name == "jax":
+        from flax import nnx
+
+        def call(*arrays):
+            return nnx.jit(lambda net, *arrays: net(*arrays))(network, *arrays)
+
+    arrays = [backend.prepare(x, network) for x in inputs]
+    with network.training_mode(training), backend.evaluating():
+        return by_path(call(*arrays), backend.numpy)
+
+
+@cache
+def stepped(label: str, backend_name: str) -> tuple[list[float], dict[str, np.ndarray]]:
+    """The losses of two training steps with SGD, and the state after them."""
+    from tests.zoo.cases import CASES
+
+    case, backend = CASES[label], backends.get(backend_name)
+    network = case.build(backend_name)
+    network.load_neutral_state(start_state(label))
+    weights = cotangents(ours(label, "torch").trained)
+    inputs = case.inputs()
+
+    def loss(network, *batch):
+        return weighted_mean(network(*batch[: len(inputs)]), batch[len(inputs) :], network.nn.mean)
+
+    optimizer = backend.optimizer(rules.rule("sgd", lr=1e-3, momentum=0.9), network.train())
+    losses = [float(backend.numpy(optimizer.update(loss, *inputs, *weights))) for _ in range(2)]
+    return losses, network.neutral_state()
+
+
+def close(came: Any, wanted: Any, tolerance: float, scale: float | None = None, name: str = "") -> None:
+    """Equal up to a tolerance relative to each number and to the largest."""
+    scale = np.abs(wanted).max(initial=1e-30) if scale is None else scale
+    np.testing.assert_allclose(came, wanted, rtol=tolerance, atol=tolerance * scale, err_msg=name)
