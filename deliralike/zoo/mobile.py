@@ -1,0 +1,77 @@
+"""What the mobile families share: convolution, normalisation and activation in a row, the squeeze-and-excitation gate."""
+
+from deliralike.network import Network
+from deliralike.nn.layers.containers import Sequential
+from deliralike.nn.windows import Sizes
+from deliralike.zoo.blocks import by_dims
+
+
+class ConvNormActivation(Sequential):
+    """A convolution without bias (``0``), a batch normalisation (``1``) and, if wanted, an activation (``2``).
+
+    Source: torchvision's ``Conv2dNormActivation``, whose names are followed.
+
+    Args:
+        in_channels, out_channels: Channels before and after.
+        kernel_size: An odd number, so that the padding keeps the size at stride 1.
+        stride, dilation, groups: As in the convolution.
+        activation: The name of a layer, ``"ReLU"``, ``"SiLU"``, ``"Hardswish"`` …; None for none.
+        eps, momentum: Of the normalisation.
+        dims: Number of spatial axes: 1, 2 or 3.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int = 3, stride: Sizes = 1,
+                 dilation: int = 1, groups: int = 1, activation: str | None = "ReLU", eps: float = 1e-5,
+                 momentum: float = 0.1, dims: int = 2) -> None:  # fmt: skip
+        conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
+        padding = (kernel_size - 1) // 2 * dilation
+        blocks = [conv(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias=False),
+                  norm(out_channels, eps, momentum)]  # fmt: skip
+        super().__init__(*blocks, *([getattr(self.nn, activation)()] if activation else []))
+
+
+class SqueezeExcitation(Network):
+    """Scales each channel by a gate that is computed from the averages of all channels.
+
+    Source: Hu et al. 2018, arXiv 1709.01507, figure 1; torchvision's ``SqueezeExcitation``, whose names are followed.
+
+    Args:
+        in_channels: Channels of input and output.
+        squeeze_channels: Channels between the two 1x1 convolutions `fc1` and `fc2`.
+        activation: The name of the layer after `fc1`.
+        gate: The name of the layer after `fc2`: ``"Sigmoid"`` or ``"Hardsigmoid"``.
+        dims: Number of spatial axes: 1, 2 or 3.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives the same shape.
+    """
+
+    def __init__(self, in_channels: int, squeeze_channels: int, activation: str = "ReLU", gate: str = "Sigmoid",
+                 dims: int = 2) -> None:  # fmt: skip
+        super().__init__()
+        conv, pool = by_dims(self.nn, dims, "Conv", "AdaptiveAvgPool")
+        self.avgpool = pool(1)
+        self.fc1 = conv(in_channels, squeeze_channels, 1)
+        self.fc2 = conv(squeeze_channels, in_channels, 1)
+        self.activation = getattr(self.nn, activation)()
+        self.scale_activation = getattr(self.nn, gate)()
+
+    def forward(self, x):
+        gate = self.fc2(self.activation(self.fc1(self.avgpool(x))))  # (batch, in_channels, *(1,) * dims)
+        return self.scale_activation(gate) * x
+
+
+def make_divisible(value: float, divisor: int = 8) -> int:
+    """The multiple of `divisor` nearest to a width, at least `divisor`, and never below 90 % of the width.
+
+    Source: the MobileNets in TensorFlow's model garden; torchvision.
+
+    Example:
+        >>> make_divisible(33), make_divisible(10), make_divisible(11.9)
+        (32, 16, 16)
+    """
+    nearest = max(divisor, int(value + divisor / 2) // divisor * divisor)
+    return nearest if nearest >= 0.9 * value else nearest + divisor
