@@ -49,7 +49,7 @@ def test_stages_stem_and_head_are_there(name):
     assert all(stage.channels > 0 for stage in stages.values())
     built = architecture.on(backends.outline.BACKEND)()
     blocks = dict(built.named_blocks())
-    assert all(path in blocks for path in (*built.stem, *built.head))
+    assert all(path in blocks for path in (*built.stem_paths, *built.head_paths))
     assert built.outputs in architecture.settings
 
 
