@@ -1,5 +1,6 @@
 """Other layouts of a state: the names, and here and there the shapes, that another library gives the same weights."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,3 +22,19 @@ class KeyMap:
     name: str
     rename: Callable[[Sequence[str]], Mapping[str, str]]
     shapes: Mapping[str, tuple[Transform, Transform]] = field(default_factory=dict)
+
+
+def by_patterns(table: Mapping[str, str]) -> Callable[[Sequence[str]], dict[str, str]]:
+    """A renaming by regular expressions: each name by the first one that matches it whole; others are left out.
+
+    Example:
+        >>> by_patterns({r"fc\\.(.*)": r"head.\\1"})(["fc.weight", "step"])
+        {'fc.weight': 'head.weight'}
+    """
+    patterns = [(re.compile(pattern), replacement) for pattern, replacement in table.items()]
+
+    def rename(names: Sequence[str]) -> dict[str, str]:
+        matches = ((name, next(((m, new) for p, new in patterns if (m := p.fullmatch(name))), None)) for name in names)
+        return {name: found[0].expand(found[1]) for name, found in matches if found is not None}
+
+    return rename

@@ -1,0 +1,55 @@
+"""Tables over positions, resampled on the host when a network has another number of positions."""
+
+import math
+
+import numpy as np
+
+_A = -0.75  # the free coefficient of the cubic kernel, as in PyTorch and OpenCV
+
+
+def resampled(table: np.ndarray, side: int, align_corners: bool) -> np.ndarray:
+    """A square grid ``(old, old, ...)`` at ``side x side`` points by cubic interpolation, as PyTorch's bicubic mode.
+
+    Args:
+        table: Its first two axes are the grid.
+        side: The new number of points along each of them.
+        align_corners: Whether the corners' points stay in place; otherwise the cells' edges do.
+
+    Example:
+        >>> resampled(np.array([[0.0, 1.0], [2.0, 3.0]]), 3, align_corners=True)[1, 1]
+        1.5
+    """
+    matrix = _cubic(len(table), side, align_corners)
+    return np.einsum("ai,bj,ij...->ab...", matrix, matrix, table.astype(np.float64)).astype(table.dtype)
+
+
+def square_side(count: int) -> int | None:
+    """The side of a square grid of so many points; None when there is no such square.
+
+    Example:
+        >>> square_side(196), square_side(197)
+        (14, None)
+    """
+    side = math.isqrt(count)
+    return side if side * side == count and side else None
+
+
+def _cubic(old: int, new: int, align_corners: bool) -> np.ndarray:
+    """The matrix that resamples one axis: four neighbours for each new point, the last one repeated at the ends."""
+    if align_corners:
+        points = np.arange(new) * ((old - 1) / (new - 1) if new > 1 else 0.0)
+    else:
+        points = (np.arange(new) + 0.5) * (old / new) - 0.5
+    below = np.floor(points).astype(int)
+    matrix = np.zeros((new, old))
+    for offset in (-1, 0, 1, 2):
+        neighbour = np.clip(below + offset, 0, old - 1)
+        np.add.at(matrix, (np.arange(new), neighbour), _kernel(np.abs(points - (below + offset))))
+    return matrix
+
+
+def _kernel(distance: np.ndarray) -> np.ndarray:
+    """Keys' cubic convolution kernel at distances from 0 to 2. Source: Keys 1981, doi 10.1109/TASSP.1981.1163711."""
+    near = ((_A + 2) * distance - (_A + 3)) * distance**2 + 1
+    far = _A * (((distance - 5) * distance + 8) * distance - 4)
+    return np.where(distance <= 1, near, far)
