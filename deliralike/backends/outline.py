@@ -7,10 +7,11 @@ listed among `deliralike.backends.known`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -20,17 +21,25 @@ from deliralike.backends.base import Backend
 from deliralike.construction import require_construction
 from deliralike.errors import CapabilityError, ShapeError
 from deliralike.network import AbstractNetwork
-from deliralike.nn import geometry
+from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
 from deliralike.state import Slot
 
 
 class ShapeArray:
-    """An array of which only shape and type are known."""
+    """An array of which only shape and type are known, and which blocks of a traced network it comes from."""
+
+    sources: frozenset[int] = frozenset()
 
     def __init__(self, shape: Sequence[int], dtype: str = "float32") -> None:
         """State the shape and the type's name."""
         self.shape, self.dtype = tuple(int(size) for size in shape), str(dtype)
+
+    def coming_from(self, sources: frozenset[int]) -> ShapeArray:
+        """The same shape, put out by other blocks."""
+        copy = ShapeArray(self.shape, self.dtype)
+        copy.sources = sources
+        return copy
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.shape}, {self.dtype!r})"
@@ -40,13 +49,14 @@ class ShapeArray:
 
     def __getitem__(self, index: Any) -> ShapeArray:
         """Slices and whole numbers, as NumPy understands them."""
-        return ShapeArray(np.broadcast_to(np.empty((), bool), self.shape)[index].shape, self.dtype)
+        part = ShapeArray(np.broadcast_to(np.empty((), bool), self.shape)[index].shape, self.dtype)
+        return _following(part, (self,))
 
     def _combine(self, other: Any) -> ShapeArray:
-        return _broadcast(self, other)
+        return _following(_broadcast(self, other), (self, other))
 
     def _compare(self, other: Any) -> ShapeArray:
-        return ShapeArray(_broadcast(self, other).shape, "bool")
+        return _following(ShapeArray(_broadcast(self, other).shape, "bool"), (self, other))
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _combine
     __pow__ = __mod__ = __floordiv__ = __and__ = __or__ = __xor__ = _combine
@@ -57,6 +67,12 @@ class ShapeArray:
         return self
 
     __invert__ = __neg__
+
+
+def inputs(entries: Sequence[Any]) -> list[ShapeArray]:
+    """The inputs of a network for a batch of one. They come from boxes of their own, the last of which has index -1."""
+    arrays = [ShapeArray((1, *entry.shape), "float32" if entry.below is None else "int64") for entry in entries]
+    return [array.coming_from(frozenset([index - len(arrays)])) for index, array in enumerate(arrays)]
 
 
 class Parameter(ShapeArray):
@@ -88,26 +104,88 @@ class Block:
     multiply_adds: int = 0
 
 
-_trace: ContextVar[tuple[dict[str, Block], list[Block]] | None] = ContextVar("deliralike_outline", default=None)
+@dataclass
+class Flow:
+    """One box of a drawing: a block as a whole, at one of its calls.
+
+    Attributes:
+        block: What is called.
+        sources: The indices of the boxes whose outputs it takes; for the network's inputs see `inputs`.
+        output: The shape that it gives, or a nest of shapes.
+    """
+
+    block: Block
+    sources: frozenset[int]
+    output: Any = None
+
+
+@dataclass
+class Trace:
+    """What is collected while a network runs on shapes.
+
+    Attributes:
+        blocks: By path, in the order of their first calls.
+        depth: How many calls deep a block is looked into for `flow`; None when no flow is wanted.
+        flow: The boxes in the order of their calls.
+        running: The blocks that are being called now, the outermost first.
+    """
+
+    blocks: dict[str, Block]
+    depth: int | None = None
+    flow: list[Flow] = field(default_factory=list)
+    running: list[Block] = field(default_factory=list)
+
+
+_trace: ContextVar[Trace | None] = ContextVar("deliralike_outline", default=None)
 
 
 @contextmanager
-def tracing() -> Iterator[dict[str, Block]]:
-    """Collect, by path and in the order of their first calls, what the blocks of a network do."""
-    blocks: dict[str, Block] = {}
-    token = _trace.set((blocks, []))
+def tracing(depth: int | None = None) -> Iterator[Trace]:
+    """Collect what the blocks of a network do, and (to a depth of calls) from where to where the data flow."""
+    trace = Trace({}, depth)
+    token = _trace.set(trace)
     try:
-        yield blocks
+        yield trace
     finally:
         _trace.reset(token)
 
 
 def _count(products: int) -> None:
     trace = _trace.get()
-    if trace and trace[1]:
-        trace[1][-1].multiply_adds += products
+    if trace and trace.running:
+        trace.running[-1].multiply_adds += products
 
 
+def _sources(value: Any) -> frozenset[int]:
+    """The boxes from which the arrays in a nest come."""
+    return frozenset().union(*(leaf.sources for leaf in nest.leaves(value) if isinstance(leaf, ShapeArray)))
+
+
+def _following(result: ShapeArray, arguments: Any) -> ShapeArray:
+    """A result that comes from where its arguments come from, if anybody wants to know."""
+    trace = _trace.get()
+    if trace is None or trace.depth is None:
+        return result
+    return result.coming_from(_sources(arguments)) if isinstance(result, ShapeArray) else result
+
+
+def _follow(functions: type) -> type:
+    """Let the results of a vocabulary's functions come from where their arguments come from."""
+    for name, function in list(vars(functions).items()):
+        if not name.startswith("_") and callable(function):
+            setattr(functions, name, _followed(function))
+    return functions
+
+
+def _followed(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def follow(*args: Any, **kwargs: Any) -> Any:
+        return _following(function(*args, **kwargs), args[1:])
+
+    return follow
+
+
+@_follow
 class OutlineFunctions(Functions):
     """Shapes of results."""
 
@@ -228,6 +306,10 @@ class OutlineFunctions(Functions):
     def sum_windows(self, x, kernel, stride, pads):
         return self.max_windows(x, kernel, stride, pads, (1,) * len(pads))
 
+    def gradient(self, function, x):
+        checks.scalar(function(x), "gradient: the function's value")
+        return x
+
     def keep_mask(self, layer, shape, p, like):
         return ShapeArray(shape, like.dtype)
 
@@ -279,13 +361,24 @@ class AbstractOutlineNetwork(AbstractNetwork):
         trace = _trace.get()
         if trace is None:
             return self.forward(*args, **kwargs)  # type: ignore[attr-defined]
-        blocks, running = trace
-        block = blocks.setdefault(self.block_path, self._block())
-        running.append(block)
+        block = trace.blocks.setdefault(self.block_path, self._block())
+        box = self._box(trace, block, (args, kwargs))
+        trace.running.append(block)
         output = self.forward(*args, **kwargs)  # type: ignore[attr-defined]
-        running.pop()
+        trace.running.pop()
         block.output = nest.map(lambda leaf: getattr(leaf, "shape", leaf), output)
-        return output
+        if box is None:
+            return output
+        box.output, index = block.output, frozenset([len(trace.flow) - 1])
+        return nest.map(lambda leaf: leaf.coming_from(index) if isinstance(leaf, ShapeArray) else leaf, output)
+
+    def _box(self, trace: Trace, block: Block, arguments: Any) -> Flow | None:
+        """A box of the flow, if this call is one: at the depth wanted, or above it with nothing inside."""
+        level = len(trace.running)
+        if trace.depth is None or level == 0 or level > trace.depth or (level < trace.depth and not block.is_leaf):
+            return None
+        trace.flow.append(Flow(block, _sources(arguments)))
+        return trace.flow[-1]
 
     def _block(self) -> Block:
         own = [value for value in vars(self).values() if isinstance(value, Parameter)]

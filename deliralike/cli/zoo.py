@@ -1,5 +1,6 @@
 """``deliralike zoo``: the architectures, or one of them in detail. No framework is loaded."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,13 +14,24 @@ def command(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of NAME: num_classes=10.")
     ] = None,
+    draw: Annotated[
+        Path | None, typer.Option("--draw", metavar="FILE", help="Draw NAME into a file: .svg, .png or .pdf.")
+    ] = None,
+    depth: Annotated[
+        int | None, typer.Option("--depth", help="How deep to look into blocks when drawing. (default: as fits)")
+    ] = None,
 ) -> None:
     """List the architectures with their parameters and shapes; with NAME: its settings, layers and source."""
     from deliralike import zoo
     from deliralike.cli.options import key_values
+    from deliralike.errors import SettingError
 
     if name is None or set(name) & set("*?["):
+        if draw is not None:
+            raise SettingError("--draw wants the name of one architecture: deliralike zoo NAME --draw FILE")
         _list(zoo.list(name or "*"))
+    elif draw is not None:
+        _draw(name, draw, _shape(size), depth, key_values(set_ or (), "--set"))
     else:
         _detail(name, _shape(size), key_values(set_ or (), "--set"))
 
@@ -56,6 +68,14 @@ def _detail(name: str, shape: tuple[int, ...] | None, settings: dict[str, Any]) 
         for r in outline.rows
     ]
     show_table(head, first + rows, right=head[3:])
+
+
+def _draw(name: str, path: Path, shape: tuple[int, ...] | None, depth: int | None, settings: dict[str, Any]) -> None:
+    from deliralike.cli.console import say
+    from deliralike.zoo.drawing import draw
+
+    draw(name, path, shape, depth, **settings)
+    say(f"{path}: {name}")
 
 
 def _shape(text: str | None) -> tuple[int, ...] | None:

@@ -94,19 +94,17 @@ def outline(network: Any, input_shape: Shape | Sequence[Shape] | None = None, **
         >>> outline("unet", (1, 65, 47), features=(8, 16, 8)).output
         (1, 2, 65, 47)
     """
-    architecture = _architecture(network)
-    entries = _inputs(architecture, input_shape, settings)
-    built, blocks, output = _run(architecture, entries, settings, "__call__")
+    ran = run_on_shapes(network, input_shape, settings)
     rows = tuple(
         Row(block.path, block.type, block.output, block.parameters, block.multiply_adds)
-        for block in blocks.values()
+        for block in ran.trace.blocks.values()
         if block.is_leaf or block.parameters or block.multiply_adds
     )
     return Outline(
-        name=architecture.name,
-        inputs=tuple((1, *entry.shape) for entry in entries),
-        output=nest.map(lambda leaf: getattr(leaf, "shape", leaf), output),
-        parameters=built.count_parameters(),
+        name=_architecture(network).name,
+        inputs=tuple((1, *entry.shape) for entry in ran.inputs),
+        output=nest.map(lambda leaf: getattr(leaf, "shape", leaf), ran.output),
+        parameters=ran.network.count_parameters(),
         multiply_adds=sum(row.multiply_adds for row in rows),
         rows=rows,
     )
@@ -129,16 +127,38 @@ def _inputs(architecture: Architecture, given: Any, settings: dict[str, Any]) ->
     return tuple(replace(entry, below=kind.below) for entry, kind in zip_longest(entries, own, fillvalue=Input(())))
 
 
-def _run(
-    architecture: Architecture, entries: tuple[Input, ...], settings: dict[str, Any], method: str
-) -> tuple[Any, dict[str, Any], Any]:
-    """The network on shapes alone, what its blocks did, and what a method of it gave for a batch of one."""
+@dataclass(frozen=True)
+class Run:
+    """What a network did on shapes alone.
+
+    Attributes:
+        network: The network, on the backend of shapes.
+        inputs: What it was given.
+        trace: What its blocks did.
+        output: What it gave for a batch of one.
+    """
+
+    network: Any
+    inputs: tuple[Input, ...]
+    trace: Any
+    output: Any
+
+
+def run_on_shapes(
+    network: Any, input_shape: Any, settings: dict[str, Any], method: str = "__call__", depth: int | None = None
+) -> Run:
+    """Run a network, or a method of it, in evaluation mode on shapes alone; see `outline` for the arguments.
+
+    Args:
+        depth: How many calls deep to follow the data; see `deliralike.zoo.flow`.
+    """
     module = importlib.import_module("deliralike.backends.outline")
+    architecture = _architecture(network)
+    entries = _inputs(architecture, input_shape, settings)
     built = architecture.on(module.BACKEND)(**settings).eval()
-    arrays = [module.ShapeArray((1, *entry.shape), "float32" if entry.below is None else "int64") for entry in entries]
-    with module.tracing() as blocks:
-        output = getattr(built, method)(*arrays)
-    return built, blocks, output
+    with module.tracing(depth) as trace:
+        output = getattr(built, method)(*module.inputs(entries))
+    return Run(built, entries, trace, output)
 
 
 @dataclass(frozen=True)
@@ -169,11 +189,9 @@ def stages(network: Any, input_shape: Shape | Sequence[Shape] | None = None, **s
         >>> {name: (stage.channels, stage.reduction) for name, stage in stages("resnet18").items()}
         {'stem': (64, (2, 2)), 'layer1': (64, (4, 4)), 'layer2': (128, (8, 8)), 'layer3': (256, (16, 16)), 'layer4': (512, (32, 32))}
     """  # noqa: E501 - what it prints
-    architecture = _architecture(network)
-    entries = _inputs(architecture, input_shape, settings)
-    _, _, outputs = _run(architecture, entries, settings, "forward_stages")
-    size = entries[0].shape[1:]
-    return {name: _stage(output.shape[1:], size) for name, output in outputs.items()}
+    ran = run_on_shapes(network, input_shape, settings, "forward_stages")
+    size = ran.inputs[0].shape[1:]
+    return {name: _stage(output.shape[1:], size) for name, output in ran.output.items()}
 
 
 def _stage(shape: Shape, size: Shape) -> Stage:

@@ -1,0 +1,159 @@
+"""A picture of an architecture: boxes from left to right in the order of the data, lower the smaller their arrays."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+from deliralike.errors import SettingError
+from deliralike.zoo.flow import Box, columns, flow
+from deliralike.zoo.registry import Shape, find
+from deliralike.zoo.summary import outline
+
+_WIDTH, _HEIGHT, _ACROSS, _DOWN = 1.5, 0.74, 1.9, 1.1  # inches: a box, and from one to the next
+# What is left out of each format's metadata, so that equal drawings are equal files.
+_SUFFIXES: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".png": {}, ".pdf": {"CreationDate": None}}
+# Kinds of layers by a part of their class's name, the first that fits, with a colour that goes with black text.
+_COLOURS = (
+    ("input", "#ffffff"), ("Norm", "#f3e3c0"), ("Pool", "#f4cccc"), ("Conv1d", "#cfe2f3"), ("Conv2d", "#cfe2f3"),
+    ("Conv3d", "#cfe2f3"), ("ConvTranspose", "#cfe2f3"), ("Attention", "#e3d6f2"), ("Linear", "#d9ead3"),
+    ("Embedding", "#d9ead3"), ("LU", "#fbf3d5"), ("", "#dfe6ec"),
+)  # fmt: skip
+
+
+def draw(
+    network: Any, path: str | os.PathLike[str] | None = None, input_shape: Shape | Sequence[Shape] | None = None,
+    depth: int | None = None, **settings: Any,
+) -> Figure:  # fmt: skip
+    """Draw an architecture; no framework is loaded.
+
+    A box has the block's name, its class (and how many equal ones follow each other), the shape that it gives for one
+    sample, and its parameters. Arrows tell where its inputs come from.
+
+    Args:
+        network: A name of the zoo, an `Architecture`, or a class written once.
+        path: Where to write it: ``.svg``, ``.png`` or ``.pdf``.
+        input_shape, settings: As for `deliralike.zoo.outline`.
+        depth: How many calls deep blocks are looked into; as deep as gives at most 16 columns when None.
+
+    Returns:
+        The figure; a notebook shows it.
+
+    Raises:
+        SettingError: No such format, or a depth below 1.
+        UnknownName, ArgumentError, ShapeError: As `deliralike.zoo.outline` does.
+
+    Example:
+        >>> len(draw("resnet18", depth=1).axes[0].patches) > 20
+        True
+    """
+    if path is not None and Path(path).suffix not in _SUFFIXES:
+        raise SettingError(f"a drawing cannot be written to {str(path)!r}: wanted a suffix of {', '.join(_SUFFIXES)}")
+    if depth is not None and depth < 1:
+        raise SettingError(f"draw: depth={depth!r}; wanted at least 1")
+    figure = _figure(flow(network, input_shape, depth, **settings), _title(network, input_shape, settings))
+    if path is not None:
+        with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "deliralike"}):  # text stays text
+            figure.savefig(path, metadata=_SUFFIXES[Path(path).suffix])
+    return figure
+
+
+def _title(network: Any, input_shape: Any, settings: dict[str, Any]) -> str:
+    sketch = outline(network, input_shape, **settings)
+    source = find(network).source if isinstance(network, str) else ""
+    return f"{sketch.name}, {sketch.parameters:,} parameters" + (f"\n{source}" if source else "")
+
+
+def _figure(boxes: Sequence[Box], title: str) -> Figure:
+    places = _places(boxes)
+    across, down = 1 + max(x for x, _ in places), 1 + max(y for _, y in places)
+    figure = Figure(figsize=(across * _ACROSS + 0.2, down * _DOWN + 0.9), dpi=100)
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.set_xlim(-_ACROSS / 2 - 0.1, (across - 0.5) * _ACROSS + 0.1)
+    axes.set_ylim(-(down - 0.5) * _DOWN - 0.05, _DOWN / 2 + 0.8)
+    axes.axis("off")
+    axes.text(-_WIDTH / 2, _DOWN / 2 + 0.6, title, va="top", fontsize=11, linespacing=1.5)
+    for box, place in zip(boxes, places, strict=True):
+        _draw_box(axes, box, place)
+        for source in box.sources:
+            _draw_arrow(axes, places, source, place)
+    return figure
+
+
+def _places(boxes: Sequence[Box]) -> list[tuple[int, int]]:
+    """Column and row of each box: by the way to it, and by how often its arrays were halved; no two in one place."""
+    whole = max((max(shape[1:], default=1) for box in boxes if not box.sources for shape in box.shapes), default=1)
+    rows: list[int] = []
+    taken: set[tuple[int, int]] = set()
+    for column, box in zip(columns(boxes), boxes, strict=True):
+        row = max((rows[source] for source in box.sources), default=0)
+        sizes = [max(shape[1:]) for shape in box.shapes if len(shape) > 1 and math.prod(shape[1:]) > 1]
+        if sizes and whole > 1:
+            row = max(0, round(math.log2(whole / max(sizes))))
+        while (column, row) in taken:
+            row += 1
+        taken.add((column, row))
+        rows.append(row)
+    used = {row: place for place, row in enumerate(sorted(set(rows)))}  # rows without any box are left out
+    return [(column, used[row]) for column, row in zip(columns(boxes), rows, strict=True)]
+
+
+def _draw_box(axes: Any, box: Box, place: tuple[int, int]) -> None:
+    x, y = place[0] * _ACROSS, -place[1] * _DOWN
+    corner = (x - _WIDTH / 2, y - _HEIGHT / 2)
+    colour = next(colour for part, colour in _COLOURS if part in box.type)
+    style = {
+        "boxstyle": "round,pad=0,rounding_size=0.07",
+        "facecolor": colour,
+        "edgecolor": "#555555",
+        "linewidth": 0.8,
+    }
+    axes.add_patch(FancyBboxPatch(corner, _WIDTH, _HEIGHT, **style))
+    times = f" \N{MULTIPLICATION SIGN} {box.count}" if box.count > 1 else ""
+    parameters = f"{_short(box.parameters)} parameters" if box.parameters else ""
+    lines = [(_fitting(box.name), 8, "bold"), (_fitting(box.type, 24 - len(times)) + times, 8, "normal"),
+             (_fitting(_sizes(box)), 8, "normal"), (parameters, 7, "normal")]  # fmt: skip
+    lines = [line for line in lines if line[0]]
+    for i, (text, size, weight) in enumerate(lines):
+        at = y + ((len(lines) - 1) / 2 - i) * 0.165
+        axes.text(x, at, text, ha="center", va="center", fontsize=size, fontweight=weight)
+
+
+def _draw_arrow(axes: Any, places: Sequence[tuple[int, int]], source: int, to: tuple[int, int]) -> None:
+    """An arrow from the right of one box to the left of another; it bows where boxes of its row lie between."""
+    (column, row), (column_to, row_to) = places[source], to
+    between = row == row_to and any(row == r and column < c < column_to for c, r in places)
+    start = (column * _ACROSS + _WIDTH / 2, -row * _DOWN + (0.15 if between else 0))
+    end = (column_to * _ACROSS - _WIDTH / 2, -row_to * _DOWN + (0.15 if between else 0))
+    bow = f"arc3,rad={-min(0.35, 0.7 / (column_to - column)) if between else 0}"
+    axes.add_patch(FancyArrowPatch(start, end, connectionstyle=bow, arrowstyle="-|>", mutation_scale=9,
+                                   shrinkA=0, shrinkB=0, color="#444444", lw=0.9))  # fmt: skip
+
+
+def _sizes(box: Box) -> str:
+    return ", ".join(" \N{MULTIPLICATION SIGN} ".join(map(str, shape)) or "scalar" for shape in box.shapes)
+
+
+def _short(count: int) -> str:
+    """A count in at most four digits.
+
+    Example:
+        >>> _short(23_508_032), _short(9_408), _short(64)
+        ('23.5 M', '9.41 k', '64')
+    """
+    for unit, name in ((10**9, " G"), (10**6, " M"), (10**3, " k")):
+        if count >= unit:
+            return f"{count / unit:.3g}{name}"
+    return str(count)
+
+
+def _fitting(text: str, most: int = 26) -> str:
+    """A text with its beginning left out if it is longer than a box is wide."""
+    return text if len(text) <= most else "\N{HORIZONTAL ELLIPSIS}" + text[len(text) - most + 1 :]

@@ -1,0 +1,108 @@
+"""From where to where the data of a network flow: its blocks as boxes, with what each takes and gives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deliralike import nest
+from deliralike.zoo.registry import Shape
+from deliralike.zoo.summary import run_on_shapes
+
+_DEEPEST, _WIDEST = 4, 16
+
+
+@dataclass(frozen=True)
+class Box:
+    """One block, or a row of equal ones.
+
+    Attributes:
+        name: Its dotted path; of several, the first one's. The empty path is an input's.
+        type: Its class.
+        sources: The indices of the boxes that it takes its input from.
+        output: The shape that it gives for a batch of one, or a nest of shapes.
+        parameters: Those of the block and all below it, over all equal ones.
+        count: How many equal ones follow each other.
+    """
+
+    name: str
+    type: str
+    sources: tuple[int, ...]
+    output: Any
+    parameters: int
+    count: int = 1
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """The shapes of its outputs, without the batch."""
+        return [shape[1:] for shape in nest.flatten(self.output, _is_shape)[0] if shape]
+
+
+def flow(
+    network: Any, input_shape: Shape | Sequence[Shape] | None = None, depth: int | None = None, **settings: Any
+) -> list[Box]:
+    """The boxes of a network in the order of their calls, the inputs first, without building it on a framework.
+
+    Args:
+        network, input_shape, settings: As for `deliralike.zoo.outline`.
+        depth: How many calls deep blocks are looked into; as deep as gives at most 16 columns when None.
+
+    Example:
+        >>> for box in flow("resnet18", depth=1)[-3:]:
+        ...     print(box.name, box.type, box.sources, box.output, box.parameters)
+        layer4 Sequential (7,) (1, 512, 7, 7) 8393728
+        avgpool AdaptiveAvgPool2d (8,) (1, 512, 1, 1) 0
+        fc Linear (9,) (1, 1000) 513000
+    """
+    if depth is not None:
+        return _collapsed(_boxes(network, input_shape, depth, settings))
+    found = _collapsed(_boxes(network, input_shape, 1, settings))
+    for deeper in range(2, _DEEPEST + 1):
+        boxes = _collapsed(_boxes(network, input_shape, deeper, settings))
+        if max(columns(boxes)) >= _WIDEST:
+            break
+        found = boxes
+    return found
+
+
+def columns(boxes: Sequence[Box]) -> list[int]:
+    """For each box, the length of the longest way to it."""
+    at: list[int] = []
+    for box in boxes:
+        at.append(1 + max((at[source] for source in box.sources), default=-1))
+    return at
+
+
+def _boxes(network: Any, input_shape: Any, depth: int, settings: dict[str, Any]) -> list[Box]:
+    ran = run_on_shapes(network, input_shape, settings, depth=depth)
+    first = len(ran.inputs)
+    boxes = [Box("", "input", (), (1, *entry.shape), 0) for entry in ran.inputs]
+    for call in ran.trace.flow:
+        path = call.block.path
+        below = [b for b in ran.trace.blocks.values() if b.path == path or b.path.startswith(f"{path}.")]
+        sources = tuple(sorted(source + first for source in call.sources))
+        boxes.append(Box(path, call.block.type, sources, call.output, sum(block.parameters for block in below)))
+    return boxes
+
+
+def _collapsed(boxes: list[Box]) -> list[Box]:
+    """Equal boxes that do nothing but follow each other become one with a count."""
+    uses = Counter(source for box in boxes for source in box.sources)
+    kept: list[Box] = []
+    place: dict[int, int] = {}
+    for index, box in enumerate(boxes):
+        box = replace(box, sources=tuple(sorted({place[source] for source in box.sources})))
+        before = kept[-1] if kept else None
+        follows = before is not None and box.sources == (len(kept) - 1,) and uses[index - 1] == 1
+        if before is not None and follows and (box.type, box.output) == (before.type, before.output):
+            kept[-1] = replace(before, count=before.count + 1, parameters=before.parameters + box.parameters)
+        else:
+            kept.append(box)
+        place[index] = len(kept) - 1
+    return kept
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(size, int) for size in value)
