@@ -1,6 +1,6 @@
 """Small things that several families need when they are built."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from deliralike.errors import SettingError, ShapeError
@@ -54,3 +54,20 @@ def large_enough(model: Any, x: Any, least: int, stage: str) -> None:
             f"{checks.where(model)}: an input of shape {tuple(x.shape)} is too small for the stage {stage!r}: it needs "
             f"at least {least} elements along each spatial axis"
         )
+
+
+def run_stages(blocks: Any, x: Any, ends: Iterable[tuple[str, int]]) -> dict[str, Any]:
+    """Run numbered blocks one after the other; what some of them put out, by name.
+
+    Args:
+        blocks: An ``nn.Sequential``.
+        x: The first block's input.
+        ends: The stages' names in order, each with the number of blocks up to its end.
+    """
+    stages: dict[str, Any] = {}
+    start = 0
+    for name, end in ends:
+        for index in range(start, end):
+            x = blocks[index](x)
+        stages[name], start = x, end
+    return stages
