@@ -13,7 +13,7 @@ author = "The deliralike authors"
 project_copyright = "the deliralike authors"
 version = release = deliralike.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "vocabulary", "command_line"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "vocabulary", "command_line", "gallery"]
 exclude_patterns = ["_build", "_ext", "_generated"]
 default_role = "py:obj"  # single backticks in docstrings: a link where there is a target, code where there is none
 

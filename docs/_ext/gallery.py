@@ -1,0 +1,129 @@
+"""The directive ``gallery``: the families of the zoo for one task, with a drawing, a table, names and an example each.
+
+Everything is made from the code when the pages are built: the architectures from their registrations, the text from the
+docstrings of the families' modules.
+"""
+
+import importlib
+import inspect
+from itertools import groupby
+from pathlib import Path
+
+from sphinx.util.docutils import SphinxDirective
+
+from deliralike import zoo
+from deliralike.backends.outline import BACKEND
+from deliralike.zoo.drawing import draw
+
+
+class Gallery(SphinxDirective):
+    """One section for each module of ``deliralike.zoo.TASK``; the argument is TASK."""
+
+    required_arguments = 1
+
+    def run(self):
+        folder = Path(self.env.srcdir) / "_generated" / "gallery"
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = []
+        for module, names in families(self.arguments[0]).items():
+            lines += _section(module, names, folder)
+        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
+
+
+def families(task):
+    """The names of the zoo by the module that registers them, in the order of the modules' names.
+
+    Example:
+        >>> families("classification")["deliralike.zoo.classification.lenet"]
+        ['lenet']
+    """
+    prefix = f"deliralike.zoo.{task}."
+    modules = {name: zoo.find(name).network.__module__ for name in zoo.list()}
+    ours = sorted((name for name in modules if modules[name].startswith(prefix)), key=modules.get)
+    return {module: list(names) for module, names in groupby(ours, modules.get)}
+
+
+def example(name):
+    """A few lines that build an architecture and run it on a random batch.
+
+    The classes are few, so that the lines say how they are set.
+    """
+    built = zoo.find(name).on(BACKEND)()
+    setting = f", {built.outputs}=4" if built.head else ""
+    return "\n".join(
+        [
+            "from deliralike import backends, zoo",
+            "",
+            'torch = backends.get("torch")',
+            f'network = zoo.build("{name}", backend=torch{setting}).eval()',
+            f'batch = zoo.find("{name}").sample(batch=2{setting})',
+            "with torch.evaluating():",
+            "    output = network(*torch.prepare(batch, network))",
+        ]
+    )
+
+
+def smallest(names):
+    """The name whose network has the fewest parameters."""
+    return min(names, key=lambda name: zoo.outline(name).parameters)
+
+
+def _section(module, names, folder):
+    classes = list(dict.fromkeys(zoo.find(name).network for name in names))
+    title = ", ".join(each.__name__ for each in classes)
+    first = names[0]
+    draw(first, folder / f"{first}.svg")
+    return [
+        title, "-" * len(title), "",
+        *inspect.getdoc(importlib.import_module(module)).splitlines(), "",
+        f".. image:: /_generated/gallery/{first}.svg", f"   :alt: the architecture of {first}", "   :width: 100%", "",
+        *_table(names),
+        f"Names and shapes in the state of ``{first}``:", "", *_code("text", _names(first)),
+        *_code("python", example(smallest(names)).splitlines()),
+        *(line for each in classes for line in (f".. autoclass:: {each.__module__}.{each.__name__}", "")),
+    ]  # fmt: skip
+
+
+def _table(names):
+    head = ["name", "parameters", "multiply-adds", "input", "output", "axes", "source"]
+    rows = [head, *map(_row, names)]
+    lines = [".. list-table::", "   :header-rows: 1", ""]
+    for row in rows:
+        lines += [f"   {'*' if i == 0 else ' '} - {cell}" for i, cell in enumerate(row)]
+    return [*lines, ""]
+
+
+def _row(name):
+    architecture, sketch = zoo.find(name), zoo.outline(name)
+    shapes = ", ".join(_sizes(shape[1:]) for shape in sketch.inputs)
+    axes = ", ".join(map(str, architecture.dims))
+    return [f"``{name}``", f"{sketch.parameters:,}", f"{sketch.multiply_adds / 1e9:.3g} G", shapes,
+            _output(sketch.output), axes, architecture.source]  # fmt: skip
+
+
+def _output(output):
+    if isinstance(output, dict):
+        return "; ".join(f"{key}: {_output(value)}" for key, value in output.items())
+    if all(isinstance(size, int) for size in output):
+        return _sizes(output[1:])
+    return "; ".join(map(_output, output))
+
+
+def _sizes(shape):
+    return " × ".join(map(str, shape)) or "scalar"
+
+
+def _names(name, shown=5):
+    slots = [f"{key} {tuple(slot.shape)}" for key, slot in zoo.find(name).on(BACKEND)().neutral_slots().items()]
+    if len(slots) <= 2 * shown:
+        return slots
+    return [*slots[:shown], f"… {len(slots) - 2 * shown} more …", *slots[-shown:]]
+
+
+def _code(language, lines):
+    return [f".. code-block:: {language}", "", *(f"   {line}".rstrip() for line in lines), ""]
+
+
+def setup(app):
+    app.add_directive("gallery", Gallery)
+    return {"parallel_read_safe": True}
