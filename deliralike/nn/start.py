@@ -77,13 +77,18 @@ class TruncatedNormal:
 
 @dataclass(frozen=True)
 class HeNormal:
-    """Normal with variance 2/fan; `fan` is ``"in"`` or ``"out"``. Source: He et al. 2015, arXiv 1502.01852."""
+    """Normal with variance ``2 / (1 + slope**2) / fan``; `fan` is ``"in"`` or ``"out"``, `slope` a leaky ReLU's.
+
+    Source: He et al. 2015, arXiv 1502.01852.
+    """
 
     fan: str = "in"
+    slope: float = 0.0
 
     def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Draw an array in float64."""
-        return math.sqrt(2.0 / _fan(shape, self.fan)) * generator.standard_normal(shape)
+        variance = 2.0 / (1.0 + self.slope**2) / _fan(shape, self.fan)
+        return math.sqrt(variance) * generator.standard_normal(shape)
 
 
 @dataclass(frozen=True)

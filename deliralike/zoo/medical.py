@@ -1,0 +1,208 @@
+"""What the medical families share: convolution, normalisation and activation as MONAI names them; sizes; tied names."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import SettingError, ShapeError, suggestion
+from deliralike.network import Network
+from deliralike.nn import checks, geometry
+from deliralike.nn.windows import Sizes
+from deliralike.zoo.blocks import by_dims
+
+NORMS = ("instance", "batch", "group")
+ACTIVATIONS = {"relu": "ReLU", "leaky_relu": "LeakyReLU", "prelu": "PReLU", "elu": "ELU"}
+
+
+def normalisation(nn: Any, norm: str, channels: int, dims: int, affine: bool = True, num_groups: int = 8) -> Any:
+    """A normalisation by name.
+
+    Args:
+        norm: ``"instance"``, ``"batch"`` or ``"group"``.
+        affine: Whether an instance normalisation has scale and shift; the others always have.
+        num_groups: Groups of the group normalisation.
+
+    Raises:
+        SettingError: There is no such normalisation.
+    """
+    if norm not in NORMS:
+        raise SettingError(f"there is no norm={norm!r}. {suggestion(norm, NORMS)}")
+    if norm == "group":
+        return nn.GroupNorm(num_groups, channels)
+    if norm == "batch":
+        return by_dims(nn, dims, "BatchNorm")(channels)
+    return by_dims(nn, dims, "InstanceNorm")(channels, affine=affine)
+
+
+def activation(nn: Any, act: str, **settings: Any) -> Any:
+    """An activation by name: ``"relu"``, ``"leaky_relu"``, ``"prelu"`` or ``"elu"``.
+
+    Raises:
+        SettingError: There is no such activation.
+    """
+    if act not in ACTIVATIONS:
+        raise SettingError(f"there is no act={act!r}. {suggestion(act, ACTIVATIONS)}")
+    return getattr(nn, ACTIVATIONS[act])(**settings)
+
+
+class ADN(Network):
+    """Normalisation N (if any), dropout D and activation A (if any), in this order; the shape stays.
+
+    Source: MONAI's ``ADN``, whose names are followed.
+
+    Args:
+        channels: Channels of input and output.
+        dims: Number of spatial axes.
+        norm: See `normalisation`; None for none.
+        act: See `activation`; None for none.
+        dropout: Probability of dropping an element in training.
+        affine, num_groups: Of the normalisation.
+        negative_slope: Of a leaky ReLU; PyTorch's own when None.
+    """
+
+    def __init__(self, channels: int, dims: int, norm: str | None = "instance", act: str | None = "prelu",
+                 dropout: float = 0.0, affine: bool = False, num_groups: int = 8,
+                 negative_slope: float | None = None) -> None:  # fmt: skip
+        super().__init__()
+        nn = self.nn
+        slope = {} if negative_slope is None else {"negative_slope": negative_slope}
+        self.N = nn.Identity() if norm is None else normalisation(nn, norm, channels, dims, affine, num_groups)
+        self.D = nn.Dropout(dropout)
+        self.A = nn.Identity() if act is None else activation(nn, act, **slope)
+
+    def forward(self, x):
+        return self.A(self.D(self.N(x)))
+
+
+class Convolution(Network):
+    """A convolution, or a transposed one, that keeps the size at stride 1; then `ADN` unless it stands alone.
+
+    Source: MONAI's ``Convolution``, whose names are followed.
+
+    Args:
+        in_channels, out_channels: Channels before and after.
+        dims: Number of spatial axes.
+        kernel_size: An odd number, or one for each axis.
+        stride: What the size is divided by, or multiplied with where `transposed`.
+        bias: Whether the convolution has one.
+        transposed: Whether the convolution is a transposed one.
+        alone: Whether nothing follows the convolution.
+        adn: What follows; see `ADN`.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up; ``*size * stride``
+        where `transposed`.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, dims: int, kernel_size: Sizes = 3, stride: Sizes = 1,
+                 bias: bool = True, transposed: bool = False, alone: bool = False, **adn: Any) -> None:  # fmt: skip
+        super().__init__()
+        kernel, strides = odd(kernel_size, dims), geometry.steps(stride, dims, "stride")
+        padding = tuple((k - 1) // 2 for k in kernel)
+        options: dict[str, Any] = {"padding": padding, "bias": bias}
+        if transposed:
+            options["output_padding"] = tuple(s - 1 for s in strides)
+        kind = by_dims(self.nn, dims, "ConvTranspose" if transposed else "Conv")
+        self.conv = kind(in_channels, out_channels, kernel, strides, **options)
+        self.adn = None if alone else ADN(out_channels, dims, **adn)
+
+    def forward(self, x):
+        x = self.conv(x)
+        return x if self.adn is None else self.adn(x)
+
+
+def odd(kernel_size: Sizes, dims: int) -> tuple[int, ...]:
+    """A kernel's size for each axis; only odd ones keep an image's size.
+
+    Raises:
+        SettingError: A size is even, or their number is not that of the axes.
+    """
+    kernel = geometry.steps(kernel_size, dims, "kernel_size")
+    if any(k % 2 == 0 for k in kernel):
+        raise SettingError(f"kernel_size={kernel_size!r}: wanted odd numbers, which keep the size")
+    return kernel
+
+
+def per_stage(value: Any, count: int, name: str, what: str) -> tuple[Any, ...]:
+    """One setting for each stage, from one for all or a list of as many.
+
+    Raises:
+        SettingError: There are not as many as stages.
+
+    Example:
+        >>> per_stage(2, 3, "n_conv_per_stage", "PlainConvUNet")
+        (2, 2, 2)
+    """
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return (value,) * count
+    if len(value) != count:
+        raise SettingError(f"{what}: {name}={value!r}; wanted one value for each of the {count} stages")
+    return tuple(value)
+
+
+def widths(value: Any, least: int, name: str, what: str) -> tuple[int, ...]:
+    """The widths of stages.
+
+    Raises:
+        SettingError: Too few of them, or one is no positive whole number.
+    """
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) < least:
+        raise SettingError(f"{what}: {name}={value!r}; wanted at least {least} widths, one for each stage")
+    return tuple(checks.positive(width, name, what) for width in value)
+
+
+def reductions(strides: Sequence[Sizes], dims: int) -> tuple[int, ...]:
+    """How many times smaller the last stage is along each axis, from the strides of all.
+
+    Example:
+        >>> reductions([1, (1, 2, 2), 2], 3)
+        (2, 4, 4)
+    """
+    return tuple(map(math.prod, zip(*(geometry.steps(stride, dims, "strides") for stride in strides), strict=True)))
+
+
+def divides(model: Any, x: Any, factors: Sequence[int], stage: str, several: bool = False) -> None:
+    """The size of an input ``(batch, channels, *size)`` can be divided down to the coarsest stage.
+
+    Args:
+        factors: How many times smaller that stage is along each axis.
+        stage: Its name.
+        several: Whether it needs more than one element for each sample, as an instance normalisation does.
+
+    Raises:
+        ShapeError: A size cannot be divided, or the input is too small; the message names the stage.
+    """
+    size = tuple(x.shape[2:])
+    if len(size) != len(factors):
+        return  # the stem says what is wrong
+    if any(n < factor or n % factor for n, factor in zip(size, factors, strict=True)):
+        raise ShapeError(
+            f"{checks.where(model)}: an input of shape {tuple(x.shape)} does not fit the stage {stage!r}: its spatial "
+            f"sizes must be multiples of {tuple(factors)}"
+        )
+    if several and size == tuple(factors):
+        raise ShapeError(
+            f"{checks.where(model)}: an input of shape {tuple(x.shape)} is too small for the stage {stage!r}, whose "
+            f"normalisation needs more than one element: at least one axis must be twice as long"
+        )
+
+
+def volume(sides: Sequence[int]) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:
+    """One sample's shape, from the settings: a signal, an image or a volume with the sides for 1, 2 and 3 axes."""
+    return lambda settings: (settings["in_channels"], *(sides[settings["dims"] - 1],) * settings["dims"])
+
+
+def without_twins(state: Mapping[str, np.ndarray], first: Callable[[str], str]) -> Mapping[str, np.ndarray]:
+    """A state with one name for each tied array: its first, where the others come with the same values.
+
+    Args:
+        first: Gives the first name of an array by any of its names.
+    """
+    firsts = {name: first(name) for name in state}
+    return {
+        name: value
+        for name, value in state.items()
+        if firsts[name] == name or firsts[name] not in state or not np.array_equal(state[firsts[name]], value)
+    }

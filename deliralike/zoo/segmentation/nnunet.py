@@ -1,0 +1,418 @@
+"""nnU-Net's networks: the plain one and the one with a residual encoder, in 1, 2 and 3 dimensions."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import SettingError, suggestion
+from deliralike.network import Network
+from deliralike.nn import checks, geometry
+from deliralike.nn.start import ZEROS, HeNormal
+from deliralike.nn.windows import Sizes
+from deliralike.zoo import medical
+from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+
+BLOCKS = ("basic", "bottleneck")
+
+
+class NNUNet(Model):
+    """What nnU-Net's networks have in common: an encoder, a decoder over its stages, and outputs at every size.
+
+    The reference keeps the blocks of one convolution twice (as ``conv``, ``norm`` and in ``all_modules``) and the
+    encoder also as ``decoder.encoder``. So do we: these are one block under several names, and the state has them all.
+    A file may have any of the names.
+
+    ``decoder.deep_supervision`` may be switched after training, as nnU-Net's trainer does.
+    """
+
+    start_values = {
+        # nnU-Net's `InitWeights_He` passes by convolutions with one axis; here they start as all others.
+        "*conv.weight": HeNormal("in", 0.01),
+        "*all_modules.0.weight": HeNormal("in", 0.01),
+        "*transpconvs.*.weight": HeNormal("in", 0.01),
+        "*seg_layers.*.weight": HeNormal("in", 0.01),
+        "*.bias": ZEROS,
+    }
+    factors: tuple[int, ...]
+    several: bool
+
+    @property
+    def head(self) -> tuple[str, ...]:  # type: ignore[override]
+        """One layer for each size, from the coarsest to the finest."""
+        return tuple(f"decoder.seg_layers.{stage}" for stage in range(len(self.decoder.seg_layers)))
+
+    def forward(self, x):
+        return self.decoder.outputs(list(self.forward_stages(x).values()))
+
+    def forward_stages(self, x):
+        """The encoder's stages from fine to coarse, then the decoder's from coarse to fine, by their paths."""
+        depth = len(self.encoder.stages)
+        medical.divides(self, x, self.factors, f"encoder.stages.{depth - 1}", self.several)
+        skips = self.encoder(x)
+        stages = {f"encoder.stages.{stage}": skip for stage, skip in enumerate(skips)}
+        decoded = self.decoder(skips)
+        return stages | {f"decoder.stages.{stage}": x for stage, x in enumerate(decoded)}
+
+    def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """One name for each array: a file that has all of them may then be adapted, and an older one lack some."""
+        return medical.without_twins(state, _first_name)
+
+    def _take(self, encoder: Any, num_classes: int, n_conv: Any, strides: Sequence[Sizes], features: Sequence[int],
+              kernels: Sequence[Sizes], deep_supervision: bool, options: Mapping[str, Any]) -> None:  # fmt: skip
+        what, dims = type(self).__name__, options["dims"]
+        checks.positive(num_classes, "num_classes", what)
+        self.factors = medical.reductions(strides, dims)
+        self.several = options["norm"] == "instance"
+        counts = medical.per_stage(n_conv, len(features) - 1, "n_conv_per_stage_decoder", what)
+        self.encoder = encoder
+        self.decoder = Decoder(
+            encoder, num_classes, counts, list(strides), list(features), list(kernels), deep_supervision, **options
+        )
+
+
+def _first_name(name: str) -> str:
+    """The name that an array has in the encoder's, or decoder's, own ``conv`` or ``norm``, from any of its names."""
+    if name.startswith("decoder.encoder."):
+        name = name.removeprefix("decoder.")
+    block, _, rest = name.partition(".all_modules.")
+    index, _, kind = rest.partition(".")
+    return f"{block}.{'conv' if index == '0' else 'norm'}.{kind}" if rest else name
+
+
+class PlainConvUNet(NNUNet):
+    """nnU-Net's default network: two convolutions at each of several sizes, down and up again.
+
+    Source: Isensee et al. 2021, doi 10.1038/s41592-020-01008-z. Names, order and shapes, the tied ones included, are
+    those of ``dynamic_network_architectures``' ``PlainConvUNet``, start values those that nnU-Net gives it.
+
+    Args:
+        in_channels: Number of input channels.
+        num_classes: Number of output channels.
+        features_per_stage: The width of each stage, from the finest to the coarsest.
+        kernel_sizes: Of each stage: odd numbers, or tuples with one for each axis; one number for all stages.
+        strides: By what each stage divides the size: numbers, or tuples with one for each axis.
+        n_conv_per_stage: Convolutions in each stage of the encoder, or one number for all.
+        n_conv_per_stage_decoder: The same for the decoder, which has one stage less, from the coarsest to the finest.
+        dims: Number of spatial axes: 1, 2 or 3.
+        conv_bias: Whether the convolutions that a normalisation follows have biases.
+        norm: ``"instance"`` (with scale and shift), ``"batch"`` or None.
+        nonlin: ``"leaky_relu"`` (slope 0.01) or ``"relu"``.
+        dropout: Probability of dropping a channel in training, after each convolution. With dropout a normalisation's
+            second name is ``all_modules.2``, as in the reference.
+        deep_supervision: Whether to give the outputs of all sizes; in evaluation too, as the reference does.
+        nonlin_first: Whether the activation comes before the normalisation.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size / strides[0])``; with `deep_supervision` a
+        list of these from the finest to the coarsest but one. The sizes must be multiples of the product of all
+        strides along their axis.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: A size is no such multiple, or the coarsest stage would have a single element (the error names it);
+            or the input has another number of axes or channels (the error names the layer).
+    """
+
+    stem = ("encoder.stages.0.0.convs.0.conv",)
+
+    def __init__(self, in_channels: int = 1, num_classes: int = 2,
+                 features_per_stage: Sequence[int] = (32, 64, 128, 256, 320, 320),
+                 kernel_sizes: Sizes | Sequence[Sizes] = 3, strides: Sequence[Sizes] = (1, 2, 2, 2, 2, 2),
+                 n_conv_per_stage: int | Sequence[int] = 2, n_conv_per_stage_decoder: int | Sequence[int] = 2,
+                 dims: int = 3, conv_bias: bool = True, norm: str | None = "instance", nonlin: str = "leaky_relu",
+                 dropout: float = 0.0, deep_supervision: bool = False, nonlin_first: bool = False) -> None:  # fmt: skip
+        super().__init__()
+        what = "PlainConvUNet"
+        options = {"dims": dims, "bias": conv_bias, "norm": norm, "nonlin": nonlin, "dropout": dropout,
+                   "nonlin_first": nonlin_first}  # fmt: skip
+        features = medical.widths(features_per_stage, 2, "features_per_stage", what)
+        kernels, strides, counts = _stages(what, len(features), kernel_sizes, strides, n_conv_per_stage)
+        encoder = PlainEncoder(in_channels, features, kernels, strides, counts, **options)
+        self._take(
+            encoder, num_classes, n_conv_per_stage_decoder, strides, features, kernels, deep_supervision, options
+        )
+
+
+class ResidualEncoderUNet(NNUNet):
+    """nnU-Net's network with residual blocks on the way down ("ResEnc").
+
+    Source: Isensee et al. 2024, arXiv 2404.09556; the blocks are those of ResNet-D, He et al. 2019, arXiv 1812.01187.
+    Names, order and shapes, the tied ones included, are those of ``dynamic_network_architectures``'
+    ``ResidualEncoderUNet``, start values those that nnU-Net gives it: each residual branch starts at zero.
+
+    Args:
+        n_blocks_per_stage: Residual blocks in each stage of the encoder, or one number for all.
+        block: ``"basic"`` or ``"bottleneck"``.
+        bottleneck_channels: The inner widths of bottleneck blocks, for each stage or one for all.
+        stem_channels: The width of the first convolution; that of the first stage when None.
+        in_channels, num_classes, features_per_stage, kernel_sizes, strides, n_conv_per_stage_decoder, dims, conv_bias,
+            norm, nonlin, deep_supervision: See `PlainConvUNet`.
+        dropout: Probability of dropping a channel in training, after the convolutions of the stem and the decoder, and
+            after the first one of a basic block or the middle one of a bottleneck.
+
+    Shapes:
+        As `PlainConvUNet`.
+
+    Raises:
+        SettingError, ShapeError: As `PlainConvUNet`.
+    """
+
+    @property
+    def stem_paths(self) -> tuple[str, ...]:
+        """The first convolution."""
+        return ("encoder.stem.convs.0.conv",)
+
+    @property
+    def start_values(self):  # type: ignore[override]
+        """As `NNUNet`, and zeros for the last normalisation of each residual branch."""
+        last = "conv3" if self.block == "bottleneck" else "conv2"
+        names = (f"*blocks.*.{last}.norm.weight", f"*blocks.*.{last}.all_modules.1.weight")
+        return NNUNet.start_values | dict.fromkeys(names, ZEROS)
+
+    def __init__(self, in_channels: int = 1, num_classes: int = 2,
+                 features_per_stage: Sequence[int] = (32, 64, 128, 256, 320, 320),
+                 kernel_sizes: Sizes | Sequence[Sizes] = 3, strides: Sequence[Sizes] = (1, 2, 2, 2, 2, 2),
+                 n_blocks_per_stage: int | Sequence[int] = (1, 3, 4, 6, 6, 6),
+                 n_conv_per_stage_decoder: int | Sequence[int] = 1, dims: int = 3, conv_bias: bool = True,
+                 norm: str | None = "instance", nonlin: str = "leaky_relu", dropout: float = 0.0,
+                 deep_supervision: bool = False, block: str = "basic",
+                 bottleneck_channels: int | Sequence[int] | None = None,
+                 stem_channels: int | None = None) -> None:  # fmt: skip
+        super().__init__()
+        what = "ResidualEncoderUNet"
+        if block not in BLOCKS:
+            raise SettingError(f"{what}: there is no block={block!r}. {suggestion(block, BLOCKS)}")
+        if (block == "bottleneck") != (bottleneck_channels is not None):
+            raise SettingError(f"{what}: block='bottleneck' and bottleneck_channels go together")
+        self.block = block
+        options = {"dims": dims, "bias": conv_bias, "norm": norm, "nonlin": nonlin, "dropout": dropout}
+        features = medical.widths(features_per_stage, 2, "features_per_stage", what)
+        kernels, strides, counts = _stages(what, len(features), kernel_sizes, strides, n_blocks_per_stage)
+        inner = medical.per_stage(bottleneck_channels, len(features), "bottleneck_channels", what)
+        stem = features[0] if stem_channels is None else checks.positive(stem_channels, "stem_channels", what)
+        encoder = ResidualEncoder(in_channels, stem, features, kernels, strides, counts, inner, **options)
+        self._take(
+            encoder, num_classes, n_conv_per_stage_decoder, strides, features, kernels, deep_supervision, options
+        )
+
+
+class ConvBlock(Network):
+    """A convolution, then (where wanted) dropout, normalisation and activation; each under two names.
+
+    The reference's ``ConvDropoutNormReLU``.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1, *, dims: int,
+                 bias: bool, norm: str | None, nonlin: str | None, dropout: float = 0.0,
+                 nonlin_first: bool = False) -> None:  # fmt: skip
+        super().__init__()
+        nn = self.nn
+        kernel = medical.odd(kernel_size, dims)
+        padding = tuple((k - 1) // 2 for k in kernel)
+        self.conv = by_dims(nn, dims, "Conv")(in_channels, out_channels, kernel, stride, padding, bias=bias)
+        steps = [self.conv]
+        if dropout:
+            self.dropout = by_dims(nn, dims, "Dropout")(dropout)
+            steps.append(self.dropout)
+        if norm is not None:
+            self.norm = medical.normalisation(nn, norm, out_channels, dims)
+            steps.append(self.norm)
+        if nonlin is not None:
+            self.nonlin = medical.activation(nn, nonlin)
+            steps.append(self.nonlin)
+        if nonlin_first and norm is not None and nonlin is not None:
+            steps[-2:] = steps[:-3:-1]
+        self.all_modules = nn.Sequential(*steps)
+
+    def forward(self, x):
+        return self.all_modules(x)
+
+
+class StackedConvBlocks(Network):
+    """So many `ConvBlock` in a row, the first with the stride.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
+    """
+
+    def __init__(self, count: int, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
+                 **options: Any) -> None:  # fmt: skip
+        super().__init__()
+        first = ConvBlock(in_channels, out_channels, kernel_size, stride, **options)
+        more = [ConvBlock(out_channels, out_channels, kernel_size, **options) for _ in range(count - 1)]
+        self.convs = self.nn.Sequential(first, *more)
+
+    def forward(self, x):
+        return self.convs(x)
+
+
+class ResidualBlock(Network):
+    """A residual branch of two or three `ConvBlock`; the shortcut averages over the stride and changes the width.
+
+    The reference's ``BasicBlockD`` and, with `inner` channels, ``BottleneckD``.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, inner: int | None,
+                 **options: Any) -> None:  # fmt: skip
+        super().__init__()
+        nn, dims = self.nn, options["dims"]
+        bare = options | {"nonlin": None, "dropout": 0.0}
+        if inner is None:
+            self.conv1 = ConvBlock(in_channels, out_channels, kernel_size, stride, **options)
+            self.conv2 = ConvBlock(out_channels, out_channels, kernel_size, **bare)
+            self.nonlin2 = medical.activation(nn, options["nonlin"])
+        else:
+            self.conv1 = ConvBlock(in_channels, inner, 1, **options | {"dropout": 0.0})
+            self.conv2 = ConvBlock(inner, inner, kernel_size, stride, **options)
+            self.conv3 = ConvBlock(inner, out_channels, 1, **bare)
+            self.nonlin3 = medical.activation(nn, options["nonlin"])
+        self.is_bottleneck = inner is not None
+        stride = geometry.steps(stride, dims, "strides")
+        changes = [by_dims(nn, dims, "AvgPool")(stride, stride)] if max(stride) > 1 else []
+        if in_channels != out_channels:
+            changes.append(ConvBlock(in_channels, out_channels, 1, **bare | {"bias": False}))
+        self.skip = nn.Sequential(*changes) if changes else None
+
+    def forward(self, x):
+        y = self.conv2(self.conv1(x))
+        y = self.conv3(y) if self.is_bottleneck else y
+        y = y + (x if self.skip is None else self.skip(x))
+        return self.nonlin3(y) if self.is_bottleneck else self.nonlin2(y)
+
+
+class StackedResidualBlocks(Network):
+    """So many `ResidualBlock` in a row, the first with the stride.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
+    """
+
+    def __init__(self, count: int, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes,
+                 inner: int | None, **options: Any) -> None:  # fmt: skip
+        super().__init__()
+        first = ResidualBlock(in_channels, out_channels, kernel_size, stride, inner, **options)
+        more = [ResidualBlock(out_channels, out_channels, kernel_size, 1, inner, **options) for _ in range(count - 1)]
+        self.blocks = self.nn.Sequential(first, *more)
+
+    def forward(self, x):
+        return self.blocks(x)
+
+
+class PlainEncoder(Network):
+    """The way down of `PlainConvUNet`; gives the outputs of all stages as a list."""
+
+    def __init__(self, in_channels: int, features: Sequence[int], kernels: Sequence[Sizes], strides: Sequence[Sizes],
+                 counts: Sequence[int], **options: Any) -> None:  # fmt: skip
+        super().__init__()
+        before = (in_channels, *features[:-1])
+        stages = zip(counts, before, features, kernels, strides, strict=True)
+        nn = self.nn
+        self.stages = nn.Sequential(*(nn.Sequential(StackedConvBlocks(*stage, **options)) for stage in stages))
+
+    def forward(self, x):
+        return _each(self.stages, x)
+
+
+class ResidualEncoder(Network):
+    """The way down of `ResidualEncoderUNet`; gives the outputs of all stages as a list."""
+
+    def __init__(self, in_channels: int, stem: int, features: Sequence[int], kernels: Sequence[Sizes],
+                 strides: Sequence[Sizes], counts: Sequence[int], inner: Sequence[int | None],
+                 **options: Any) -> None:  # fmt: skip
+        super().__init__()
+        self.stem = StackedConvBlocks(1, in_channels, stem, kernels[0], **options)
+        before = (stem, *features[:-1])
+        stages = zip(counts, before, features, kernels, strides, inner, strict=True)
+        self.stages = self.nn.Sequential(*(StackedResidualBlocks(*stage, **options) for stage in stages))
+
+    def forward(self, x):
+        return _each(self.stages, self.stem(x))
+
+
+class Decoder(Network):
+    """The way up: a transposed convolution, the encoder's output of that size, and convolutions, for each stage.
+
+    The reference also keeps the encoder here, though it runs before; its names stand in the state a second time.
+    """
+
+    def __init__(self, encoder: Any, num_classes: int, counts: Sequence[int], strides: Sequence[Sizes],
+                 features: Sequence[int], kernels: Sequence[Sizes], deep_supervision: bool,
+                 **options: Any) -> None:  # fmt: skip
+        super().__init__()
+        nn = self.nn
+        conv, transposed = by_dims(nn, options["dims"], "Conv", "ConvTranspose")
+        self.deep_supervision = bool(deep_supervision)
+        self.encoder = encoder
+        fine, coarse = features[-2::-1], features[:0:-1]  # both from the coarsest decoder stage to the finest
+        stages = zip(counts, fine, kernels[-2::-1], strict=True)
+        self.stages = nn.ModuleList([StackedConvBlocks(n, 2 * width, width, k, **options) for n, width, k in stages])
+        ups = zip(coarse, fine, strides[:0:-1], strict=True)
+        self.transpconvs = nn.ModuleList([transposed(*up, up[2], bias=options["bias"]) for up in ups])
+        self.seg_layers = nn.ModuleList([conv(width, num_classes, 1) for width in fine])
+
+    def forward(self, skips):
+        """The outputs of the stages, from the coarsest to the finest, for those of the encoder."""
+        *skips, x = skips
+        decoded = []
+        for up, stage in zip(self.transpconvs, self.stages, strict=True):
+            x = stage(self.nn.concatenate([up(x), skips.pop()], dim=1))
+            decoded.append(x)
+        return decoded
+
+    def outputs(self, stages):
+        """The classes from the finest stage; with deep supervision from all of the decoder, the finest first."""
+        layers = list(self.seg_layers)
+        if not self.deep_supervision:
+            return layers[-1](stages[-1])
+        return [layer(x) for layer, x in zip(reversed(layers), reversed(stages[-len(layers) :]), strict=True)]
+
+
+def _each(stages, x):
+    """What each stage gives for the output of the one before."""
+    outputs = []
+    for stage in stages:
+        x = stage(x)
+        outputs.append(x)
+    return outputs
+
+
+def _stages(what: str, count: int, kernels: Any, strides: Any, blocks: Any) -> tuple[Any, Any, tuple[int, ...]]:
+    """Kernel, stride and number of blocks for each stage."""
+    return (
+        medical.per_stage(kernels, count, "kernel_sizes", what),
+        medical.per_stage(strides, count, "strides", what),
+        tuple(checks.positive(n, "blocks", what) for n in medical.per_stage(blocks, count, "n_blocks_per_stage", what)),
+    )
+
+
+_PLAIN = "Isensee et al. 2021, doi 10.1038/s41592-020-01008-z; dynamic_network_architectures PlainConvUNet"
+_RESENC = "Isensee et al. 2024, arXiv 2404.09556; dynamic_network_architectures ResidualEncoderUNet"
+
+# name: (network, source, sides of a sample with 1, 2 and 3 axes)
+# No parameter counts are published: nnU-Net fits the number of stages to the data. These are its stages for patches
+# whose coarsest stage has 4 to 7 elements along an axis (at most 320 channels, a residual encoder of 1, 3, 4, 6, 6, 6
+# blocks and a decoder of 1). The presets M and L are one network; what they change is the size of the patches.
+_VARIANTS = {
+    "nnunet": (PlainConvUNet, _PLAIN, (1024, 512, 128)),
+    "nnunet_resenc_m": (ResidualEncoderUNet, _RESENC, (1024, 512, 128)),
+    "nnunet_resenc_l": (ResidualEncoderUNet, _RESENC, (2048, 768, 160)),
+}
+
+for _name, (_network, _source, _sides) in _VARIANTS.items():
+    register(
+        _network,
+        name=_name,
+        task="segmentation",
+        dims=(1, 2, 3),
+        source=_source,
+        shape=medical.volume(_sides),
+    )
