@@ -12,7 +12,19 @@ from rich.table import Table
 
 from benchmarks.timing import Ratio
 
-NAMES = ("steps", "checkpoint", "loading", "import_time", "state", "nests", "replicas", "hooks", "trainer")
+NAMES = (
+    "steps",
+    "checkpoint",
+    "loading",
+    "import_time",
+    "state",
+    "nests",
+    "replicas",
+    "hooks",
+    "trainer",
+    "zoo",
+    "zoo_compiled",
+)
 RESULTS = Path(__file__).parent / "results.json"
 
 

@@ -1,0 +1,45 @@
+"""ResNet-50 in flax.nnx: channels last, torchvision's structure."""
+
+import jax
+import numpy as np
+from flax import nnx
+
+from benchmarks.by_hand.jax_resnet import ConvNorm
+from benchmarks.by_hand.jax_step import training_step as _training_step
+
+
+class Bottleneck(nnx.Module):
+    def __init__(self, inputs, width, stride, rngs):
+        self.a = ConvNorm(inputs, width, 1, 1, 0, rngs)
+        self.b = ConvNorm(width, width, 3, stride, 1, rngs)
+        self.c = ConvNorm(width, 4 * width, 1, 1, 0, rngs)
+        changes = stride != 1 or inputs != 4 * width
+        self.downsample = ConvNorm(inputs, 4 * width, 1, stride, 0, rngs) if changes else None
+
+    def __call__(self, x):
+        y = self.c(jax.nn.relu(self.b(jax.nn.relu(self.a(x)))))
+        return jax.nn.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet50(nnx.Module):
+    def __init__(self, rngs, classes=1000):
+        self.stem = ConvNorm(3, 64, 7, 2, 3, rngs)
+        blocks, inputs = [], 64
+        for stage, count in enumerate((3, 4, 6, 3)):
+            for block in range(count):
+                width = 64 * 2**stage
+                blocks.append(Bottleneck(inputs, width, 2 if stage and block == 0 else 1, rngs))
+                inputs = 4 * width
+        self.blocks = nnx.List(blocks)
+        self.fc = nnx.Linear(2048, classes, rngs=rngs)
+
+    def __call__(self, x):
+        x = nnx.max_pool(jax.nn.relu(self.stem(x)), (3, 3), strides=(2, 2), padding=((1, 1), (1, 1)))
+        for block in self.blocks:
+            x = block(x)
+        return self.fc(x.mean((1, 2)))
+
+
+def training_step(images: np.ndarray, labels: np.ndarray):
+    """A function that makes one training step from host arrays and returns the loss."""
+    return _training_step(ResNet50(nnx.Rngs(0)), images, labels)
