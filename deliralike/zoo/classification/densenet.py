@@ -1,0 +1,213 @@
+"""Densely connected networks, as torchvision builds them."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from deliralike.errors import SettingError
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.start import ZEROS, HeNormal
+from deliralike.zoo.blocks import by_dims, classifier, images, large_enough
+from deliralike.zoo.keymaps import KeyMap
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+
+
+class DenseLayer(Network):
+    """Normalisation, 1x1 convolution, normalisation, 3x3 convolution: the channels that a layer adds.
+
+    Source: Huang et al. 2017, arXiv 1608.06993, section 3 ("DenseNet-B"); torchvision.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, growth_rate, *size)``.
+    """
+
+    def __init__(self, in_channels: int, growth_rate: int, bottleneck: int, dropout: float = 0.0, dims: int = 2) -> None:
+        super().__init__()
+        conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
+        self.norm1 = norm(in_channels)
+        self.relu1 = self.nn.ReLU()
+        self.conv1 = conv(in_channels, bottleneck, 1, bias=False)
+        self.norm2 = norm(bottleneck)
+        self.relu2 = self.nn.ReLU()
+        self.conv2 = conv(bottleneck, growth_rate, 3, padding=1, bias=False)
+        self.dropout = self.nn.Dropout(dropout)
+
+    def forward(self, x):
+        y = self.conv1(self.relu1(self.norm1(x)))  # (batch, bottleneck, *size)
+        return self.dropout(self.conv2(self.relu2(self.norm2(y))))
+
+
+class DenseBlock(Network):
+    """Layers that each see what all before them gave, and the block's input; the output is all of it together.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, in_channels + layers * growth_rate, *size)``.
+    """
+
+    def __init__(self, layers: int, in_channels: int, growth_rate: int, bottleneck: int, dropout: float = 0.0,
+                 dims: int = 2) -> None:  # fmt: skip
+        super().__init__()
+        self.layers = layers
+        for i in range(layers):
+            layer = DenseLayer(in_channels + i * growth_rate, growth_rate, bottleneck, dropout, dims)
+            setattr(self, f"denselayer{i + 1}", layer)
+
+    def forward(self, x):
+        maps = [x]
+        for i in range(self.layers):
+            maps.append(getattr(self, f"denselayer{i + 1}")(self.nn.concatenate(maps, 1)))
+        return self.nn.concatenate(maps, 1)
+
+
+class Transition(Network):
+    """Half the channels and half the size: normalisation, 1x1 convolution, average pooling.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, in_channels // 2, *size / 2)``, rounded down.
+    """
+
+    def __init__(self, in_channels: int, dims: int = 2) -> None:
+        super().__init__()
+        conv, norm, pool = by_dims(self.nn, dims, "Conv", "BatchNorm", "AvgPool")
+        self.norm = norm(in_channels)
+        self.relu = self.nn.ReLU()
+        self.conv = conv(in_channels, in_channels // 2, 1, bias=False)
+        self.pool = pool(2, 2)
+
+    def forward(self, x):
+        return self.pool(self.conv(self.relu(self.norm(x))))
+
+
+class Features(Network):
+    """Everything before the pooling: the stem, dense blocks with transitions between them, the last normalisation."""
+
+    def __init__(self, growth_rate: int, layers: tuple[int, ...], width: int, bottleneck: int, dropout: float,
+                 in_channels: int, dims: int) -> None:  # fmt: skip
+        super().__init__()
+        nn, self.layers = self.nn, layers
+        conv, norm, pool = by_dims(nn, dims, "Conv", "BatchNorm", "MaxPool")
+        self.conv0 = conv(in_channels, width, 7, stride=2, padding=3, bias=False)
+        self.norm0 = norm(width)
+        self.relu0 = nn.ReLU()
+        self.pool0 = pool(3, stride=2, padding=1)
+        for i, count in enumerate(layers, start=1):
+            setattr(self, f"denseblock{i}", DenseBlock(count, width, growth_rate, bottleneck, dropout, dims))
+            width += count * growth_rate
+            if i < len(layers):
+                setattr(self, f"transition{i}", Transition(width, dims))
+                width //= 2
+        setattr(self, f"norm{len(layers) + 1}", norm(width))
+        self.relu = nn.ReLU()
+        self.width = width
+
+    def forward(self, x):
+        *_, last = self.stages(x).values()
+        return last
+
+    def stages(self, x):
+        """What the stem and each block give; the last one normalised and through a ReLU."""
+        stages = {"stem": self.relu0(self.norm0(self.conv0(x)))}
+        x = self.pool0(stages["stem"])
+        for i in range(1, len(self.layers)):
+            x = stages[f"denseblock{i}"] = getattr(self, f"denseblock{i}")(x)
+            x = getattr(self, f"transition{i}")(x)
+        last = len(self.layers)
+        x = getattr(self, f"denseblock{last}")(x)
+        stages[f"denseblock{last}"] = self.relu(getattr(self, f"norm{last + 1}")(x))
+        return stages
+
+
+_OLD = re.compile(r"(denselayer\d+\.(?:norm|conv))([12]\.)")
+
+
+def _old_names(names: Sequence[str]) -> dict[str, str]:
+    return {name: _OLD.sub(r"\1.\2", name) for name in names}
+
+
+class DenseNet(Model):
+    """A densely connected network with bottlenecks and compression ("DenseNet-BC"); the same names in all dimensions.
+
+    Source: Huang et al. 2017, arXiv 1608.06993; names, order, shapes and start values are those of
+    ``torchvision.models.densenet``. Its published files have older names (``denselayer1.norm.1`` for
+    ``denselayer1.norm1``): the key map ``"old"``.
+
+    Args:
+        growth_rate: The channels that each layer adds.
+        layers: The number of layers in each dense block.
+        width: Channels of the stem.
+        bottleneck: The channels between the two convolutions of a layer, in multiples of the growth rate.
+        num_classes: Number of outputs; 0 for no head: the pooled features.
+        in_channels: Number of input channels.
+        dims: Number of spatial axes: 1, 2 or 3.
+        dropout: After each layer.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the stem quarters the size, rounding up, each
+        transition halves it, rounding down.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The input has another number of axes or channels (the error names ``features.conv0``), or is too
+            small for a transition: the least size is 29 with four blocks.
+    """
+
+    stem = ("features.conv0",)
+    start_values = {"*conv?.weight": HeNormal("in"), "*.conv.weight": HeNormal("in"), "classifier.bias": ZEROS}
+    keymaps = (KeyMap("old", _old_names),)
+
+    def __init__(self, growth_rate: int = 32, layers: Sequence[int] = (6, 12, 24, 16), width: int = 64,
+                 bottleneck: int = 4, num_classes: int = 1000, in_channels: int = 3, dims: int = 2,
+                 dropout: float = 0.0) -> None:  # fmt: skip
+        super().__init__()
+        for name, value in (("in_channels", in_channels), ("growth_rate", growth_rate), ("width", width),
+                            ("bottleneck", bottleneck)):  # fmt: skip
+            checks.positive(value, name, "DenseNet")
+        layers = _counts(layers)
+        # the last transition's input, 2 ** (len(layers) - 2) times smaller than the first one's, is two elements long
+        self.least = 4 * 2 ** (len(layers) - 1) - 3
+        self.features = Features(growth_rate, layers, width, bottleneck * growth_rate, dropout, in_channels, dims)
+        self.avgpool = by_dims(self.nn, dims, "AdaptiveAvgPool")(1)
+        self.classifier = classifier(self.nn, self.features.width, num_classes, "DenseNet")
+        self.num_classes = num_classes
+
+    @property
+    def head(self):  # type: ignore[override]
+        """The linear layer."""
+        return ("classifier",) if self.num_classes else ()
+
+    def forward(self, x):
+        *_, last = self.forward_stages(x).values()
+        return self.classifier(self.nn.flatten(self.avgpool(last)))
+
+    def forward_stages(self, x):
+        """The stem, / 2, and each dense block, / 4 to / 32, before its transition; the last one normalised."""
+        large_enough(self, x, self.least, f"transition{len(self.features.layers) - 1}")
+        return self.features.stages(x)
+
+
+def _counts(layers: Any) -> tuple[int, ...]:
+    if isinstance(layers, int | str) or not layers:
+        raise SettingError(f"DenseNet: layers={layers!r}; wanted a number of layers for each block")
+    return tuple(checks.positive(count, "layers", "DenseNet") for count in layers)
+
+
+# name: (growth rate, layers of each block, channels of the stem, parameters)
+_VARIANTS = {
+    "densenet121": (32, (6, 12, 24, 16), 64, 7_978_856),
+    "densenet161": (48, (6, 12, 36, 24), 96, 28_681_000),
+    "densenet169": (32, (6, 12, 32, 32), 64, 14_149_480),
+    "densenet201": (32, (6, 12, 48, 32), 64, 20_013_928),
+}
+
+for _name, (_growth_rate, _layers, _width, _count) in _VARIANTS.items():
+    register(
+        DenseNet,
+        name=_name,
+        variant={"layers": _layers} | ({} if _width == 64 else {"growth_rate": _growth_rate, "width": _width}),
+        dims=(1, 2, 3),
+        source="Huang et al. 2017, arXiv 1608.06993; torchvision",
+        shape=images(224),
+        parameters=_count,
+    )
