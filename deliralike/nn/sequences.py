@@ -12,7 +12,8 @@ class Sequences(Norms, Shaping, Activations):
     """Functions over tokens and time."""
 
     def attention(self, query: Array, key: Array, value: Array, bias: Array | None = None,
-                  weights_mask: Array | None = None, scale: float | None = None) -> tuple[Array, Array]:  # fmt: skip
+                  weights_mask: Array | None = None, scale: float | None = None,
+                  need_weights: bool = True) -> tuple[Array, Array | None]:  # fmt: skip
         """Scaled dot-product attention. Source: Vaswani et al. 2017, arXiv 1706.03762.
 
         Args:
@@ -20,15 +21,17 @@ class Sequences(Norms, Shaping, Activations):
             bias: Added to the scores; minus infinity where attention is forbidden.
             weights_mask: Multiplied with the weights (dropout).
             scale: Of the scores; ``1/sqrt(width)`` when not given.
+            need_weights: Whether to return the weights as well; without them a backend may use a fused kernel, which
+                need not have second derivatives.
 
         Returns:
-            The outputs ``(..., queries, width)`` and the weights ``(..., queries, keys)``.
+            The outputs ``(..., queries, width)`` and the weights ``(..., queries, keys)`` or None.
         """
         scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
         scores = self.matmul(query * scale, self.permute(key, [*range(len(key.shape) - 2), -1, -2]))
         weights = self.softmax(scores if bias is None else scores + bias, dim=-1)
         dropped = weights if weights_mask is None else weights * weights_mask
-        return self.matmul(dropped, value), weights
+        return self.matmul(dropped, value), weights if need_weights else None
 
     def lstm(self, x: Array, hidden: Array, cell: Array, weight_ih: Array, weight_hh: Array, bias_ih: Array | None,
              bias_hh: Array | None) -> tuple[Array, Array, Array]:  # fmt: skip

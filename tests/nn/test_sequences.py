@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from tests.nn.agreement import NAMES, agree, agree_function, normal, numbers, property_test
+from tests.nn.agreement import NAMES, agree, agree_function, hold, normal, numbers, property_test
 
 F = torch.nn.functional
 
@@ -71,11 +71,13 @@ def test_attention_of_any_settings_and_masks_agrees(name, case, seed):
     agree(name, "MultiheadAttention", settings, [*tokens, *masks], call=attend, seed=seed)
 
 
+@pytest.mark.parametrize("settings", [{}, {"bias": False}, {"batch_first": True}], ids=["", "no bias", "batch first"])
+@pytest.mark.parametrize("need_weights", [True, False], ids=["with weights", "outputs alone"])
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("name", NAMES)
-def test_self_attention_agrees(name, training):
-    agree(name, "MultiheadAttention", {"embed_dim": 6, "num_heads": 2}, [normal(0, 5, 2, 6)],
-          training=training, call=lambda layer, x: layer(x, x, x))  # fmt: skip
+def test_self_attention_agrees(name, training, need_weights, settings):
+    agree(name, "MultiheadAttention", {"embed_dim": 6, "num_heads": 2, **settings}, [normal(0, 5, 2, 6)],
+          training=training, call=lambda layer, x: layer(x, x, x, need_weights=need_weights))  # fmt: skip
 
 
 @pytest.mark.parametrize("scale", [None, 0.3])
@@ -87,6 +89,30 @@ def test_scaled_dot_product_attention_agrees(name, scale):
         lambda q, k, v, bias: F.scaled_dot_product_attention(q, k, v, bias, scale=scale),
         [normal(0, 2, 3, 4, 5), normal(1, 2, 3, 6, 5), normal(2, 2, 3, 6, 2), normal(3, 4, 6)],
     )
+
+
+@pytest.mark.parametrize("bias", [None, (4, 6), (2, 1, 4, 6)], ids=["no bias", "one bias", "a bias for each sample"])
+@pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.parametrize("name", NAMES)
+def test_attention_is_the_same_without_its_weights(name, scale, bias):
+    """Kernels that keep no weights give the outputs and gradients of the primitives."""
+    shapes = [(2, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 2), *([] if bias is None else [bias])]
+    arrays = [normal(seed, *shape) for seed, shape in enumerate(shapes)]
+    network = hold(name, "Identity", {})
+    backend, nn = network.backend, network.nn
+
+    def gradients(need_weights):
+        def loss(network, *arrays):
+            y, weights = nn.attention(*arrays, scale=scale, need_weights=need_weights)
+            assert (weights is None) == (not need_weights)
+            return nn.mean(nn.sin(y))
+
+        return backend.gradients(loss, network, *arrays)
+
+    came, wanted = gradients(False), gradients(True)
+    np.testing.assert_allclose(float(came.loss), float(wanted.loss), rtol=1e-12)
+    for mine, theirs in zip(came.inputs, wanted.inputs, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-12 * np.abs(theirs).max())
 
 
 @st.composite

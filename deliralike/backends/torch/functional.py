@@ -274,6 +274,11 @@ class TorchFunctions(Functions):
     def layer_norm(self, x, normalized_shape, weight=None, bias=None, eps=1e-5):
         return F.layer_norm(x, tuple(normalized_shape), weight, bias, eps)
 
+    def attention(self, query, key, value, bias=None, weights_mask=None, scale=None, need_weights=True):
+        if need_weights or weights_mask is not None:
+            return super().attention(query, key, value, bias, weights_mask, scale, need_weights)
+        return F.scaled_dot_product_attention(query, key, value, bias, scale=scale), None
+
     def lstm(self, x, hidden, cell, weight_ih, weight_hh, bias_ih, bias_hh):
         y, h, c = torch.lstm(x, (hidden[None], cell[None]), *_one_layer(weight_ih, weight_hh, bias_ih, bias_hh))
         return y, h[0], c[0]
@@ -282,7 +287,16 @@ class TorchFunctions(Functions):
         y, h = torch.gru(x, hidden[None], *_one_layer(weight_ih, weight_hh, bias_ih, bias_hh))
         return y, h[0]
 
-    # Chance ------------------------------------------------------------------------------------------------------
+    # Control and chance ------------------------------------------------------------------------------------------
+
+    def gradient(self, function, x):
+        with torch.inference_mode(False), torch.enable_grad():
+            at = x.clone()  # a place of its own in the graph, so that only the way through the argument counts
+            value = function(at if at.requires_grad else at.requires_grad_())
+            checks.scalar(value, "gradient: the function's value")
+            if not value.requires_grad:
+                return torch.zeros_like(x)
+            return torch.autograd.grad(value, at, create_graph=True, materialize_grads=True)[0]
 
     def prepare_chance(self, layer: Any) -> None:
         layer.draws_masks = True

@@ -52,11 +52,13 @@ class MultiheadAttention(Network):
         """
         nn = self.nn
         self._check(query, key, value)
+        together = query is key is value
         if not self.batch_first:
             query, key, value = (nn.permute(tokens, (1, 0, 2)) for tokens in (query, key, value))
-        q, k, v = (self._heads(tokens, part) for part, tokens in enumerate((query, key, value)))
+        q, k, v = self._packed(query) if together else self._projected(query, key, value)
         mask = self._dropped(q, k)
-        y, weights = nn.attention(q, k, v, self._bias(q, k.shape[2], attn_mask, key_padding_mask), mask)
+        bias = self._bias(q, k.shape[2], attn_mask, key_padding_mask)
+        y, weights = nn.attention(q, k, v, bias, mask, need_weights=need_weights)
         y = self.out_proj(nn.reshape(nn.permute(y, (0, 2, 1, 3)), tuple(query.shape)))
         y = y if self.batch_first else nn.permute(y, (1, 0, 2))
         if not need_weights:
@@ -84,14 +86,23 @@ class MultiheadAttention(Network):
         shape = (*q.shape[:3], k.shape[2])
         return self.nn.keep_mask(self.attention_dropout, shape, p, q) * (1.0 / (1.0 - p) if p < 1 else 0.0)
 
-    def _heads(self, tokens, part: int):
-        """Project tokens; (batch, heads, tokens, width)."""
+    def _packed(self, tokens):
+        """Queries, keys and values of the same tokens by one product; each (batch, heads, tokens, width)."""
+        nn, heads = self.nn, self.num_heads
+        projected = nn.linear(tokens, self.in_proj_weight, self.in_proj_bias)
+        split = nn.reshape(projected, (*tokens.shape[:2], 3, heads, self.embed_dim // heads))
+        packed = nn.permute(split, (2, 0, 3, 1, 4))
+        return packed[0], packed[1], packed[2]
+
+    def _projected(self, *tokens):
+        """Queries, keys and values; each (batch, heads, tokens, width)."""
         nn, width = self.nn, self.embed_dim
-        rows = slice(part * width, (part + 1) * width)
-        bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
-        projected = nn.linear(tokens, self.in_proj_weight[rows], bias)
-        split = nn.reshape(projected, (*tokens.shape[:2], self.num_heads, width // self.num_heads))
-        return nn.permute(split, (0, 2, 1, 3))
+        for part, x in enumerate(tokens):
+            rows = slice(part * width, (part + 1) * width)
+            bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
+            projected = nn.linear(x, self.in_proj_weight[rows], bias)
+            split = nn.reshape(projected, (*x.shape[:2], self.num_heads, width // self.num_heads))
+            yield nn.permute(split, (0, 2, 1, 3))
 
     def _bias(self, q, keys: int, attn_mask, key_padding_mask):
         """Both masks as one term of the scores; (batch or 1, heads or 1, queries or 1, keys)."""
