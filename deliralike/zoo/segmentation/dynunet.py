@@ -1,0 +1,287 @@
+"""MONAI's DynUNet: a U-Net after nnU-Net with kernels, strides and widths of one's own, in 1, 2 and 3 dimensions."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import SettingError
+from deliralike.network import Network
+from deliralike.nn import checks, geometry
+from deliralike.nn.start import ZEROS, HeNormal
+from deliralike.nn.windows import Sizes
+from deliralike.zoo import medical
+from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+
+
+class DynUNet(Model):
+    """Two convolutions, or a residual block, at each of several sizes, down and up again, with outputs at some.
+
+    Source: Isensee et al. 2019, arXiv 1904.08128; Futrega et al. 2021, arXiv 2110.03352. Names, order and shapes are
+    those of MONAI's ``DynUNet``, start values too. The reference keeps all blocks a second time under ``skip_layers``;
+    here too these are one block under two names, and a file may have either.
+
+    Args:
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
+        kernel_size: Of each stage, at least three: numbers, or tuples with one for each axis.
+        strides: By what each stage divides the size, in the same way.
+        upsample_kernel_size: Of the transposed convolutions, which also have these strides; ``strides[1:]`` when None,
+            as it must be for the sizes to fit.
+        filters: The width of each stage; when None 32, 64, 128 … up to 320, or 512 with one or two axes.
+        dims: Number of spatial axes: 1, 2 or 3.
+        dropout: Probability of dropping an element in training, after each convolution.
+        norm: ``"instance"`` (with scale and shift), ``"batch"`` or ``"group"``.
+        deep_supervision: Whether to give the outputs of several sizes in training.
+        deep_supr_num: How many besides the finest.
+        res_block: Whether the blocks on the way down are residual.
+        trans_bias: Whether the transposed convolutions have biases.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / strides[0])``; with `deep_supervision` in
+        training ``(batch, 1 + deep_supr_num, out_channels, *size / strides[0])``: the finest output, then the coarser
+        ones, each repeated to the finest's size. The sizes must be multiples of the product of all strides along their
+        axis.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: A size is no such multiple, or the coarsest stage would have a single element (the error names it);
+            or the input has another number of axes or channels (the error names the layer).
+    """
+
+    outputs = "out_channels"
+    # MONAI passes by convolutions with one axis; here they start as all others.
+    start_values = {"*conv?.conv.weight": HeNormal("in", 0.01), "*.conv.conv.weight": HeNormal("in", 0.01),
+                    "*transp_conv.conv.weight": HeNormal("in", 0.01), "*.conv.bias": ZEROS}  # fmt: skip
+
+    def __init__(self, in_channels: int = 1, out_channels: int = 2, kernel_size: Sequence[Sizes] = (3, 3, 3, 3, 3, 3),
+                 strides: Sequence[Sizes] = (1, 2, 2, 2, 2, 2), upsample_kernel_size: Sequence[Sizes] | None = None,
+                 filters: Sequence[int] | None = None, dims: int = 3, dropout: float = 0.0, norm: str = "instance",
+                 deep_supervision: bool = False, deep_supr_num: int = 1, res_block: bool = False,
+                 trans_bias: bool = False) -> None:  # fmt: skip
+        super().__init__()
+        count = _count(kernel_size, strides)
+        ups = medical.per_stage(strides[1:] if upsample_kernel_size is None else upsample_kernel_size, count - 1,
+                                "upsample_kernel_size", "DynUNet")  # fmt: skip
+        widths = _widths(filters, count, dims)
+        options = {"dims": dims, "norm": norm, "dropout": dropout}
+        block = ResBlock if res_block else BasicBlock
+        self.factors, self.several = medical.reductions(strides, dims), norm == "instance"
+        self.deep_supervision, nn = bool(deep_supervision), self.nn
+        stages = zip((in_channels, *widths), widths, kernel_size, strides, strict=False)
+        first, *downs, last = [block(*stage, **options) for stage in stages]
+        fine, coarse = widths[-2::-1], widths[:0:-1]
+        steps = zip(coarse, fine, kernel_size[:0:-1], ups[::-1], strict=True)
+        self.input_block = first
+        self.downsamples = nn.ModuleList(downs)
+        self.bottleneck = last
+        self.upsamples = nn.ModuleList([UpBlock(*step, bias=trans_bias, **options) for step in steps])
+        self.output_block = OutBlock(widths[0], out_channels, dims, dropout)
+        heads = [OutBlock(widths[1 + i], out_channels, dims, dropout) for i in range(_heads(deep_supr_num, count))]
+        if self.deep_supervision:
+            self.deep_supervision_heads = nn.ModuleList(heads)
+        self.skip_layers = _twins([first, *downs], list(self.upsamples)[::-1], last, heads if deep_supervision else [])
+
+    @property
+    def stem(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What reads the input: one convolution, or two of a residual block."""
+        layers = ("conv1", "conv3") if hasattr(self.input_block, "conv3") else ("conv1",)
+        return tuple(f"input_block.{layer}.conv" for layer in layers)
+
+    @property
+    def head(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The output's layer, and those of deep supervision."""
+        more = len(self.deep_supervision_heads) if self.deep_supervision else 0
+        return ("output_block.conv.conv", *(f"deep_supervision_heads.{i}.conv.conv" for i in range(more)))
+
+    def forward(self, x):
+        nn = self.nn
+        stages = list(self.forward_stages(x).values())
+        y = self.output_block(stages[-1])
+        if not (self.training and self.deep_supervision):
+            return y
+        heads = list(self.deep_supervision_heads)
+        coarser = [head(x) for head, x in zip(heads, stages[-2 : -2 - len(heads) : -1], strict=True)]
+        return nn.stack([y, *(nn.interpolate(z, tuple(y.shape[2:])) for z in coarser)], dim=1)
+
+    def forward_stages(self, x):
+        """The blocks on the way down and up, by their paths."""
+        medical.divides(self, x, self.factors, "bottleneck", self.several)
+        stages = {"input_block": self.input_block(x)}
+        for i, down in enumerate(self.downsamples):
+            stages[f"downsamples.{i}"] = down(next(reversed(stages.values())))
+        *skips, x = *stages.values(), self.bottleneck(next(reversed(stages.values())))
+        stages["bottleneck"] = x
+        for i, up in enumerate(self.upsamples):
+            x = stages[f"upsamples.{i}"] = up(x, skips.pop())
+        return stages
+
+    def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """One name for each array: a file that has both may then be adapted, and an older one lack ``skip_layers``."""
+        downs = ["input_block", *(f"downsamples.{i}" for i in range(len(self.downsamples)))]
+        ups = [f"upsamples.{i}" for i in reversed(range(len(self.upsamples)))]
+        names = {}
+        for level, (down, up) in enumerate(zip(downs, ups, strict=True)):
+            path = "skip_layers." + "next_layer." * level
+            head = f"deep_supervision_heads.{level - 1}."
+            names |= {f"{path}downsample.": f"{down}.", f"{path}upsample.": f"{up}.", f"{path}super_head.": head}
+        names[f"skip_layers.{'next_layer.' * len(downs)}"] = "bottleneck."
+
+        def first(name: str) -> str:
+            path = next((path for path in reversed(names) if name.startswith(path)), "")
+            return names.get(path, "") + name.removeprefix(path)
+
+        return medical.without_twins(state, first)
+
+
+class SkipLayer(Network):
+    """Holds the blocks of one level, and the next level, under the second names that the reference has for them."""
+
+    def __init__(self, downsample: Any, upsample: Any, next_layer: Any, super_head: Any = None) -> None:
+        super().__init__()
+        self.downsample = downsample
+        self.next_layer = next_layer
+        self.upsample = upsample
+        self.super_head = super_head
+
+
+class BasicBlock(Network):
+    """Two convolutions, each with normalisation and leaky ReLU.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes = 3, stride: Sizes = 1, *, dims: int,
+                 norm: str, dropout: float = 0.0) -> None:  # fmt: skip
+        super().__init__()
+        nn = self.nn
+        self.conv1 = Conv(in_channels, out_channels, kernel_size, stride, dims, dropout)
+        self.conv2 = Conv(out_channels, out_channels, kernel_size, 1, dims, dropout)
+        self.lrelu = nn.LeakyReLU(0.01)
+        self.norm1 = medical.normalisation(nn, norm, out_channels, dims)
+        self.norm2 = medical.normalisation(nn, norm, out_channels, dims)
+
+    def forward(self, x):
+        return self.lrelu(self.branch(x))
+
+    def branch(self, x):
+        """All but the last activation."""
+        return self.norm2(self.conv2(self.lrelu(self.norm1(self.conv1(x)))))
+
+
+class ResBlock(BasicBlock):
+    """`BasicBlock` with a shortcut before the last activation; a 1x1 convolution where size or width change.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes = 3, stride: Sizes = 1, *, dims: int,
+                 norm: str, dropout: float = 0.0) -> None:  # fmt: skip
+        super().__init__(in_channels, out_channels, kernel_size, stride, dims=dims, norm=norm, dropout=dropout)
+        self.changes = in_channels != out_channels or max(geometry.steps(stride, dims, "strides")) > 1
+        if self.changes:
+            self.conv3 = Conv(in_channels, out_channels, 1, stride, dims, dropout)
+            self.norm3 = medical.normalisation(self.nn, norm, out_channels, dims)
+
+    def forward(self, x):
+        return self.lrelu(self.branch(x) + (self.norm3(self.conv3(x)) if self.changes else x))
+
+
+class UpBlock(Network):
+    """A transposed convolution, the finer level beside it, and a block.
+
+    Shapes:
+        ``(batch, in_channels, *coarse)`` and ``(batch, out_channels, *size)`` give ``(batch, out_channels, *size)``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, upsample: Sizes, *, dims: int,
+                 norm: str, dropout: float = 0.0, bias: bool = False, res_block: bool = False) -> None:  # fmt: skip
+        super().__init__()
+        self.transp_conv = Conv(in_channels, out_channels, upsample, upsample, dims, dropout, bias, transposed=True)
+        block = ResBlock if res_block else BasicBlock
+        self.conv_block = block(2 * out_channels, out_channels, kernel_size, dims=dims, norm=norm, dropout=dropout)
+
+    def forward(self, x, skip):
+        return self.conv_block(self.nn.concatenate([self.transp_conv(x), skip], dim=1))
+
+
+class OutBlock(Network):
+    """A 1x1 convolution with bias to the outputs.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, dims: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.conv = Conv(in_channels, out_channels, 1, 1, dims, dropout, bias=True)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+class Conv(Network):
+    """A convolution padded by half of what the kernel is longer than the stride, then dropout.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``; ``*size * stride`` where
+        `transposed`.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, dims: int,
+                 dropout: float = 0.0, bias: bool = False, transposed: bool = False) -> None:  # fmt: skip
+        super().__init__()
+        kernel, stride = geometry.steps(kernel_size, dims, "kernel_size"), geometry.steps(stride, dims, "strides")
+        padding = tuple((k - s + 1) // 2 for k, s in zip(kernel, stride, strict=True))
+        if min(padding) < 0:
+            raise SettingError(f"DynUNet: a kernel of {kernel} is too small for the stride {stride}")
+        kind = by_dims(self.nn, dims, "ConvTranspose" if transposed else "Conv")
+        self.conv = kind(in_channels, out_channels, kernel, stride, padding, bias=bias)
+        self.dropout = self.nn.Dropout(dropout)
+
+    def forward(self, x):
+        return self.dropout(self.conv(x))
+
+
+def _twins(downs: list[Any], ups: list[Any], bottleneck: Any, heads: list[Any]) -> Any:
+    """All blocks nested as the reference does; the level below the input has the first head."""
+    layer = bottleneck
+    for level in reversed(range(len(downs))):
+        head = heads[level - 1] if 0 < level <= len(heads) else None
+        layer = SkipLayer(downs[level], ups[level], layer, head)
+    return layer
+
+
+def _count(kernels: Sequence[Sizes], strides: Sequence[Sizes]) -> int:
+    if isinstance(kernels, int) or isinstance(strides, int) or len(kernels) != len(strides) or len(strides) < 3:
+        raise SettingError(
+            f"DynUNet: kernel_size={kernels!r} and strides={strides!r}; wanted one value for each of three or more "
+            f"stages"
+        )
+    return len(strides)
+
+
+def _widths(filters: Sequence[int] | None, count: int, dims: int) -> tuple[int, ...]:
+    if filters is None:
+        return tuple(min(32 * 2**stage, 320 if dims == 3 else 512) for stage in range(count))
+    return medical.widths(filters, count, "filters", "DynUNet")[:count]
+
+
+def _heads(deep_supr_num: int, count: int) -> int:
+    if checks.positive(deep_supr_num, "deep_supr_num", "DynUNet") >= count - 1:
+        raise SettingError(f"DynUNet: deep_supr_num={deep_supr_num}; wanted 1 to {count - 2}, fewer than stages go up")
+    return deep_supr_num
+
+
+register(
+    DynUNet,
+    name="dynunet",
+    task="segmentation",
+    dims=(1, 2, 3),
+    source="Isensee et al. 2019, arXiv 1904.08128; Futrega et al. 2021, arXiv 2110.03352; MONAI DynUNet",
+    shape=medical.volume((1024, 512, 128)),
+)
