@@ -18,11 +18,13 @@ from deliralike.errors import BackendUnavailable, SettingError, StateError, Weig
 from deliralike.network import Network
 from tests.conftest import BACKENDS
 
-SUFFIXES = (".safetensors", ".npz", ".pth", ".pt")
+SUFFIXES = (".safetensors", ".npz", ".pth", ".pt", ".msgpack")
 needs_torch = pytest.mark.skipif("torch" not in BACKENDS, reason="reads and writes PyTorch's own files")
+needs_jax = pytest.mark.skipif("jax" not in BACKENDS, reason="reads and writes flax's own files")
+NEEDS = {".pth": needs_torch, ".pt": needs_torch, ".msgpack": needs_jax}
 
 
-@pytest.fixture(params=[pytest.param(s, marks=needs_torch if s in (".pth", ".pt") else ()) for s in SUFFIXES])
+@pytest.fixture(params=[pytest.param(suffix, marks=NEEDS.get(suffix, ())) for suffix in SUFFIXES])
 def suffix(request):
     return request.param
 
@@ -569,14 +571,13 @@ def test_a_truncated_safetensors_file_is_refused(tmp_path, state, kept):
     [
         (b"", "found an empty file"),
         (b"version https://git-lfs.github.com/spec/v1\n", r"found a Git LFS pointer .*'git lfs pull'"),
-        (b"\x89HDF\r\n\x1a\n", "found an HDF5 file"),
         (b"\n<!DOCTYPE html><html>", "found a web page"),
         (b"\x1f\x8b\x08", r"found a gzip archive \(unpack it first\)"),
         (b"\x93NUMPY\x01\x00", "found a single NumPy array without a name"),
         (b"PK\x05\x06" + bytes(18), "found an empty archive"),
         (b"hello world", r"found a file that begins with b'hello world'"),
     ],
-    ids=["empty", "lfs", "hdf5", "html", "gzip", "npy", "empty zip", "text"],
+    ids=["empty", "lfs", "html", "gzip", "npy", "empty zip", "text"],
 )
 def test_a_foreign_file_is_named_for_what_it_is(tmp_path, content, found):
     (tmp_path / "x").write_bytes(content)

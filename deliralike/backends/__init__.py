@@ -36,11 +36,15 @@ class WeightFiles:
         name: What they are called, with an article.
         suffixes: The suffixes under which they are written; the first is the usual one.
         beginnings: The first bytes by which they are recognised.
+        folder_marks: Names in a folder by which one that holds weights is recognised.
+        order: What the order of names in them tells; see `deliralike.weights.Contents`.
     """
 
     name: str
     suffixes: tuple[str, ...]
     beginnings: tuple[bytes, ...]
+    folder_marks: tuple[str, ...] = ()
+    order: str = "all"
 
 
 @dataclass(frozen=True)
@@ -59,10 +63,19 @@ class Entry:
 
 
 _PYTORCH_FILES = WeightFiles("a PyTorch checkpoint", (".pth", ".pt"), (b"PK\x03\x04", b"\x80"))  # a zip, or a pickle
+_FLAX_FILES = WeightFiles(
+    "a flax checkpoint (msgpack, or a folder of Orbax)",
+    (".msgpack", ".orbax"),
+    (*(bytes([0x80 + count]) for count in range(1, 16)), b"\xde", b"\xdf"),  # msgpack's dicts; 0x80 is an empty one
+    ("_METADATA", "manifest.ocdbt", "_CHECKPOINT_METADATA"),
+    order="",  # trees of JAX are sorted by name
+)
 _OWN = {
     "torch": Entry("deliralike.backends.torch:BACKEND", ("torch",), "pip install 'deliralike[torch]'", _PYTORCH_FILES),
     "chainer": Entry("deliralike.backends.chainer:BACKEND", ("chainer",), "pip install 'deliralike[chainer]'"),
-    "jax": Entry("deliralike.backends.jax:BACKEND", ("jax", "flax", "optax"), "pip install 'deliralike[jax]'"),
+    "jax": Entry(
+        "deliralike.backends.jax:BACKEND", ("jax", "flax", "optax"), "pip install 'deliralike[jax]'", _FLAX_FILES
+    ),
 }
 
 

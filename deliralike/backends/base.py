@@ -144,6 +144,14 @@ class Backend(ABC):
         """
         raise CapabilityError(f"backend {self.name!r} has no weight files of its own: use safetensors")
 
+    def read_states(self, path: Path) -> dict[str, dict[str, np.ndarray]]:
+        """Every state in a weight file by the key under which it lies, the most likely one first; ``""`` without any.
+
+        Raises:
+            WeightFileError: As `read_weights`.
+        """
+        return {"": self.read_weights(path)}
+
     def write_weights(self, path: Path, state: Mapping[str, np.ndarray]) -> None:
         """Write a neutral state as a weight file of the framework's own."""
         raise CapabilityError(f"backend {self.name!r} has no weight files of its own: use safetensors")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import flax
@@ -13,7 +14,7 @@ import numpy as np
 from flax import nnx
 
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.jax import arrays, chance, mixed, synchronised
+from deliralike.backends.jax import arrays, chance, files, mixed, synchronised
 from deliralike.backends.jax.data_parallel import DataParallelJaxNetwork
 from deliralike.backends.jax.data_parallel_optimizer import DataParallelJaxOptimizer
 from deliralike.backends.jax.functional import JaxFunctions
@@ -92,6 +93,15 @@ class JaxBackend(Backend):
 
     def stack(self, values: Sequence[Any], device: Any = None) -> Any:
         return arrays.stack(values, device)
+
+    def read_weights(self, path: Path) -> dict[str, np.ndarray]:
+        return next(iter(files.read(path).values()))
+
+    def read_states(self, path: Path) -> dict[str, dict[str, np.ndarray]]:
+        return files.read(path)
+
+    def write_weights(self, path: Path, state: Mapping[str, np.ndarray]) -> None:
+        files.write(path, state)
 
     def is_native(self, value: Any) -> bool:
         return isinstance(value, nnx.Module)

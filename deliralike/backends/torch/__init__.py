@@ -107,6 +107,9 @@ class TorchBackend(Backend):
         return arrays.stack(values, device)
 
     def read_weights(self, path: Path) -> dict[str, np.ndarray]:
+        return next(iter(files.read(path).values()))
+
+    def read_states(self, path: Path) -> dict[str, dict[str, np.ndarray]]:
         return files.read(path)
 
     def write_weights(self, path: Path, state: Mapping[str, np.ndarray]) -> None:

@@ -1,5 +1,6 @@
 """PyTorch's own weight files, read with the safe loader only, and written so that it reads them."""
 
+import argparse
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -13,20 +14,28 @@ from deliralike.backends.torch import arrays
 from deliralike.errors import WeightFileError
 from deliralike.weights import refuse_expansion
 
-_NESTED_UNDER = ("state_dict", "model_state_dict", "model")
+# Where trainers keep the weights: Lightning, PyTorch's tutorials, timm and torchvision, nnU-Net; then averaged ones.
+_NESTED_UNDER = ("state_dict", "model_state_dict", "model", "network_weights",
+                 "state_dict_ema", "model_ema", "ema")  # fmt: skip
+# What checkpoints hold beside the weights; making one of these runs nothing.
+_HARMLESS = [argparse.Namespace, np.dtype, np._core.multiarray.scalar, *(type(np.dtype(k)) for k in "?bhilqBHILQefd")]
 _ADVICE = ("Weights only load failed", "(1)", "(2)", "Check the documentation")  # to read the file unsafely
 _WANTED = "wanted what torch.save(model.state_dict(), path) writes"
 
 
-def read(path: Path) -> dict[str, np.ndarray]:
-    """The tensors of a state dict by name, as arrays that own their storage; no code of the file is run.
+def read(path: Path) -> dict[str, dict[str, np.ndarray]]:
+    """The tensors by name, as arrays that own their storage; no code of the file is run.
+
+    Returns:
+        A state for each usual key of the checkpoint that holds one, by key; ``""`` where the file is a plain state.
 
     Raises:
         WeightFileError: The safe loader refuses the file, or there is something else than tensors by name in it.
     """
-    state = _state_dict(path, _load(path))
-    refuse_expansion(path, sum(tensor.numel() * tensor.element_size() for tensor in state.values()))
-    return {name: _array(path, name, tensor) for name, tensor in state.items()}
+    states = _states(path, _load(path))
+    tensors = [tensor for state in states.values() for tensor in state.values()]
+    refuse_expansion(path, sum(tensor.numel() * tensor.element_size() for tensor in tensors))
+    return {key: {name: _array(path, name, tensor) for name, tensor in state.items()} for key, state in states.items()}
 
 
 def write(path: Path, state: Mapping[str, np.ndarray]) -> None:
@@ -39,7 +48,7 @@ def write(path: Path, state: Mapping[str, np.ndarray]) -> None:
 
 
 def _load(path: Path) -> Any:
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), torch.serialization.safe_globals(_HARMLESS):
         warnings.simplefilter("ignore")  # about old storages: the file's age is not the user's fault
         try:
             if _mappable(path):
@@ -67,13 +76,26 @@ def _reason(error: Exception) -> str:
     return useful[0][:200] if useful else type(error).__name__
 
 
-def _state_dict(path: Path, loaded: Any) -> dict[str, torch.Tensor]:
+def _states(path: Path, loaded: Any) -> dict[str, dict[str, torch.Tensor]]:
     """The tensors by name, also out of a checkpoint that holds them beside other things."""
     if not isinstance(loaded, Mapping) or not loaded:
         raise WeightFileError(f"{path} holds {_kind(loaded)} in place of tensors by name; {_WANTED}")
-    for key in _NESTED_UNDER:
-        if isinstance(loaded.get(key), Mapping):
-            return _state_dict(path, loaded[key])
+    nested = [key for key in _NESTED_UNDER if isinstance(loaded.get(key), Mapping)]
+    if not nested:
+        return {"": _tensors(path, loaded)}
+    found: dict[str, dict[str, torch.Tensor]] = {}
+    problems = []
+    for key in nested:
+        try:
+            found |= {f"{key}.{inner}".strip("."): state for inner, state in _states(path, loaded[key]).items()}
+        except WeightFileError as error:  # the settings of a model may stand under "model"
+            problems.append(error)
+    if not found:
+        raise problems[0]
+    return found
+
+
+def _tensors(path: Path, loaded: Mapping[Any, Any]) -> dict[str, torch.Tensor]:
     strange = {name: value for name, value in loaded.items() if not (isinstance(name, str) and torch.is_tensor(value))}
     if strange:
         shown = ", ".join(f"{name!r} ({_kind(value)})" for name, value in list(strange.items())[:4])

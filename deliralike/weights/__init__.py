@@ -1,0 +1,15 @@
+"""Weight files: the one place that reads, writes and converts them.
+
+Our own format is safetensors, which holds arrays and nothing that runs. What a file is, is told from its content; files
+of a framework's own are left to its backend, loaded on demand, and no way of reading here runs code from a file.
+"""
+
+from deliralike.weights.conversion import ConversionReport, Renaming, convert
+from deliralike.weights.expansion import refuse_expansion
+from deliralike.weights.reading import Contents, contents, load, read, read_metadata
+from deliralike.weights.writing import State, flush, write
+
+__all__ = [
+    "Contents", "ConversionReport", "Renaming", "State", "contents", "convert", "flush", "load", "read",
+    "read_metadata", "refuse_expansion", "write",
+]  # fmt: skip

@@ -1,0 +1,100 @@
+"""Keras's weights: ``save_weights("x.weights.h5")`` of Keras 3, and the older ``.h5`` with its list of layers."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import BackendUnavailable, WeightFileError
+from deliralike.weights import trees
+from deliralike.weights.expansion import refuse_expansion
+
+BEGINNING = b"\x89HDF"
+_MISSING = "is an HDF5 file, and reading it needs the package 'h5py': pip install 'deliralike[hdf5]'"
+_NORM = ("gamma", "beta", "moving_mean", "moving_variance")
+
+
+def read(path: Path) -> tuple[dict[str, np.ndarray], str]:
+    """The state, with a layer's own name before each of its arrays, and what the order tells; see `Contents`.
+
+    Raises:
+        WeightFileError: It is no file of Keras, or holds a layer whose arrays have no name here.
+        BackendUnavailable: h5py is not installed.
+    """
+    try:
+        h5py: Any = importlib.import_module("h5py")
+    except ImportError as error:
+        raise BackendUnavailable(f"{path} {_MISSING}") from error
+    with h5py.File(path, "r") as file:
+        root = file["model_weights"] if "model_weights" in file else file
+        by_layers = "layer_names" in root.attrs
+        found = _by_list(root) if by_layers else _by_tree(h5py, root)
+        if not found:
+            raise WeightFileError(f"{path} is an HDF5 file without layers of Keras: wanted what save_weights writes")
+        for place, dataset in found.items():
+            if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "biuf" or dataset.external:
+                raise WeightFileError(f"{path}: {'.'.join(place)!r} is no array of numbers")
+        refuse_expansion(path, sum(dataset.nbytes for dataset in found.values()))
+        state = trees.neutral({place: dataset[()] for place, dataset in found.items()})
+        return state, "all" if by_layers else "kind"
+
+
+def _by_list(root: Any) -> dict[trees.Path, Any]:
+    """The older files: layers in their order, each with a list of the names of its weights."""
+    found = {}
+    for layer in map(_text, root.attrs["layer_names"]):
+        for name in map(_text, root[layer].attrs["weight_names"]):
+            leaf = name.rpartition("/")[2].partition(":")[0]
+            found[(*layer.split("."), _depthwise(layer, leaf, root[layer][name]))] = root[layer][name]
+    return found
+
+
+def _by_tree(h5py: Any, root: Any) -> dict[trees.Path, Any]:
+    """Keras 3: a group for each layer, numbered among those of its class, with its arrays by number."""
+    groups: dict[str, Any] = {}
+    root.visititems(lambda name, node: groups.update({name: node}) if _is_variables(h5py, name, node) else None)
+    found = {}
+    for name in sorted(groups, key=_natural):
+        group, layer = groups[name], name.removesuffix("vars").strip("/").rpartition("/")[2]
+        own = str(group.attrs.get("name", layer)) or layer
+        arrays = [group[number] for number in sorted(group, key=int)]
+        for leaf, array in zip(_words(layer, arrays), arrays, strict=True):
+            found[(*own.split("."), _depthwise(layer, leaf, array))] = array
+    return found
+
+
+def _is_variables(h5py: Any, name: str, node: Any) -> bool:
+    return name.rpartition("/")[2] == "vars" and isinstance(node, h5py.Group) and len(node) > 0
+
+
+def _words(layer: str, arrays: list[Any]) -> tuple[str, ...]:
+    """What the numbered arrays of a layer are, which the file does not say."""
+    axes = [array.ndim for array in arrays]
+    if axes == [1, 1, 1, 1] and "batch_normalization" in layer:
+        return _NORM
+    if axes in ([1, 1], [1]) and "normalization" in layer and "batch" not in layer:
+        return _NORM[: len(axes)]
+    if "embedding" in layer and axes == [2]:
+        return ("embeddings",)
+    if axes[0] >= 2 and axes[1:] in ([], [1]) and ("conv" in layer or "dense" in layer) and "separable" not in layer:
+        return ("kernel", "bias")[: len(axes)]
+    shapes = [array.shape for array in arrays]
+    raise WeightFileError(f"the layer {layer!r} of Keras with arrays of shapes {shapes} has no counterpart here")
+
+
+def _depthwise(layer: str, leaf: str, array: Any) -> str:
+    """A depthwise kernel goes by that name, whatever the layer is called; in old files it has it already."""
+    return "depthwise_kernel" if leaf == "kernel" and "depthwise" in layer and array.ndim > 2 else leaf
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """A key that sorts numbers within texts by value."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]

@@ -1,0 +1,61 @@
+"""NumPy's archives, and Chainer's, which are such archives with names of its own."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from deliralike.errors import WeightFileError
+from deliralike.weights import chainer_names
+
+
+def read(path: Path, archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
+    members = {name.removesuffix(".npy"): name for name in archive.namelist()}
+    if snapshot := {name: member for name, member in members.items() if name.startswith(chainer_names.SNAPSHOT)}:
+        members = {name.removeprefix(chainer_names.SNAPSHOT): member for name, member in snapshot.items()}
+    names = chainer_names.neutral(list(members))
+    return {names[name]: _checked(path, name, _member(path, archive, name, member)) for name, member in members.items()}
+
+
+def _member(path: Path, archive: zipfile.ZipFile, name: str, member: str) -> np.ndarray:
+    """One array; its header must describe exactly the bytes that follow."""
+    with archive.open(member) as file:
+        shape, fortran_order, dtype = _array_header(file)
+        _refuse_kind(path, name, dtype)
+        left = archive.getinfo(member).file_size - file.tell()
+        if math.prod(shape) * dtype.itemsize != left:
+            raise WeightFileError(f"{path}: {name!r} claims the shape {shape} of {dtype}, but {left:,} bytes follow")
+        array = np.empty(math.prod(shape), dtype)
+        array.view(np.uint8).data[:] = file.read(left)  # reaching the end checks the sum
+    return array.reshape(shape, order="F" if fortran_order else "C")
+
+
+def _array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(file)
+    return np.lib.format.read_array_header_2_0(file)
+
+
+def _checked(path: Path, name: str, array: np.ndarray) -> np.ndarray:
+    _refuse_kind(path, name, array.dtype)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _refuse_kind(path: Path, name: str, dtype: np.dtype) -> None:
+    if dtype.kind not in "biufc":
+        what = "Python objects, which only unsafe reading brings back" if dtype.hasobject else f"the type {dtype}"
+        raise WeightFileError(f"{path}: {name!r} holds {what}; wanted an array of numbers")
+
+
+def write(path: Path, state: Mapping[str, np.ndarray]) -> None:
+    """Write an archive that `numpy.load` reads without pickle."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in state.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)

@@ -1,0 +1,188 @@
+"""Reading: what a file is, is told from its content; then its reader takes over. No code from a file is run."""
+
+from __future__ import annotations
+
+import os
+import stat
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deliralike.errors import BackendUnavailable, StateError, WeightFileError, WeightFileMissing
+from deliralike.state import LoadReport
+from deliralike.weights import frameworks, hdf5_files, npz_files, safetensors_files
+from deliralike.weights.expansion import refuse_expansion
+
+if TYPE_CHECKING:
+    from deliralike.network import AbstractNetwork
+
+_PARALLEL = "module."  # what torch.nn.DataParallel puts before every name
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a weight file holds.
+
+    Attributes:
+        kind: What the file is, with an article.
+        states: The weights by the place in the file at which they lie: ``""`` where they are all there is, else the
+            dotted keys of a checkpoint, such as ``"model_ema"``; the most likely one comes first.
+        order: What the order of names tells: ``"all"`` for the order in which the layers were made, ``"kind"`` where
+            that holds among layers of one kind only, ``""`` for nothing.
+    """
+
+    kind: str
+    states: Mapping[str, dict[str, np.ndarray]]
+    order: str = "all"
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """The weights in a file by name, as arrays that the caller owns. No code from the file is run.
+
+    Read are safetensors; ``torch.save(model.state_dict())``, also nested under ``"state_dict"``, ``"model"`` and other
+    usual keys, and with the ``module.`` of DataParallel before every name, which is taken off; NumPy's ``.npz``, where
+    Chainer's names (``a/b/W`` and those of a trainer's snapshot) become neutral ones (``a.b.weight``); flax's msgpack
+    and Orbax's folders, and Keras's HDF5 files, where names and layouts become neutral ones too (``conv.kernel`` of
+    ``(height, width, in, out)`` is ``conv.weight`` of ``(out, in, height, width)``). The content decides, not the
+    suffix. Names keep the order in which they were written; bfloat16, which NumPy lacks, becomes float32.
+
+    Raises:
+        WeightFileMissing: There is no such file.
+        WeightFileError: The file is hostile, cut short, foreign or unreadable; the message says what was found.
+        BackendUnavailable: It is the file of a framework that is not installed.
+    """
+    return without_prefix(next(iter(contents(path).states.values())))
+
+
+def load(network: AbstractNetwork, path: str | os.PathLike[str], strict: bool = True) -> LoadReport:
+    """Take over the weights in a file under the network's own names; see `read` and `deliralike.zoo.load`, which
+    takes over much more.
+
+    Raises:
+        StateError: The weights do not fit the network, which is left as it was.
+        WeightFileMissing, WeightFileError, BackendUnavailable: As for `read`.
+    """
+    state = next(iter(contents(path).states.values()))
+    if not any(name in state for name in network.neutral_slots()):  # a network may well have a block called "module"
+        state = without_prefix(state)
+    try:
+        return network.load_neutral_state(state, strict=strict)
+    except StateError as error:
+        raise StateError(f"{path}: {error}") from None
+
+
+def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The texts that were written beside the weights; empty for formats that have none.
+
+    Raises:
+        WeightFileMissing, WeightFileError: As for `read`.
+    """
+    path = Path(path)
+    if path.is_dir() or not safetensors_files.is_ours(_beginning(path)):
+        return {}
+    with _explaining(path, "a safetensors file"):
+        return safetensors_files.read_metadata(path)
+
+
+def contents(path: str | os.PathLike[str]) -> Contents:
+    """All states that lie in a file, under the names and in the layouts that `read` gives, prefixes included.
+
+    Raises:
+        WeightFileMissing, WeightFileError, BackendUnavailable: As for `read`.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _of_framework(path, *_folder_format(path))
+    beginning = _beginning(path)
+    if safetensors_files.is_ours(beginning):
+        with _explaining(path, "a safetensors file"):
+            return Contents("a safetensors file", {"": safetensors_files.read(path)})
+    if beginning.startswith(_ZIP):
+        with _explaining(path, "a zip archive"), zipfile.ZipFile(path) as archive:
+            refuse_expansion(path, sum(member.file_size for member in archive.infolist()))
+            if all(name.endswith(".npy") for name in archive.namelist()):
+                return Contents("a NumPy archive (.npz)", {"": npz_files.read(path, archive)})
+    if beginning.startswith(hdf5_files.BEGINNING):
+        with _explaining(path, "an HDF5 file of Keras"):
+            state, order = hdf5_files.read(path)
+            return Contents("an HDF5 file of Keras", {"": state}, order)
+    name, files = frameworks.find(lambda files: beginning.startswith(files.beginnings))
+    if files is None:
+        raise WeightFileError(f"{path} is not a weight file: found {_describe(beginning)}, wanted {_wanted()}")
+    return _of_framework(path, name, files)
+
+
+def without_prefix(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Names as they were before data-parallel training."""
+    if not state or not all(name.startswith(_PARALLEL) for name in state):
+        return state
+    return {name.removeprefix(_PARALLEL): array for name, array in state.items()}
+
+
+_ZIP = b"PK\x03\x04"
+_FOREIGN = {
+    b"version https://git-lfs": "a Git LFS pointer in place of the file itself (fetch it with 'git lfs pull')",
+    b"\x93NUMPY": "a single NumPy array without a name",
+    b"PK\x05\x06": "an empty archive",
+    b"\x1f\x8b": "a gzip archive (unpack it first)",
+    b"<": "a web page or another text in markup",
+}
+
+
+def _of_framework(path: Path, name: str, files: Any) -> Contents:
+    with _explaining(path, files.name):
+        return Contents(files.name, frameworks.backend(name, f"{path} is {files.name}").read_states(path), files.order)
+
+
+def _folder_format(path: Path) -> tuple[str, Any]:
+    """The framework that keeps its weights in such a folder."""
+    try:
+        names = set(os.listdir(path))
+    except OSError as error:
+        raise WeightFileError(f"{path} cannot be opened ({error.strerror or error}): wanted {_wanted()}") from error
+    name, files = frameworks.find(lambda files: bool(names.intersection(files.folder_marks)))
+    if files is None:
+        raise WeightFileError(f"{path} is a directory, wanted {_wanted()}")
+    return name, files
+
+
+def _beginning(path: Path) -> bytes:
+    """The first bytes of an ordinary file."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise WeightFileError(f"{path} is a device or pipe, wanted {_wanted()}")
+        with path.open("rb") as file:
+            return file.read(64)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise WeightFileMissing(f"there is no file {str(path)!r}: wanted {_wanted()}") from error
+    except OSError as error:
+        raise WeightFileError(f"{path} cannot be opened ({error.strerror or error}): wanted {_wanted()}") from error
+
+
+def _describe(beginning: bytes) -> str:
+    if not beginning:
+        return "an empty file"
+    known = (words for start, words in _FOREIGN.items() if beginning.lstrip().startswith(start))
+    return next(known, f"a file that begins with {beginning[:16]!r}")
+
+
+def _wanted() -> str:
+    own = ["a safetensors file", "a NumPy archive (.npz)", "an HDF5 file of Keras"]
+    return " or ".join([*own, *(files.name for _, files in frameworks.formats())])
+
+
+@contextmanager
+def _explaining(path: Path, kind: str) -> Iterator[None]:
+    """Any failure to read becomes an error that names the file and what it seems to be."""
+    try:
+        yield
+    except (WeightFileError, BackendUnavailable):
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise WeightFileError(f"{path} looks like {kind} but cannot be read: {reason}. Wanted {_wanted()}") from error

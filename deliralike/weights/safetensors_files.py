@@ -1,0 +1,78 @@
+"""Our own format, which holds arrays and nothing that runs; the names keep their order."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from deliralike.errors import WeightFileError
+
+ORDER = "deliralike.order"  # safetensors sorts the names; their own order stands in the metadata under this key
+_ZIP = b"PK\x03\x04"
+
+
+def is_ours(beginning: bytes) -> bool:
+    """Eight bytes of length, then a JSON object. The length may begin like a pickle, but never fills its upper half."""
+    like_pickle = beginning.startswith(b"\x80") and any(beginning[4:8])
+    return beginning[8:9] == b"{" and not beginning.startswith(_ZIP) and not like_pickle
+
+
+def read(path: Path) -> dict[str, np.ndarray]:
+    """Every array; the library checks the header before a word of it is believed."""
+    with safetensors.safe_open(path, framework="np") as file:
+        names = _ordered(file.keys(), (file.metadata() or {}).get(ORDER))
+    header, start = _header(path)
+    with path.open("rb") as bytes_of:
+        return {name: _stored(path, bytes_of, name, header[name], start) for name in names}
+
+
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """What the file says about its arrays, and where their bytes begin."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        return json.loads(file.read(length)), 8 + length
+
+
+def _ordered(names: Iterable[str], order: str | None) -> list[str]:
+    """The order in which the names were written, if the file knows it; a wrong one loses no name."""
+    names = list(names)
+    known = json.loads(order) if order else []
+    first = [name for name in known if name in set(names)] if isinstance(known, list) else []
+    return list(dict.fromkeys([*first, *names]))
+
+
+def _stored(path: Path, file: IO[bytes], name: str, described: Mapping[str, Any], start: int) -> np.ndarray:
+    """One array, read straight into its place: twice as fast as by the library."""
+    kind, shape = described["dtype"], described["shape"]
+    if kind not in _STORED:
+        raise WeightFileError(f"{path}: {name!r} has the type {kind}, which NumPy lacks")
+    file.seek(start + described["data_offsets"][0])
+    array = np.fromfile(file, _STORED[kind], math.prod(shape)).reshape(shape)
+    if kind == "BF16":  # the upper half of a float32
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+_STORED = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "C64": "<c8", "BOOL": "?",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
+}  # fmt: skip
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The texts beside the arrays."""
+    with safetensors.safe_open(path, framework="np") as file:
+        return {key: text for key, text in (file.metadata() or {}).items() if key != ORDER}
+
+
+def write(path: Path, state: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
+    """Write arrays of plain numbers, with their order."""
+    texts = dict(metadata or {}) | {ORDER: json.dumps(list(state))}
+    safetensors.numpy.save_file(dict(state), path, metadata=texts)

@@ -1,0 +1,150 @@
+"""Writing: the suffix names the format, and a file appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deliralike.errors import SettingError, StateError, WeightFileError
+from deliralike.state import host_array
+from deliralike.weights import frameworks, npz_files, safetensors_files
+
+if TYPE_CHECKING:
+    from deliralike.network import AbstractNetwork
+
+State = Mapping[str, Any]
+
+_WRITERS: dict[str, Callable[..., None]] = {".safetensors": safetensors_files.write, ".npz": npz_files.write}
+
+
+def write(
+    path: str | os.PathLike[str], weights: AbstractNetwork | State, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write the weights of a network, or a neutral state, in the format that the suffix names.
+
+    ``.safetensors`` is our own; ``.npz`` is NumPy's; ``.pth`` and ``.pt`` are written by the backend of that framework
+    as a plain dict of tensors, ``.msgpack`` and ``.orbax`` (a folder) by JAX's in flax's names and layouts. The file
+    appears at once and whole: a failure leaves what was there before.
+
+    Args:
+        metadata: Texts to keep beside the weights, for `read_metadata`; safetensors only.
+
+    Raises:
+        WeightFileError: The suffix is unknown, an array has a type that the format lacks, or the disk refuses.
+        SettingError: The metadata are not texts, or the format has none.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> write(f"{folder.name}/x.safetensors", {"fc.weight": np.ones((2, 3))}, metadata={"epoch": "5"})
+        >>> from deliralike.weights import read, read_metadata
+        >>> read(f"{folder.name}/x.safetensors")["fc.weight"].shape, read_metadata(f"{folder.name}/x.safetensors")
+        ((2, 3), {'epoch': '5'})
+        >>> folder.cleanup()
+    """
+    path = Path(path)
+    writer = writer_of(path)
+    state = storable(path, _state_of(weights))
+    if metadata is not None:
+        _check_metadata(path, writer, metadata)
+    with replacing(path) as temporary:
+        writer(temporary, state, **({} if metadata is None else {"metadata": dict(metadata)}))
+
+
+def writer_of(path: Path) -> Callable[..., None]:
+    """What writes the format that the suffix names.
+
+    Raises:
+        WeightFileError: No format has it.
+    """
+    if path.suffix in _WRITERS:
+        return _WRITERS[path.suffix]
+    name, files = frameworks.find(lambda files: path.suffix in files.suffixes)
+    if files is None:
+        suffixes = [*_WRITERS, *(suffix for _, files in frameworks.formats() for suffix in files.suffixes)]
+        raise WeightFileError(
+            f"no weight format has the suffix {path.suffix!r} of {str(path)!r}: wanted one of {', '.join(suffixes)}"
+        )
+    return frameworks.backend(name, f"{path} is to be {files.name}").write_weights
+
+
+def storable(path: Path, state: State) -> dict[str, np.ndarray]:
+    """Arrays as files want them: plain numbers, in order, in this machine's byte order."""
+    if not state:
+        raise WeightFileError(f"{path}: there are no weights to write")
+    kept = ("bfloat16",) if path.suffix == ".safetensors" else ()
+    try:
+        return {str(name): host_array(name, value, keep=kept) for name, value in state.items()}
+    except StateError as error:
+        raise WeightFileError(f"{path} cannot hold the weights: {error}") from None
+
+
+def _check_metadata(path: Path, writer: Callable[..., None], metadata: Mapping[str, str]) -> None:
+    if writer is not safetensors_files.write:
+        raise SettingError(f"{path}: only safetensors files keep metadata, not {path.suffix!r}")
+    wrong = {key: text for key, text in metadata.items() if not (isinstance(key, str) and isinstance(text, str))}
+    if wrong or safetensors_files.ORDER in metadata:
+        raise SettingError(
+            f"{path}: metadata are texts by name (and {safetensors_files.ORDER!r} is taken), not {wrong or metadata!r}"
+        )
+
+
+def _state_of(weights: Any) -> State:
+    if hasattr(weights, "neutral_state"):
+        return weights.neutral_state()
+    if isinstance(weights, Mapping):
+        return weights
+    raise WeightFileError(
+        f"a {type(weights).__name__} has no neutral state: wanted a network or a dict of arrays by name; a network "
+        f"of a framework's own is wrapped first: backends.get(name).wrap(network)"
+    )
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A new file beside the old one, which takes its place when all is written and on the disk, or never.
+
+    The writer may put a folder there instead; a folder that is there already is not replaced.
+    """
+    final = path.resolve()  # a link stays a link
+    temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb"):
+            mode = temporary.stat().st_mode
+        yield temporary
+        if not temporary.is_dir():
+            temporary.chmod(mode)  # safetensors would let nobody else read the file
+            flush(temporary)
+        temporary.replace(final)
+        flush(final.parent)
+    except WeightFileError:
+        raise
+    except Exception as error:
+        raise WeightFileError(
+            f"{path} was not written, and what was there is left as it was: {_words(error)}"
+        ) from error
+    finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
+        temporary.unlink(missing_ok=True)
+
+
+def _words(error: Exception) -> str:
+    """What went wrong, without the name of the temporary file."""
+    return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+
+
+def flush(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk before going on."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
