@@ -1,5 +1,7 @@
 """What the mobile families share: convolution, normalisation and activation in a row, the squeeze-and-excitation gate."""
 
+from collections.abc import Sequence
+
 from deliralike.network import Network
 from deliralike.nn.layers.containers import Sequential
 from deliralike.nn.windows import Sizes
@@ -14,7 +16,7 @@ class ConvNormActivation(Sequential):
     Args:
         in_channels, out_channels: Channels before and after.
         kernel_size: An odd number, so that the padding keeps the size at stride 1.
-        stride, dilation, groups: As in the convolution.
+        stride, dilation, groups, padding: As in the convolution; the padding that keeps the size at stride 1 when None.
         activation: The name of a layer, ``"ReLU"``, ``"SiLU"``, ``"Hardswish"`` …; None for none.
         eps, momentum: Of the normalisation.
         dims: Number of spatial axes: 1, 2 or 3.
@@ -25,9 +27,9 @@ class ConvNormActivation(Sequential):
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int = 3, stride: Sizes = 1,
                  dilation: int = 1, groups: int = 1, activation: str | None = "ReLU", eps: float = 1e-5,
-                 momentum: float = 0.1, dims: int = 2) -> None:  # fmt: skip
+                 momentum: float = 0.1, dims: int = 2, padding: Sizes | None = None) -> None:  # fmt: skip
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
-        padding = (kernel_size - 1) // 2 * dilation
+        padding = (kernel_size - 1) // 2 * dilation if padding is None else padding
         blocks = [conv(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias=False),
                   norm(out_channels, eps, momentum)]  # fmt: skip
         super().__init__(*blocks, *([getattr(self.nn, activation)()] if activation else []))
@@ -75,3 +77,20 @@ def make_divisible(value: float, divisor: int = 8) -> int:
     """
     nearest = max(divisor, int(value + divisor / 2) // divisor * divisor)
     return nearest if nearest >= 0.9 * value else nearest + divisor
+
+
+def stage_ends(strides: Sequence[int]) -> tuple[tuple[str, int], ...]:
+    """The stages of a row of blocks called ``features``: each ends before a block that halves the size.
+
+    Args:
+        strides: Of the blocks in order; one more block follows them, which is the end of the last stage.
+
+    Returns:
+        What `deliralike.zoo.blocks.run_stages` takes; a stage has the name of its last block, as in torchvision.
+
+    Example:
+        >>> stage_ends([2, 1, 2, 1, 1])
+        (('features.1', 2), ('features.5', 6))
+    """
+    ends = [at for at, stride in enumerate(strides) if stride > 1 and at > 0] + [len(strides) + 1]
+    return tuple((f"features.{end - 1}", end) for end in ends)

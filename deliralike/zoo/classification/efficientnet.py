@@ -1,0 +1,277 @@
+"""EfficientNet and EfficientNetV2, as torchvision builds them."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deliralike.errors import SettingError
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.start import ZEROS, HeNormal, Uniform
+from deliralike.zoo.blocks import by_dims, classifier, images
+from deliralike.zoo.keymaps import KeyMap
+from deliralike.zoo.mobile import ConvNormActivation, SqueezeExcitation, make_divisible
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+
+Stage = tuple[str, float, int, int, int, int]  # kind, expansion, kernel, stride, channels, blocks
+
+_GATE = {"fc1": "se.conv_reduce", "fc2": "se.conv_expand"}
+
+# by the number of parts in a block: what timm calls what is in each of them
+_TIMM_PARTS: dict[int, tuple[Mapping[str, str], ...]] = {
+    1: ({"0": "conv", "1": "bn1"},),
+    2: ({"0": "conv_exp", "1": "bn1"}, {"0": "conv_pwl", "1": "bn2"}),
+    3: ({"0": "conv_dw", "1": "bn1"}, _GATE, {"0": "conv_pw", "1": "bn2"}),
+    4: ({"0": "conv_pw", "1": "bn1"}, {"0": "conv_dw", "1": "bn2"}, _GATE, {"0": "conv_pwl", "1": "bn3"}),
+}
+
+
+def _timm(names: Sequence[str]) -> dict[str, str]:
+    """Timm's names; those within a block depend on how many parts it has."""
+    last = max((int(found[1]) for name in names if (found := re.match(r"features\.(\d+)\.", name))), default=0)
+    ends = {"features.0.0": "conv_stem", "features.0.1": "bn1", f"features.{last}.0": "conv_head",
+            f"features.{last}.1": "bn2", "classifier.1": "classifier"}  # fmt: skip
+    inside = [(name, re.fullmatch(r"(features\.\d+\.\d+)\.block\.(\d+)\.(\w+)\.(\w+)", name)) for name in names]
+    parts = {found[1]: int(found[2]) + 1 for _, found in inside if found}
+    renamed = {}
+    for name, found in inside:
+        owner, _, field = name.rpartition(".")
+        if found:
+            _, stage, block = found[1].split(".")
+            theirs = _TIMM_PARTS[parts[found[1]]][int(found[2])][found[3]]
+            renamed[name] = f"blocks.{int(stage) - 1}.{block}.{theirs}.{found[4]}"
+        elif owner in ends:
+            renamed[name] = f"{ends[owner]}.{field}"
+    return renamed
+
+
+class SamePadded(ConvNormActivation):
+    """`ConvNormActivation` with TensorFlow's padding: as little as gives ``size / stride``, the odd one at the end."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, padding=0, **settings)
+
+    def forward(self, x):
+        conv = self[0]
+        pads = [
+            max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
+            for size, kernel, stride in zip(x.shape[2:], conv.kernel_size, conv.stride, strict=True)
+        ]
+        return super().forward(self.nn.pad(x, [(total // 2, total - total // 2) for total in pads]))
+
+
+class _Residual(Network):
+    """A chain of parts beside a shortcut where stride and width allow it."""
+
+    def __init__(self, parts: Sequence[Any], shortcut: bool, stochastic_depth: float) -> None:
+        super().__init__()
+        self.block = self.nn.Sequential(*parts)
+        self.stochastic_depth = self.nn.DropPath(stochastic_depth) if shortcut else None
+
+    def forward(self, x):
+        y = self.block(x)
+        return y if self.stochastic_depth is None else self.stochastic_depth(y) + x
+
+
+class MBConv(_Residual):
+    """Widening, a depthwise convolution, a gate for each channel, narrowing. Source: Tan and Le 2019, figure 1.
+
+    The gate's inner width is a quarter of the block's input, not of the widened channels.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, channels, *size / stride)``, rounded up.
+    """
+
+    def __init__(self, in_channels: int, channels: int, expansion: float, kernel: int, stride: int,
+                 stochastic_depth: float, dims: int, conv: Any) -> None:  # fmt: skip
+        width = make_divisible(in_channels * expansion)
+        parts = [] if width == in_channels else [conv(in_channels, width, 1)]
+        parts += [conv(width, width, kernel, stride, groups=width),
+                  SqueezeExcitation(width, max(1, in_channels // 4), "SiLU", dims=dims),
+                  conv(width, channels, 1, activation=None)]  # fmt: skip
+        super().__init__(parts, stride == 1 and in_channels == channels, stochastic_depth)
+
+
+class FusedMBConv(_Residual):
+    """`MBConv` with one full convolution for the widening and the depthwise one, and no gate. Source: Tan and Le 2021.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, channels, *size / stride)``, rounded up.
+    """
+
+    def __init__(self, in_channels: int, channels: int, expansion: float, kernel: int, stride: int,
+                 stochastic_depth: float, dims: int, conv: Any) -> None:  # fmt: skip
+        width = make_divisible(in_channels * expansion)
+        if width == in_channels:
+            parts = [conv(in_channels, channels, kernel, stride)]
+        else:
+            parts = [conv(in_channels, width, kernel, stride), conv(width, channels, 1, activation=None)]
+        super().__init__(parts, stride == 1 and in_channels == channels, stochastic_depth)
+
+
+BLOCKS: Mapping[str, Any] = {"mb": MBConv, "fused": FusedMBConv}
+
+
+class EfficientNet(Model):
+    """EfficientNet, versions 1 and 2, as torchvision builds it; the same names in 1, 2 and 3 dimensions.
+
+    Source: Tan and Le 2019, arXiv 1905.11946; V2: Tan and Le 2021, arXiv 2104.00298. Names, order, shapes and start
+    values are those of ``torchvision.models.efficientnet``; the key map ``"timm"`` has timm's names. Weights that come
+    from TensorFlow (timm's ``tf_efficientnet…``) need ``same_padding=True, eps=1e-3``.
+
+    Args:
+        stages: For each stage ``(kind, expansion, kernel, stride, channels, blocks)`` with the kind ``"mb"`` or
+            ``"fused"``; the stride is the first block's.
+        stem_channels: Channels after the first convolution.
+        last_channels: Channels after the last convolution; four times the last stage's when None.
+        width_mult, depth_mult: What the channels (not the last ones) and the numbers of blocks are multiplied with.
+        dropout: Probability before the head.
+        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from the first.
+        num_classes: Number of outputs; 0 for no head: the pooled features.
+        in_channels: Number of input channels.
+        eps, momentum: Of the normalisations.
+        same_padding: Whether strided convolutions pad as TensorFlow does.
+        dims: Number of spatial axes: 1, 2 or 3.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five times, rounding up.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The input has another number of axes or channels (the error names ``features.0.0``); or, in
+            training, a normalisation sees a single value for each channel (the error names it).
+    """
+
+    stem, head = ("features.0.0",), ("classifier.1",)
+    keymaps = (KeyMap("timm", _timm),)
+
+    def __init__(self, stages: Sequence[Stage] = (("mb", 1, 3, 1, 16, 1), ("mb", 6, 3, 2, 24, 2),
+                 ("mb", 6, 5, 2, 40, 2), ("mb", 6, 3, 2, 80, 3), ("mb", 6, 5, 1, 112, 3), ("mb", 6, 5, 2, 192, 4),
+                 ("mb", 6, 3, 1, 320, 1)), stem_channels: int = 32, last_channels: int | None = None,
+                 width_mult: float = 1.0, depth_mult: float = 1.0, dropout: float = 0.2, stochastic_depth: float = 0.2,
+                 num_classes: int = 1000, in_channels: int = 3, eps: float = 1e-5, momentum: float = 0.1,
+                 same_padding: bool = False, dims: int = 2) -> None:  # fmt: skip
+        super().__init__()
+        checks.positive(in_channels, "in_channels", "EfficientNet")
+        nn, options = self.nn, {"activation": "SiLU", "eps": eps, "momentum": momentum, "dims": dims}
+
+        def conv(*args: Any, **settings: Any) -> Any:
+            strided = len(args) > 3 and args[3] > 1
+            return (SamePadded if same_padding and strided else ConvNormActivation)(*args, **options | settings)
+
+        width = make_divisible(stem_channels * width_mult)
+        layers, plan = [conv(in_channels, width, 3, 2)], _plan(stages, width_mult, depth_mult)
+        total, done = sum(blocks for *_, blocks in plan), 0
+        for kind, expansion, kernel, stride, channels, blocks in plan:
+            chain = []
+            for block in range(blocks):
+                first = block == 0
+                chain.append(BLOCKS[kind](width if first else channels, channels, expansion, kernel,
+                                          stride if first else 1, stochastic_depth * done / total, dims,
+                                          conv))  # fmt: skip
+                done += 1
+            layers.append(nn.Sequential(*chain))
+            width = channels
+        last = 4 * width if last_channels is None else last_channels
+        self.features = nn.Sequential(*layers, conv(width, last, 1))
+        self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
+        self.classifier = nn.Sequential(nn.Dropout(dropout), classifier(nn, last, num_classes, "EfficientNet"))
+        self.num_classes = num_classes
+
+    @property
+    def start_values(self):  # type: ignore[override]
+        """Torchvision's: He normal by fan out for convolutions, a bound by the number of classes for the head."""
+        return {
+            "features*.0.weight": HeNormal("out"),
+            "features*.fc?.weight": HeNormal("out"),
+            "features*.fc?.bias": ZEROS,
+            "classifier.1.weight": Uniform(1 / math.sqrt(max(1, self.num_classes))),
+            "classifier.1.bias": ZEROS,
+        }
+
+    def forward(self, x):
+        return self.classifier(self.nn.flatten(self.avgpool(self.forward_stages(x)["last"])))
+
+    def forward_stages(self, x):
+        """The stem, halved; each stage as its table says, ``stage1`` …; and the last convolution at the same size."""
+        names = ["stem", *(f"stage{i}" for i in range(1, len(self.features) - 1)), "last"]
+        stages = {}
+        for name, layer in zip(names, self.features, strict=True):
+            stages[name] = x = layer(x)
+        return stages
+
+
+def _plan(stages: Sequence[Stage], width_mult: float, depth_mult: float) -> list[Stage]:
+    """The stages with their real numbers of channels and blocks."""
+    if not stages or isinstance(stages, str) or any(len(stage) != 6 or stage[0] not in BLOCKS for stage in stages):
+        raise SettingError(
+            f"EfficientNet: stages={stages!r}; wanted for each stage (kind, expansion, kernel, stride, channels, "
+            f"blocks) with the kind 'mb' or 'fused'"
+        )
+    for _, _, kernel, stride, channels, blocks in stages:
+        for name, value in (("kernel", kernel), ("stride", stride), ("channels", channels), ("blocks", blocks)):
+            checks.positive(value, name, "EfficientNet: stages")
+    return [
+        (kind, expansion, kernel, stride, make_divisible(channels * width_mult), math.ceil(blocks * depth_mult))
+        for kind, expansion, kernel, stride, channels, blocks in stages
+    ]
+
+
+_V1 = "Tan and Le 2019, arXiv 1905.11946; torchvision"
+_V2 = "Tan and Le 2021, arXiv 2104.00298; torchvision"
+
+# name: (width, depth, dropout, published side of the images, parameters)
+_SCALED = {
+    "efficientnet_b0": (1.0, 1.0, 0.2, 224, 5_288_548),
+    "efficientnet_b1": (1.0, 1.1, 0.2, 240, 7_794_184),
+    "efficientnet_b2": (1.1, 1.2, 0.3, 288, 9_109_994),
+    "efficientnet_b3": (1.2, 1.4, 0.3, 300, 12_233_232),
+    "efficientnet_b4": (1.4, 1.8, 0.4, 380, 19_341_616),
+    "efficientnet_b5": (1.6, 2.2, 0.4, 456, 30_389_784),
+    "efficientnet_b6": (1.8, 2.6, 0.5, 528, 43_040_704),
+    "efficientnet_b7": (2.0, 3.1, 0.5, 600, 66_347_960),
+}
+
+for _name, (_width, _depth, _dropout, _side, _parameters) in _SCALED.items():
+    _large = {"eps": 1e-3, "momentum": 0.01} if _name >= "efficientnet_b5" else {}
+    register(
+        EfficientNet,
+        name=_name,
+        variant={"width_mult": _width, "depth_mult": _depth, "dropout": _dropout} | _large,
+        dims=(1, 2, 3),
+        source=_V1,
+        shape=images(_side),
+        parameters=_parameters,
+    )
+
+# name: (stages, channels of the stem, dropout, side of the images, parameters)
+_SECOND: dict[str, tuple[tuple[Stage, ...], int, float, int, int]] = {
+    "efficientnet_v2_s": (
+        (("fused", 1, 3, 1, 24, 2), ("fused", 4, 3, 2, 48, 4), ("fused", 4, 3, 2, 64, 4), ("mb", 4, 3, 2, 128, 6),
+         ("mb", 6, 3, 1, 160, 9), ("mb", 6, 3, 2, 256, 15)),
+        24, 0.2, 384, 21_458_488,
+    ),
+    "efficientnet_v2_m": (
+        (("fused", 1, 3, 1, 24, 3), ("fused", 4, 3, 2, 48, 5), ("fused", 4, 3, 2, 80, 5), ("mb", 4, 3, 2, 160, 7),
+         ("mb", 6, 3, 1, 176, 14), ("mb", 6, 3, 2, 304, 18), ("mb", 6, 3, 1, 512, 5)),
+        24, 0.3, 480, 54_139_356,
+    ),
+    "efficientnet_v2_l": (
+        (("fused", 1, 3, 1, 32, 4), ("fused", 4, 3, 2, 64, 7), ("fused", 4, 3, 2, 96, 7), ("mb", 4, 3, 2, 192, 10),
+         ("mb", 6, 3, 1, 224, 19), ("mb", 6, 3, 2, 384, 25), ("mb", 6, 3, 1, 640, 7)),
+        32, 0.4, 480, 118_515_272,
+    ),
+}  # fmt: skip
+
+for _name, (_stages, _stem, _dropout, _side, _parameters) in _SECOND.items():
+    register(
+        EfficientNet,
+        name=_name,
+        variant={"stages": _stages, "stem_channels": _stem, "last_channels": 1280, "dropout": _dropout, "eps": 1e-3},
+        dims=(1, 2, 3),
+        source=_V2,
+        shape=images(_side),
+        parameters=_parameters,
+    )
