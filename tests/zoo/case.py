@@ -62,13 +62,16 @@ class Case:
         """The network on a backend, with its start values."""
         return zoo.build(self.name, backend=backend, dtype=dtype, seed=seed, **self.settings)
 
+    def entries(self) -> tuple[zoo.Input, ...]:
+        """What one sample consists of."""
+        return (
+            zoo.find(self.name).inputs_for(**self.settings) if self.shape is None else zoo.registry.inputs(self.shape)
+        )
+
     def inputs(self, dtype: str = "float64") -> tuple[np.ndarray, ...]:
         """A batch, always the same."""
-        entries = zoo.find(self.name).inputs_for(**self.settings)
-        if self.shape is not None:
-            entries = zoo.registry.inputs(self.shape)
         generator = np.random.default_rng(3)
-        return tuple(entry.draw(generator, self.batch, dtype) for entry in entries)
+        return tuple(entry.draw(generator, self.batch, dtype) for entry in self.entries())
 
 
 def scrambled(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -1,6 +1,9 @@
 """LSTM and GRU layers with PyTorch's names, gate order and two bias vectors."""
 
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from deliralike.errors import ShapeError
 from deliralike.network import Network
@@ -11,6 +14,7 @@ from deliralike.nn.start import fan_in_uniform
 
 class _Recurrent(Network):
     gates: int
+    states: int
     layer: Any
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
@@ -35,7 +39,44 @@ class _Recurrent(Network):
         for name in ("bias_ih", "bias_hh"):
             setattr(self, f"{name}{suffix}", self.nn.Parameter((rows,), start) if self.bias else None)
 
-    def _run(self, x, states: tuple) -> tuple[Any, tuple]:
+    def outputs(self, x, lengths=None):
+        """The outputs alone, for sequences of several lengths as well: as PyTorch gives for packed sequences.
+
+        Args:
+            x: As for ``forward``.
+            lengths: ``(batch,)``: the number of valid steps of each sequence; what comes after them changes nothing,
+                and the outputs there are zero. None when all steps are valid.
+
+        Raises:
+            ShapeError: There is not one length for each sequence.
+            IndexRangeError: A length is negative or more than the number of steps.
+        """
+        if lengths is None:
+            return self(x)[0]
+        nn = self.nn
+        x, states = self._arrange(x, (None,) * self.states)
+        self._check_lengths(lengths, x)
+        steps = nn.constant(np.arange(x.shape[0])[:, None], like=lengths)  # (time, 1)
+        from_end = nn.expand_dims(lengths, 0) - 1 - steps  # (time, batch)
+        index = nn.expand_dims(nn.where(from_end >= 0, from_end, from_end * 0 + steps), 2)
+
+        def reverse(y):
+            return nn.take_along(y, nn.broadcast_to(index, y.shape), 0)
+
+        y, _ = self._run(x, states, reverse)
+        return self._restore(y * nn.expand_dims(nn.cast(from_end >= 0, y), 2))
+
+    def _check_lengths(self, lengths, x) -> None:
+        time, batch = x.shape[:2]
+        if tuple(lengths.shape) != (batch,):
+            raise ShapeError(
+                f"{checks.where(self)}: got lengths of shape {tuple(lengths.shape)} for {batch} sequences, wanted "
+                f"({batch},)"
+            )
+        checks.whole_numbers(lengths, f"{checks.where(self)}: lengths")
+        checks.index_range(self.nn.concrete(lengths), time + 1, f"{checks.where(self)}: lengths")
+
+    def _run(self, x, states: tuple, reverse: Callable[[Any], Any]) -> tuple[Any, tuple]:
         """All layers and directions; a state is ``(layers * directions, batch, hidden)``."""
         nn, last = self.nn, []
         for layer in range(self.num_layers):
@@ -44,11 +85,14 @@ class _Recurrent(Network):
             outputs = []
             for direction, suffix in enumerate(self.suffixes):
                 state = tuple(s[layer * len(self.suffixes) + direction] for s in states)
-                y, state = self._direction(nn.flip(x, 0) if direction else x, state, f"_l{layer}{suffix}")
-                outputs.append(nn.flip(y, 0) if direction else y)
+                y, state = self._direction(reverse(x) if direction else x, state, f"_l{layer}{suffix}")
+                outputs.append(reverse(y) if direction else y)
                 last.append(state)
             x = outputs[0] if len(outputs) == 1 else nn.concatenate(outputs, dim=-1)
         return x, tuple(nn.stack(parts, dim=0) for parts in zip(*last, strict=True))
+
+    def _flip(self, x):
+        return self.nn.flip(x, 0)
 
     def _dropped(self, x, dropout):
         """Dropout keyed by sample: the batch axis comes first while the mask is drawn."""
@@ -87,7 +131,7 @@ class LSTM(_Recurrent):
         ``(h, c)``, each ``(num_layers * directions, batch, hidden_size)``.
     """
 
-    gates = 4
+    gates, states = 4, 2
 
     @property
     def layer(self):
@@ -95,7 +139,7 @@ class LSTM(_Recurrent):
 
     def forward(self, x, state=None):
         x, states = self._arrange(x, (None, None) if state is None else tuple(state))
-        y, states = self._run(x, states)
+        y, states = self._run(x, states, self._flip)
         return self._restore(y), states
 
 
@@ -107,7 +151,7 @@ class GRU(_Recurrent):
         ``h``, ``(num_layers * directions, batch, hidden_size)``.
     """
 
-    gates = 3
+    gates, states = 3, 1
 
     @property
     def layer(self):
@@ -115,5 +159,5 @@ class GRU(_Recurrent):
 
     def forward(self, x, state=None):
         x, states = self._arrange(x, (state,))
-        y, states = self._run(x, states)
+        y, states = self._run(x, states, self._flip)
         return self._restore(y), states[0]

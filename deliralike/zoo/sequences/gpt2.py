@@ -1,0 +1,223 @@
+"""GPT-2: a transformer that predicts the next token, with Hugging Face's names and stored matrices."""
+
+import math
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.start import ZEROS, Normal
+from deliralike.zoo.keymaps import KeyMap, by_patterns
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import Input, register
+from deliralike.zoo.sequences.tokens import (
+    attend,
+    causal_bias,
+    check_mask,
+    check_tokens,
+    padding_bias,
+    position_numbers,
+)
+
+START = Normal(0.02)
+
+
+class Conv1D(Network):
+    """``x @ weight + bias``: a linear map whose matrix is stored as ``(in_features, out_features)``.
+
+    Hugging Face keeps the matrices of the original TensorFlow files so; other models store them the other way round.
+
+    Shapes:
+        ``(..., in_features)`` gives ``(..., out_features)``.
+    """
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = self.nn.Parameter((in_features, out_features), START)
+        self.bias = self.nn.Parameter((out_features,), ZEROS)
+
+    def forward(self, x):
+        checks.last_axes(self, x, (self.in_features,))
+        return self.nn.linear(x, self.nn.permute(self.weight, (1, 0)), self.bias)
+
+
+class Attention(Network):
+    """Attention of each token to itself and those before it; query, key and value come from one product."""
+
+    def __init__(self, width: int, heads: int, dropout: float, attention_dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.c_attn = Conv1D(width, 3 * width)
+        self.c_proj = Conv1D(width, width)
+        self.attn_dropout = self.nn.Dropout(attention_dropout)
+        self.resid_dropout = self.nn.Dropout(dropout)
+
+    def forward(self, x, bias):
+        nn = self.nn
+        query, key, value = nn.split(self.c_attn(x), x.shape[-1], dim=-1)
+        return self.resid_dropout(self.c_proj(attend(nn, query, key, value, self.heads, bias, self.attn_dropout)))
+
+
+class MLP(Network):
+    """Two linear maps with GELU in its tanh approximation between them."""
+
+    def __init__(self, width: int, inner: int, dropout: float) -> None:
+        super().__init__()
+        self.c_fc = Conv1D(width, inner)
+        self.c_proj = Conv1D(inner, width)
+        self.act = self.nn.GELU("tanh")
+        self.dropout = self.nn.Dropout(dropout)
+
+    def forward(self, x):
+        return self.dropout(self.c_proj(self.act(self.c_fc(x))))
+
+
+class Block(Network):
+    """Attention and perceptron, each after a normalisation and beside a shortcut.
+
+    Shapes:
+        ``(batch, tokens, width)`` gives the same.
+    """
+
+    def __init__(self, width: int, heads: int, inner: int, dropout: float, attention_dropout: float) -> None:
+        super().__init__()
+        self.ln_1 = self.nn.LayerNorm(width)
+        self.attn = Attention(width, heads, dropout, attention_dropout)
+        self.ln_2 = self.nn.LayerNorm(width)
+        self.mlp = MLP(width, inner, dropout)
+
+    def forward(self, x, bias):
+        x = x + self.attn(self.ln_1(x), bias)
+        return x + self.mlp(self.ln_2(x))
+
+
+class Body(Network):
+    """GPT-2 without its head: embeddings, blocks, a last normalisation (Hugging Face's ``GPT2Model``).
+
+    Shapes:
+        Tokens and mask ``(batch, tokens)`` give ``(batch, tokens, n_embd)``.
+    """
+
+    def __init__(self, vocab_size: int, n_positions: int, n_embd: int, n_layer: int, n_head: int, n_inner: int,
+                 dropout: float, attention_dropout: float) -> None:  # fmt: skip
+        super().__init__()
+        nn = self.nn
+        self.n_positions = n_positions
+        self.wte = nn.Embedding(vocab_size, n_embd)
+        self.wpe = nn.Embedding(n_positions, n_embd)
+        self.drop = nn.Dropout(dropout)
+        self.h = nn.ModuleList([Block(n_embd, n_head, n_inner, dropout, attention_dropout) for _ in range(n_layer)])
+        self.ln_f = nn.LayerNorm(n_embd)
+
+    def forward(self, input_ids, attention_mask=None):
+        return self.forward_stages(input_ids, attention_mask)["norm"]
+
+    def forward_stages(self, input_ids, attention_mask=None):
+        """See `GPT2.forward_stages`."""
+        nn = self.nn
+        check_tokens(self, input_ids, self.n_positions, "n_positions")
+        x = self.drop(self.wte(input_ids) + self.wpe(position_numbers(nn, input_ids)))
+        bias = causal_bias(nn, input_ids, x)  # (tokens, tokens)
+        if attention_mask is not None:
+            check_mask(self, attention_mask, input_ids, "attention_mask")
+            bias = bias + padding_bias(nn, attention_mask, x)  # (batch, 1, tokens, tokens)
+        stages = {"embedding": x}
+        for number, block in enumerate(self.h, 1):
+            x = stages[f"layer{number}"] = block(x, bias)
+        return stages | {"norm": self.ln_f(x)}
+
+
+class GPT2(Model):
+    """A language model: for each token, what comes next, from the tokens so far.
+
+    Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners". Names, order, shapes and start
+    values are those of Hugging Face's ``GPT2LMHeadModel``: the matrices of ``c_attn``, ``c_fc`` and ``c_proj`` are
+    stored as ``(in, out)``, and ``lm_head.weight`` is the embedding's own table.
+
+    Args:
+        vocab_size: Number of different tokens.
+        n_positions: The longest sequence.
+        n_embd: Width; a multiple of `n_head`.
+        n_layer: Number of blocks.
+        n_head: Number of heads in each.
+        n_inner: Width inside the perceptrons; four times `n_embd` when not given.
+        dropout: Probability of dropping an element of the embeddings and of what a block adds.
+        attention_dropout: Probability of dropping a weight of the attention.
+
+    Shapes:
+        ``input_ids`` ``(batch, tokens)``, and if given ``attention_mask`` (one for tokens, zero for padding) of the
+        same shape, give logits ``(batch, tokens, vocab_size)``.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The sequence is longer than `n_positions`, or an input has another shape.
+        IndexRangeError: A token is not below `vocab_size`.
+    """
+
+    head, outputs = ("lm_head",), "vocab_size"
+    keymaps = (KeyMap("GPT2Model", by_patterns({r"transformer\.(.*)": r"\1"})),)
+
+    def __init__(self, vocab_size: int = 50257, n_positions: int = 1024, n_embd: int = 768, n_layer: int = 12,
+                 n_head: int = 12, n_inner: int | None = None, dropout: float = 0.1,
+                 attention_dropout: float = 0.1) -> None:  # fmt: skip
+        super().__init__()
+        sizes = {"vocab_size": vocab_size, "n_positions": n_positions, "n_embd": n_embd, "n_layer": n_layer,
+                 "n_head": n_head, "n_inner": 4 * n_embd if n_inner is None else n_inner}  # fmt: skip
+        for name, value in sizes.items():
+            checks.positive(value, name, "GPT2")
+        checks.divides(n_embd, n_head, "GPT2: n_embd", "n_head")
+        self.n_layer = n_layer
+        self.transformer = Body(**sizes, dropout=dropout, attention_dropout=attention_dropout)
+        self.lm_head = self.nn.Linear(n_embd, vocab_size, bias=False)
+        self.lm_head.weight = self.transformer.wte.weight
+
+    @property
+    def start_values(self):  # type: ignore[override]
+        """Hugging Face's: normal, and narrower where a block ends, by the number of the residual branches."""
+        ends = Normal(0.02 / math.sqrt(2 * self.n_layer))
+        return {"*.wte.weight": START, "*.wpe.weight": START, "lm_head.weight": START, "*.c_proj.weight": ends}
+
+    def forward(self, input_ids, attention_mask=None):
+        return self.lm_head(self.transformer(input_ids, attention_mask))
+
+    def forward_stages(self, input_ids, attention_mask=None):
+        """The embeddings, each block, and the last normalisation: all ``(batch, tokens, n_embd)``."""
+        return self.transformer.forward_stages(input_ids, attention_mask)
+
+    def adapt_weight(self, name, value, shape):
+        """A longer table of positions is cut."""
+        if name.endswith("wpe.weight") and value.shape[1:] == shape[1:] and len(value) > shape[0]:
+            return value[: shape[0]]
+        return None
+
+    def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Without the causal masks that older files hold."""
+        return {name: value for name, value in state.items() if not re.search(r"\.attn\.(masked_)?bias$", name)}
+
+
+_SOURCE = 'Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"; Hugging Face GPT2LMHeadModel'
+_MINI = "Karpathy 2020, minGPT (gpt-mini, a character of tiny Shakespeare a token); Hugging Face GPT2LMHeadModel"
+
+# name: (settings, parameters)
+_VARIANTS = {
+    "gpt_mini": ({"vocab_size": 65, "n_positions": 128, "n_embd": 192, "n_layer": 6, "n_head": 6}, None),
+    "gpt2": ({}, 124_439_808),
+    "gpt2_medium": ({"n_embd": 1024, "n_layer": 24, "n_head": 16}, 354_823_168),
+    "gpt2_large": ({"n_embd": 1280, "n_layer": 36, "n_head": 20}, 774_030_080),
+    "gpt2_xl": ({"n_embd": 1600, "n_layer": 48, "n_head": 25}, 1_557_611_200),
+}
+
+for _name, (_settings, _parameters) in _VARIANTS.items():
+    register(
+        GPT2,
+        name=_name,
+        variant=_settings,
+        task="language modelling",
+        dims=(1,),
+        source=_MINI if _name == "gpt_mini" else _SOURCE,
+        shape=lambda settings: Input((settings["n_positions"],), below=settings["vocab_size"]),
+        parameters=_parameters,
+    )

@@ -1,0 +1,103 @@
+"""What networks over tokens share: checks of their input, masks as terms of the scores, attention, positions."""
+
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import ShapeError
+from deliralike.nn import checks
+
+FORBIDDEN = -65504.0  # the least number of float16; finite, so that a sequence of nothing but padding gives no NaN
+
+
+def check_tokens(model: Any, tokens: Any, most: int | None = None, setting: str = "") -> None:
+    """Token numbers ``(batch, tokens)``, no more of them than there are positions.
+
+    Args:
+        model: Who checks; the error names it.
+        tokens: The input.
+        most: The number of positions; None for as many as one likes.
+        setting: The name of the setting that holds it.
+
+    Raises:
+        ShapeError: There is another number of axes, or the sequence is too long.
+        SettingError: They are no whole numbers.
+    """
+    shape = tuple(tokens.shape)
+    if len(shape) != 2:
+        raise ShapeError(f"{checks.where(model)}: got tokens of shape {shape}, wanted (batch, tokens)")
+    checks.whole_numbers(tokens, f"{checks.where(model)}: tokens")
+    if most is not None and shape[1] > most:
+        raise ShapeError(
+            f"{checks.where(model)}: a sequence of {shape[1]} tokens is too long: there are positions for "
+            f"{setting}={most}; cut it, or build the network with a larger {setting}"
+        )
+
+
+def check_mask(model: Any, mask: Any, tokens: Any, name: str) -> None:
+    """A mask with one entry for each token.
+
+    Raises:
+        ShapeError: It has another shape than the tokens.
+    """
+    wanted, came = tuple(tokens.shape[:2]), tuple(mask.shape)
+    if came != wanted:
+        raise ShapeError(f"{checks.where(model)}: got {name} of shape {came}, wanted (batch, tokens): {wanted}")
+
+
+def position_numbers(nn: Any, tokens: Any) -> Any:
+    """The numbers 0, 1, 2 … of the tokens in ``(batch, tokens)``."""
+    return nn.constant(np.arange(tokens.shape[1]), like=tokens)
+
+
+def padding_bias(nn: Any, attention_mask: Any, like: Any) -> Any:
+    """What forbids attention to padding: ``(batch, tokens)`` with ones for tokens gives ``(batch, 1, 1, tokens)``."""
+    batch, count = attention_mask.shape
+    return nn.reshape((1.0 - nn.cast(attention_mask, like)) * FORBIDDEN, (batch, 1, 1, count))
+
+
+def causal_bias(nn: Any, tokens: Any, like: Any) -> Any:
+    """What forbids attention to later tokens: ``(tokens, tokens)``, for ``(batch, tokens)``."""
+    positions = position_numbers(nn, tokens)
+    later = nn.cast(nn.expand_dims(positions, 0) > nn.expand_dims(positions, 1), like)
+    return later * FORBIDDEN
+
+
+def attend(nn: Any, query: Any, key: Any, value: Any, heads: int, bias: Any, dropout: Any) -> Any:
+    """Attention with several heads between tokens that are projected already.
+
+    Args:
+        nn: The vocabulary.
+        query, key, value: ``(batch, tokens, width)``.
+        heads: Their number; it divides the width.
+        bias: Added to the scores ``(batch, heads, queries, keys)``, or None.
+        dropout: The layer by whose probability weights are dropped in training.
+    """
+    batch, queries, width = query.shape
+    shape = (heads, width // heads)
+    q, k, v = (nn.permute(nn.reshape(x, (*x.shape[:2], *shape)), (0, 2, 1, 3)) for x in (query, key, value))
+    y, _ = nn.attention(q, k, v, bias, _kept(nn, dropout, (batch, heads, queries, key.shape[1]), query))
+    return nn.reshape(nn.permute(y, (0, 2, 1, 3)), (batch, queries, width))
+
+
+def _kept(nn: Any, dropout: Any, shape: tuple[int, ...], like: Any) -> Any:
+    """What the weights are multiplied with, or None."""
+    if not dropout.training or not dropout.p:
+        return None
+    return nn.keep_mask(dropout, shape, dropout.p, like) * (1.0 / (1.0 - dropout.p) if dropout.p < 1 else 0.0)
+
+
+def sinusoids(count: int, width: int) -> np.ndarray:
+    """Sines and cosines of each position, in turn, with wavelengths from ``2 pi`` to ``10000 * 2 pi``.
+
+    Source: Vaswani et al. 2017, arXiv 1706.03762, section 3.5.
+
+    Returns:
+        ``(count, width)``.
+
+    Example:
+        >>> sinusoids(2, 4).round(4).tolist()
+        [[0.0, 1.0, 0.0, 1.0], [0.8415, 0.5403, 0.01, 1.0]]
+    """
+    angles = np.arange(count)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(count, -1)[:, :width]

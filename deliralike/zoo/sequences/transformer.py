@@ -1,0 +1,204 @@
+"""A transformer encoder with PyTorch's names, and a classifier of token sequences on it."""
+
+import math
+from collections.abc import Mapping
+
+from deliralike.errors import SettingError, suggestion
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.start import Normal
+from deliralike.zoo.blocks import classifier
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import Input, register
+from deliralike.zoo.sequences.tokens import check_mask, check_tokens, sinusoids
+
+ACTIVATIONS: Mapping[str, str] = {"relu": "ReLU", "gelu": "GELU"}
+POOLINGS = ("mean", "first")
+
+
+class TransformerEncoderLayer(Network):
+    """Attention and perceptron, each beside a shortcut; the normalisations after them, or before.
+
+    Shapes:
+        ``(batch, tokens, d_model)`` gives the same.
+    """
+
+    def __init__(self, d_model: int, nhead: int, dim_feedforward: int, dropout: float, activation: str,
+                 norm_first: bool) -> None:  # fmt: skip
+        super().__init__()
+        nn = self.nn
+        self.norm_first = norm_first
+        self.self_attn = nn.MultiheadAttention(d_model, nhead, dropout, batch_first=True)
+        self.linear1 = nn.Linear(d_model, dim_feedforward)
+        self.dropout = nn.Dropout(dropout)
+        self.linear2 = nn.Linear(dim_feedforward, d_model)
+        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
+        self.dropout1, self.dropout2 = nn.Dropout(dropout), nn.Dropout(dropout)
+        self.activation = getattr(nn, ACTIVATIONS[activation])()
+
+    def forward(self, x, mask=None, key_padding_mask=None):
+        if self.norm_first:
+            x = x + self._attention(self.norm1(x), mask, key_padding_mask)
+            return x + self._perceptron(self.norm2(x))
+        x = self.norm1(x + self._attention(x, mask, key_padding_mask))
+        return self.norm2(x + self._perceptron(x))
+
+    def _attention(self, x, mask, key_padding_mask):
+        y, _ = self.self_attn(x, x, x, key_padding_mask, need_weights=False, attn_mask=mask)
+        return self.dropout1(y)
+
+    def _perceptron(self, x):
+        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+
+
+class TransformerEncoder(Network):
+    """Layers of attention one after the other. Source: Vaswani et al. 2017, arXiv 1706.03762.
+
+    Names, order and shapes are those of ``torch.nn.TransformerEncoder``. There all layers start as copies of one;
+    here each draws its own start values.
+
+    Args:
+        d_model: Width of the tokens; a multiple of `nhead`.
+        nhead: Number of heads.
+        num_layers: Number of layers.
+        dim_feedforward: Width inside the perceptrons.
+        dropout: Probability of dropping an element of what a layer adds, or a weight of the attention.
+        activation: ``"relu"`` or ``"gelu"``.
+        norm_first: Normalise before attention and perceptron instead of after the sums.
+        final_norm: Whether another normalisation follows the last layer, as in ``torch.nn.Transformer``.
+
+    Shapes:
+        ``(batch, tokens, d_model)`` gives the same; ``key_padding_mask`` ``(batch, tokens)`` is true for padding.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: An input has another shape; the error names the layer.
+    """
+
+    def __init__(self, d_model: int = 512, nhead: int = 8, num_layers: int = 6, dim_feedforward: int = 2048,
+                 dropout: float = 0.1, activation: str = "relu", norm_first: bool = False,
+                 final_norm: bool = True) -> None:  # fmt: skip
+        super().__init__()
+        checks.positive(num_layers, "num_layers", "TransformerEncoder")
+        checks.positive(dim_feedforward, "dim_feedforward", "TransformerEncoder")
+        if activation not in ACTIVATIONS:
+            raise SettingError(
+                f"TransformerEncoder: there is no activation {activation!r}. {suggestion(activation, ACTIVATIONS)}"
+            )
+        layer = (d_model, nhead, dim_feedforward, dropout, activation, norm_first)
+        self.layers = self.nn.ModuleList([TransformerEncoderLayer(*layer) for _ in range(num_layers)])
+        self.norm = self.nn.LayerNorm(d_model) if final_norm else None
+
+    def forward(self, x, mask=None, key_padding_mask=None):
+        return list(self.forward_stages(x, mask, key_padding_mask).values())[-1]
+
+    def forward_stages(self, x, mask=None, key_padding_mask=None):
+        """What each layer puts out, and the last normalisation."""
+        stages = {}
+        for number, layer in enumerate(self.layers, 1):
+            x = stages[f"layer{number}"] = layer(x, mask, key_padding_mask)
+        return stages if self.norm is None else stages | {"norm": self.norm(x)}
+
+
+class Positions(Network):
+    """Adds sines and cosines of each position; see `sinusoids`.
+
+    Shapes:
+        ``(batch, tokens, width)`` gives the same.
+    """
+
+    def __init__(self, max_tokens: int, width: int) -> None:
+        super().__init__()
+        self.pe = self.nn.Buffer(sinusoids(max_tokens, width))
+
+    def forward(self, x):
+        return x + self.pe[: x.shape[1]]
+
+
+class TransformerClassifier(Model):
+    """A classifier of token sequences: embedding, positions, transformer encoder, pooling, linear head.
+
+    Source: Vaswani et al. 2017, arXiv 1706.03762 (encoder, and the positions of section 3.5). The encoder's names are
+    those of ``torch.nn.TransformerEncoder``, and of its start values; the embedding's rows have norm 1 at the start.
+
+    Args:
+        num_classes: Number of outputs; 0 for no head: the pooled features.
+        vocab_size: Number of different tokens.
+        max_tokens: The longest sequence.
+        d_model, nhead, num_layers, dim_feedforward, dropout, activation, norm_first, final_norm: As for
+            `TransformerEncoder`.
+        pooling: ``"mean"`` over the tokens that are no padding, or ``"first"``: the first token.
+
+    Shapes:
+        Tokens ``(batch, tokens)``, and if given ``padding_mask`` (true for padding) of the same shape, give
+        ``(batch, num_classes)``.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The sequence is longer than `max_tokens`, or an input has another shape.
+        IndexRangeError: A token is not below `vocab_size`.
+    """
+
+    head = ("fc",)
+
+    def __init__(self, num_classes: int = 2, vocab_size: int = 30000, max_tokens: int = 512, d_model: int = 512,
+                 nhead: int = 8, num_layers: int = 6, dim_feedforward: int = 2048, dropout: float = 0.1,
+                 activation: str = "relu", norm_first: bool = False, final_norm: bool = True,
+                 pooling: str = "mean") -> None:  # fmt: skip
+        super().__init__()
+        nn = self.nn
+        for name, value in {"vocab_size": vocab_size, "max_tokens": max_tokens, "d_model": d_model}.items():
+            checks.positive(value, name, "TransformerClassifier")
+        if pooling not in POOLINGS:
+            raise SettingError(
+                f"TransformerClassifier: there is no pooling {pooling!r}. {suggestion(pooling, POOLINGS)}"
+            )
+        self.max_tokens, self.d_model, self.pooling = max_tokens, d_model, pooling
+        self.embedding = nn.Embedding(vocab_size, d_model)
+        self.positions = Positions(max_tokens, d_model)
+        self.dropout = nn.Dropout(dropout)
+        self.encoder = TransformerEncoder(
+            d_model, nhead, num_layers, dim_feedforward, dropout, activation, norm_first, final_norm
+        )
+        self.fc = classifier(nn, d_model, num_classes, "TransformerClassifier")
+
+    @property
+    def start_values(self):  # type: ignore[override]
+        """The embedding is multiplied with the root of the width, so it starts as much narrower."""
+        return {"embedding.weight": Normal(1.0 / math.sqrt(self.d_model))}
+
+    def forward(self, tokens, padding_mask=None):
+        *_, last = self.forward_stages(tokens, padding_mask).values()
+        return self.fc(self._pooled(last, padding_mask))
+
+    def forward_stages(self, tokens, padding_mask=None):
+        """The embeddings, each layer, and the last normalisation: all ``(batch, tokens, d_model)``."""
+        check_tokens(self, tokens, self.max_tokens, "max_tokens")
+        if padding_mask is not None:
+            check_mask(self, padding_mask, tokens, "padding_mask")
+            padding_mask = self.nn.cast(padding_mask, "bool")
+        x = self.dropout(self.positions(self.embedding(tokens) * math.sqrt(self.d_model)))
+        return {"embedding": x} | self.encoder.forward_stages(x, key_padding_mask=padding_mask)
+
+    def _pooled(self, x, padding_mask):
+        """``(batch, tokens, d_model)`` gives ``(batch, d_model)``."""
+        if self.pooling == "first":
+            return x[:, 0]
+        if padding_mask is None:
+            return self.nn.mean(x, 1)
+        valid = 1.0 - self.nn.cast(padding_mask, x)  # (batch, tokens)
+        return self.nn.einsum("btc,bt->bc", x, valid) / self.nn.sum(valid, 1, keepdim=True)
+
+    def adapt_weight(self, name, value, shape):
+        """The table of positions is computed anew."""
+        return sinusoids(*shape) if name == "positions.pe" else None
+
+
+register(
+    TransformerClassifier,
+    name="transformer_classifier",
+    task="text classification",
+    dims=(1,),
+    source="Vaswani et al. 2017, arXiv 1706.03762; torch.nn.TransformerEncoder",
+    shape=lambda settings: Input((settings["max_tokens"],), below=settings["vocab_size"]),
+)
