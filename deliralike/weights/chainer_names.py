@@ -31,8 +31,8 @@ def chainers(state: Mapping[str, Any]) -> dict[str, str]:
     """Neutral names as those that Chainer's own links save; what they have no name for keeps its own.
 
     Example:
-        >>> chainers({"a.conv.weight": np.ones((2, 3, 1, 1)), "a.bn.weight": np.ones(2), "a.bn.running_var": np.ones(2)})
-        {'a.conv.weight': 'a/conv/W', 'a.bn.weight': 'a/bn/gamma', 'a.bn.running_var': 'a/bn/avg_var'}
+        >>> chainers({"a.fc.weight": np.ones((2, 3)), "a.bn.weight": np.ones(2), "a.bn.running_var": np.ones(2)})
+        {'a.fc.weight': 'a/fc/W', 'a.bn.weight': 'a/bn/gamma', 'a.bn.running_var': 'a/bn/avg_var'}
     """
     return {name: _chainers_name(name, state) for name in state}
 

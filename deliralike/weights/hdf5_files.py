@@ -30,7 +30,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], str]:
     except ImportError as error:
         raise BackendUnavailable(f"{path} {_MISSING}") from error
     with h5py.File(path, "r") as file:
-        root = file["model_weights"] if "model_weights" in file else file
+        root = file.get("model_weights", file)
         by_layers = "layer_names" in root.attrs
         found = _by_list(root) if by_layers else _by_tree(h5py, root)
         if not found:

@@ -60,8 +60,9 @@ def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
 
 def load(network: AbstractNetwork, path: str | os.PathLike[str], strict: bool = True) -> LoadReport:
-    """Take over the weights in a file under the network's own names; see `read` and `deliralike.zoo.load`, which
-    takes over much more.
+    """Take over the weights in a file under the network's own names; see `read`.
+
+    `deliralike.zoo.load` takes over what other libraries and trainers have saved, too.
 
     Raises:
         StateError: The weights do not fit the network, which is left as it was.

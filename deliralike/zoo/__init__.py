@@ -1,11 +1,13 @@
 """The zoo: architectures written once, found by name."""
 
 from deliralike.zoo import classification, generative, segmentation, sequences
+from deliralike.zoo.keymaps import KeyMap
+from deliralike.zoo.loading import WeightsReport, load
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import Architecture, Input, build, find, list, register
 from deliralike.zoo.summary import Outline, Stage, outline, stages
 
 __all__ = [
-    "Architecture", "Input", "Model", "Outline", "Stage", "build", "classification", "find", "generative", "list",
-    "outline", "register", "segmentation", "sequences", "stages",
+    "Architecture", "Input", "KeyMap", "Model", "Outline", "Stage", "WeightsReport", "build", "classification", "find",
+    "generative", "list", "load", "outline", "register", "segmentation", "sequences", "stages",
 ]  # fmt: skip

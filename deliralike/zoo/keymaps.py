@@ -1,40 +1,113 @@
 """Other layouts of a state: the names, and here and there the shapes, that another library gives the same weights."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 
 import numpy as np
 
+from deliralike.errors import StateError
+
 Transform = Callable[[np.ndarray], np.ndarray]
+State = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class KeyMap:
-    """One other layout, described from our names; so it works in both directions.
+    r"""One other layout, described from our names; so it works in both directions.
 
     Attributes:
         name: Whose layout it is: ``"timm"``, ``"torchvision"`` …
         rename: Our names, in order, as their names: a dict from ours to theirs. Names that they lack are left out.
         shapes: For patterns of our names, how an array comes to our shape and how it goes to theirs.
+        mend: What turns a state of theirs into one of arrays that we have too, before it is renamed.
+        complete: What adds to a state in their layout the arrays that only they have, after it is renamed.
+        notes: What somebody must know who takes weights from one to the other: where outputs still differ.
+
+    Example:
+        >>> names = by_patterns({r"fc\.(.*)": r"head.\1"})
+        >>> old = KeyMap("old", names, {"*.weight": (np.squeeze, lambda w: w[..., None])})
+        >>> theirs = old.to_theirs({"fc.weight": np.ones((3, 2))})
+        >>> theirs["head.weight"].shape, old.to_ours(theirs, ["fc.weight"])["fc.weight"].shape
+        ((3, 2, 1), (3, 2))
     """
 
     name: str
     rename: Callable[[Sequence[str]], Mapping[str, str]]
     shapes: Mapping[str, tuple[Transform, Transform]] = field(default_factory=dict)
+    mend: Callable[[State], State] | None = None
+    complete: Callable[[State], State] | None = None
+    notes: tuple[str, ...] = ()
+
+    def table(self, names: Iterable[str]) -> dict[str, str]:
+        """Our names as theirs.
+
+        Raises:
+            StateError: Two of our names would be one of theirs, so that there were no way back.
+        """
+        table = dict(self.rename(list(names)))
+        first: dict[str, str] = {}
+        for ours, theirs in table.items():
+            if first.setdefault(theirs, ours) != ours:
+                raise StateError(f"the layout {self.name!r} gives {first[theirs]!r} and {ours!r} the name {theirs!r}")
+        return table
+
+    def to_ours(self, state: State, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """A state in their layout in ours. What they have and we do not keeps its name, behind the others.
+
+        Args:
+            names: All of our names, in order.
+        """
+        state = state if self.mend is None else self.mend(state)
+        table = self.table(names)
+        known = {ours: self._transformed(ours, state[theirs], 0) for ours, theirs in table.items() if theirs in state}
+        taken = set(table.values())
+        return known | {name: value for name, value in state.items() if name not in taken and name not in known}
+
+    def to_theirs(self, state: State) -> dict[str, np.ndarray]:
+        """A state in our layout in theirs, in our order; what they lack is left out.
+
+        Raises:
+            StateError: An array would not come back as it was.
+        """
+        theirs = {}
+        for ours, name in self.table(state).items():
+            theirs[name] = self._transformed(ours, state[ours], 1)
+            if theirs[name] is not state[ours]:
+                back = self._transformed(ours, theirs[name], 0)
+                if back.shape != state[ours].shape or not np.array_equal(back, state[ours], equal_nan=True):
+                    raise StateError(f"{ours!r} would not come back from the layout {self.name!r} as it is")
+        return theirs if self.complete is None else dict(self.complete(theirs))
+
+    def _transformed(self, ours: str, value: np.ndarray, direction: int) -> np.ndarray:
+        found = (pair for pattern, pair in self.shapes.items() if fnmatchcase(ours, pattern))
+        pair = next(found, None)
+        return value if pair is None else pair[direction](value)
 
 
-def by_patterns(table: Mapping[str, str]) -> Callable[[Sequence[str]], dict[str, str]]:
-    """A renaming by regular expressions: each name by the first one that matches it whole; others are left out.
+Replacement = str | Callable[[re.Match[str]], str]
+
+
+def by_patterns(table: Mapping[str, Replacement]) -> Callable[[Sequence[str]], dict[str, str]]:
+    r"""A renaming by regular expressions: each name by the first one that matches it whole; others are left out.
+
+    Args:
+        table: For each pattern a template like ``r"head.\1"``, or a function of the match.
 
     Example:
-        >>> by_patterns({r"fc\\.(.*)": r"head.\\1"})(["fc.weight", "step"])
+        >>> by_patterns({r"fc\.(.*)": r"head.\1"})(["fc.weight", "step"])
         {'fc.weight': 'head.weight'}
     """
     patterns = [(re.compile(pattern), replacement) for pattern, replacement in table.items()]
 
+    def renamed(name: str) -> str | None:
+        for pattern, replacement in patterns:
+            if match := pattern.fullmatch(name):
+                return match.expand(replacement) if isinstance(replacement, str) else replacement(match)
+        return None
+
     def rename(names: Sequence[str]) -> dict[str, str]:
-        matches = ((name, next(((m, new) for p, new in patterns if (m := p.fullmatch(name))), None)) for name in names)
-        return {name: found[0].expand(found[1]) for name, found in matches if found is not None}
+        return {name: new for name in names if (new := renamed(name)) is not None}
 
     return rename

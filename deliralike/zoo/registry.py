@@ -16,6 +16,7 @@ import numpy as np
 
 from deliralike import network
 from deliralike.errors import ArgumentError, SettingError, UnknownName, suggestion
+from deliralike.zoo import loading
 
 if TYPE_CHECKING:
     from deliralike.backends.base import Backend
@@ -176,7 +177,7 @@ def inputs(stated: Inputs) -> tuple[Input, ...]:
 
 
 def build(name: str, *, backend: str | Backend, seed: int = 0, dtype: str = "float32", device: Any = None,
-          weights: str | os.PathLike[str] | None = None, **settings: Any) -> Any:  # fmt: skip
+          weights: str | os.PathLike[str] | Mapping[str, Any] | None = None, **settings: Any) -> Any:  # fmt: skip
     """Create a network of the zoo by name: a native network of the backend.
 
     Args:
@@ -185,7 +186,8 @@ def build(name: str, *, backend: str | Backend, seed: int = 0, dtype: str = "flo
         seed: Keys the start values, which are the same on every backend.
         dtype: ``"float32"``, ``"float64"`` …
         device: One of ``backend.devices()``; the backend's first when not given.
-        weights: A file to take the weights from instead; see `deliralike.weights.load`.
+        weights: A file, or arrays by name, to take the weights from instead; see `load`. The file may be one for
+            another number of input channels or classes: its stem is then adapted, its head left at the start values.
         settings: What to change in the architecture; see ``find(name).settings``.
 
     Raises:
@@ -201,7 +203,7 @@ def build(name: str, *, backend: str | Backend, seed: int = 0, dtype: str = "flo
     """
     built = find(name).on(backend, seed=seed, dtype=dtype, device=device)(**settings)
     if weights is not None:
-        importlib.import_module("deliralike.weights").load(built, weights)
+        loading.load(built, weights)
     return built
 
 

@@ -1,0 +1,380 @@
+"""Weights of others taken over: names and shapes are brought to those of the network, and every step is reported."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deliralike import weights as weight_files
+from deliralike.errors import StateError
+from deliralike.state import LoadReport, Slot, host_array
+from deliralike.zoo import headless
+from deliralike.zoo.keymaps import KeyMap
+
+State = Mapping[str, np.ndarray]
+
+# What trainers and other networks put before the names of a network; see `load`.
+PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "network.", "encoder.", "backbone.", "transformer.", "bert.",
+            "vit.")  # fmt: skip
+_MOST_STEPS, _MOST_REASONS = 3, 5
+_LOGGER = logging.getLogger("deliralike")
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """One array that was made to fit.
+
+    Attributes:
+        name: Of the network.
+        came: The shape in the file.
+        wanted: The shape in the network.
+        how: In words.
+    """
+
+    name: str
+    came: tuple[int, ...]
+    wanted: tuple[int, ...]
+    how: str
+
+
+@dataclass(frozen=True)
+class WeightsReport:
+    """What `load` did with weights, name by name.
+
+    Attributes:
+        source: The file; ``"a mapping"`` for a mapping.
+        layout: In words, where the weights lay in the source and how its names became the network's.
+        loaded: The network's names that were taken over, adapted ones too.
+        adapted: Those among them that were made to fit.
+        skipped: Names that were left alone on purpose, and why.
+        missing: The network's names that the source lacks; they have their start values.
+        unexpected: Names in the source that the network lacks.
+        notes: What is known to differ between the source's network and this one.
+    """
+
+    source: str
+    layout: str
+    loaded: tuple[str, ...]
+    adapted: tuple[Adapted, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every array went over as it is."""
+        return not (self.adapted or self.skipped or self.missing or self.unexpected)
+
+    def __str__(self) -> str:
+        """A line for what was loaded, and one for each kind of exception."""
+        lines = [f"{self.source}, {self.layout}: {len(self.loaded)} names loaded"]
+        lines += [f"adapted: {entry.name} from {entry.came} to {entry.wanted}, {entry.how}" for entry in self.adapted]
+        reasons = dict.fromkeys(why for _, why in self.skipped)
+        lines += [f"left alone: {_some([name for name, why in self.skipped if why == reason])}: {reason}"
+                  for reason in list(reasons)[:_MOST_REASONS]]  # fmt: skip
+        lines += [f"left alone: {len(reasons) - _MOST_REASONS} more kinds"] if len(reasons) > _MOST_REASONS else []
+        lines += [f"missing: {_some(self.missing)}"] if self.missing else []
+        lines += [f"unexpected: {_some(self.unexpected)}"] if self.unexpected else []
+        return "\n  ".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def load(network: Any, weights: str | os.PathLike[str] | Mapping[str, Any], strict: bool = True) -> WeightsReport:
+    """Take over weights that were saved under the names, prefixes or layout of another library or trainer.
+
+    In this order: the file is read (`deliralike.weights.read`; no code runs) and, where it is a checkpoint, the state
+    under one of its usual keys is taken (``state_dict``, ``model``, ``model_state_dict``, ``network_weights``,
+    ``model_ema``, ``ema``, ``state_dict_ema`` …). Prefixes (``module.``, ``_orig_mod.``, ``model.``, ``net.``,
+    ``network.``, ``encoder.``, ``backbone.``, ``transformer.``, ``bert.``, ``vit.``) are taken off or put before the
+    names, and the network's key maps are tried. Of all these the one under which the most names have the right shapes
+    is taken, the plainest where several are equal; the report says which. Then the network mends the state
+    (``adapt_state``), and arrays of another shape are adapted: the stem's where the network has another number of input
+    channels than the file (to one: their sum; to others: repeated in order and scaled by old / new, as timm does), and
+    those the network itself knows (``adapt_weight``, position tables). The head keeps its start values where the number
+    of classes differs or the file has none; a network without a head leaves the file's. A tied array may come under
+    any of its names, and a norm's ``num_batches_tracked`` may be missing.
+
+    Args:
+        network: Of the zoo, or any other abstract network, on any backend.
+        weights: A file, or arrays by name.
+        strict: Refuse missing and unexpected names and other wrong shapes. If not strict, they are left alone.
+
+    Returns:
+        What was done; it is also logged to the logger ``"deliralike"``, as a warning unless `complete`.
+
+    Raises:
+        StateError: The weights do not fit, or nothing in them does; the network is as it was.
+        WeightFileMissing, WeightFileError, BackendUnavailable: As for `deliralike.weights.read`.
+
+    Example:
+        >>> from deliralike import zoo
+        >>> source = zoo.build("lenet", backend="torch")
+        >>> state = {f"module.{name}": value for name, value in source.neutral_state().items()}
+        >>> print(load(zoo.build("lenet", backend="torch", seed=1), {"model": state}))
+        a mapping, under 'model', without 'module.': 10 names loaded
+    """
+    source, states = _states(weights)
+    slots = network.neutral_slots()
+    keymaps = tuple(getattr(network, "keymaps", ()))
+    choice = _best(slots, states, keymaps)
+    plan = _Plan(network, slots, choice)
+    report = WeightsReport(source, choice.words, **plan.parts(), notes=choice.notes)
+    if not plan.arrays or (strict and not plan.fits):
+        name, problem = type(network).__name__, plan.problem(report)
+        raise StateError(f"the weights do not fit {name}, which was left unchanged: {problem}")
+    network.load_neutral_state(plan.arrays, strict=False)
+    _LOGGER.log(logging.INFO if report.complete else logging.WARNING, "%s", report)
+    return report
+
+
+# Where the weights are, and under which names --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to read the names of a source.
+
+    Attributes:
+        state: In the network's names as far as they fit.
+        words: The way, in words.
+        lacking: Names of the network that the layout is known not to have.
+        notes: Of the layout.
+        keymap: The layout.
+    """
+
+    state: State
+    words: str
+    lacking: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+    keymap: KeyMap | None = None
+
+
+def _states(weights: Any) -> tuple[str, Mapping[str, State]]:
+    if not isinstance(weights, Mapping):
+        return str(weights), weight_files.contents(weights).states
+    states, problem = {}, StateError("the mapping is empty")
+    for key, state in _flat(weights):
+        try:
+            states[key] = {str(name): host_array(str(name), value) for name, value in state.items()}
+        except StateError as error:  # settings may lie beside weights
+            problem = error
+    if not states:
+        raise problem
+    return "a mapping", states
+
+
+def _flat(weights: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The mappings within that hold no others."""
+    nested = {name: value for name, value in weights.items() if isinstance(value, Mapping)}
+    if not nested and weights:
+        yield key, weights
+    for name, value in nested.items():
+        yield from _flat(value, f"{key}.{name}".strip("."))
+
+
+def _best(slots: Mapping[str, Slot], states: Mapping[str, State], keymaps: Sequence[KeyMap]) -> Choice:
+    """The way under which the most names and shapes fit; the first one, which changes least, among equals."""
+    wanted = {name: slot.shape for name, slot in slots.items()}
+    choices = (choice for key, state in states.items() for choice in _choices(wanted, state, key, keymaps))
+    best, score = None, (-1, -1)
+    for choice in choices:
+        shapes = {name: np.shape(value) for name, value in choice.state.items() if name in wanted}
+        here = (sum(shape == wanted[name] for name, shape in shapes.items()), len(shapes))
+        if here > score:
+            best, score = choice, here
+        if score == (len(wanted), len(wanted)):
+            break
+    if best is None:
+        raise StateError("there are no weights")
+    return best
+
+
+def _choices(
+    wanted: Mapping[str, tuple[int, ...]], state: State, key: str, keymaps: Sequence[KeyMap]
+) -> Iterator[Choice]:
+    under = [f"under {key!r}"] if key else []
+    for names, steps in _prefixed(state, wanted):
+        renamed = {new: state[old] for old, new in names.items()}
+        words = ", ".join([*under, *steps]) or "names as they are"
+        yield Choice(renamed, words)
+        for keymap in keymaps:
+            choice = _by_keymap(renamed, keymap, wanted, [*under, *steps])
+            if choice is not None:
+                yield choice
+
+
+def _by_keymap(state: State, keymap: KeyMap, wanted: Mapping[str, Any], steps: list[str]) -> Choice | None:
+    table = keymap.table(wanted)
+    if not any(theirs in state for theirs in table.values()):
+        return None
+    try:
+        ours = keymap.to_ours(state, wanted)
+    except (ValueError, IndexError, KeyError):  # an array that this layout's transforms cannot take: it is another one
+        return None
+    lacking = frozenset(name for name in wanted if name not in table)
+    return Choice(ours, ", ".join([*steps, f"in the layout {keymap.name!r}"]), lacking, keymap.notes, keymap)
+
+
+def _prefixed(state: State, wanted: Mapping[str, Any]) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """The state's names as they are, then without and with prefixes, those with the fewest steps first."""
+    todo = deque([({name: name for name in state}, [])])
+    seen = set()
+    while todo:
+        names, steps = todo.popleft()
+        marks = tuple(names.values())
+        if marks in seen or len(set(marks)) < len(marks):  # taking the prefix off would make two names one
+            continue
+        seen.add(marks)
+        yield names, steps
+        if len(steps) < _MOST_STEPS:
+            todo.extend(_next(names, steps, wanted))
+
+
+def _next(
+    names: Mapping[str, str], steps: list[str], wanted: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, str], list[str]]]:
+    for prefix in PREFIXES:
+        if any(name.startswith(prefix) for name in names.values()):
+            yield {old: new.removeprefix(prefix) for old, new in names.items()}, [*steps, f"without {prefix!r}"]
+        if any(name.startswith(prefix) for name in wanted):
+            yield {old: f"{prefix}{new}" for old, new in names.items()}, [*steps, f"with {prefix!r}"]
+
+
+# What becomes of each array --------------------------------------------------------------------------------------
+
+
+class _Plan:
+    """What is to be loaded, adapted and left alone; nothing is changed by making it."""
+
+    def __init__(self, network: Any, slots: Mapping[str, Slot], choice: Choice) -> None:
+        self._network, self._slots, self._choice = network, slots, choice
+        mend = getattr(network, "adapt_state", dict)
+        self._state = dict(mend(dict(choice.state)))
+        self._stem = self._below(headless.paths(network, "stem"))
+        self._heads = {path: self._below((path,)) for path in headless.paths(network, "head")}
+        self.arrays: dict[str, np.ndarray] = {}
+        self.adapted: list[Adapted] = []
+        self.skipped: dict[str, str] = {}
+        self.wrong: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
+        for name in slots:
+            if name in self._state:
+                self._take(name, self._state[name], slots[name].shape)
+        self._leave_heads()
+        self.missing = self._missing()
+        self.unexpected = self._unexpected()
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is nothing wrong."""
+        report = LoadReport(tuple(self.arrays), self.missing, self.unexpected, tuple(self.wrong))
+        return report.complete
+
+    def parts(self) -> dict[str, Any]:
+        """The parts of a report."""
+        reasons = {name: f"came as {came}, wanted {wanted}" for name, came, wanted in self.wrong}
+        return {
+            "loaded": tuple(self.arrays),
+            "adapted": tuple(self.adapted),
+            "skipped": tuple((self.skipped | reasons).items()),
+            "missing": self.missing,
+            "unexpected": self.unexpected,
+        }
+
+    def problem(self, report: WeightsReport) -> str:
+        """What is wrong, for an error."""
+        if not self.arrays:
+            ours, theirs = _some(list(self._slots), 3), _some(list(self._state), 3)
+            return (f"{report.source}, {report.layout}, has nothing for it; the network's names are like {ours}, "
+                    f"the file's like {theirs}")  # fmt: skip
+        return f"{report}\n  strict=False leaves these alone"
+
+    def _below(self, paths: Sequence[str]) -> frozenset[str]:
+        """The names below some paths, and every other name of the same arrays."""
+        names = [name for name in self._slots if any(name.startswith(f"{path}.") or name == path for path in paths)]
+        own = {id(self._slots[name].native) for name in names}
+        return frozenset(name for name, slot in self._slots.items() if id(slot.native) in own)
+
+    def _take(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> None:
+        came = tuple(np.shape(value))
+        if came == shape:
+            self.arrays[name] = value
+            return
+        if (fitted := self._adapt(name, value, shape)) is None:
+            self.wrong.append((name, came, shape))
+            return
+        made, how = fitted
+        if made.shape != shape:
+            raise StateError(f"{type(self._network).__name__}.adapt_weight made {name!r} {made.shape}, wanted {shape}")
+        self.arrays[name] = made
+        self.adapted.append(Adapted(name, came, shape, how))
+
+    def _adapt(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, str] | None:
+        if name in self._stem:
+            return self._other_channels(name, value, shape)
+        if any(name in names for names in self._heads.values()):
+            return None
+        adapt = getattr(self._network, "adapt_weight", None)
+        made = adapt(name, value, shape) if adapt is not None else None
+        return None if made is None else (np.asarray(made), "by the network itself")
+
+    def _other_channels(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, str] | None:
+        same_kernel = value.ndim == len(shape) > 2 and value.shape[:1] + value.shape[2:] == shape[:1] + shape[2:]
+        if not same_kernel or headless.is_grouped(self._network, name):
+            return None
+        old, new = value.shape[1], shape[1]
+        exact = value.astype(np.result_type(value, np.float32), copy=False)
+        if new == 1:
+            return exact.sum(1, keepdims=True).astype(value.dtype), f"summed over {old} input channels"
+        made = np.take(exact, np.arange(new) % old, axis=1) * (old / new)
+        return made.astype(value.dtype), f"{old} input channels repeated to {new} and scaled by {old}/{new}"
+
+    def _leave_heads(self) -> None:
+        """A head for other classes keeps its start values, and so does one that the file does not have."""
+        shapes = {name: (came, wanted) for name, came, wanted in self.wrong}
+        for path, names in self._heads.items():
+            if not names:
+                continue
+            others = [shapes[name] for name in names if name in shapes]
+            if others and all(came[1:] == wanted[1:] for came, wanted in others):
+                came, wanted = others[0]
+                why = f"{came[0]} outputs came, the network has {wanted[0]}; the start values stay"
+            elif not any(name in self._state for name in names) and not self._tied_elsewhere(path, names):
+                why = "the file has no such head; the start values stay"
+            else:
+                continue
+            self.skipped |= {name: why for name in self._slots if name in names}
+            self.arrays = {name: value for name, value in self.arrays.items() if name not in names}
+            self.wrong = [entry for entry in self.wrong if entry[0] not in names]
+
+    def _tied_elsewhere(self, path: str, names: frozenset[str]) -> bool:
+        return any(not name.startswith(f"{path}.") for name in names)
+
+    def _missing(self) -> tuple[str, ...]:
+        """Names that the source lacks; one whose array came under another name is not missing."""
+        given = {id(self._slots[name].native) for name in self._slots if name in self._state}
+        missing = [name for name in self._slots if name not in self._state and name not in self.skipped
+                   and id(self._slots[name].native) not in given]  # fmt: skip
+        computed = {name for name in missing if name in self._choice.lacking and not self._slots[name].is_parameter}
+        return tuple(name for name in missing if name not in computed)
+
+    def _unexpected(self) -> tuple[str, ...]:
+        """Names that the network lacks, without those of a head that it could have."""
+        unexpected = [name for name in self._state if name not in self._slots]
+        if unexpected and not any(self._heads.values()):
+            heads = headless.names(self._network, self._slots)
+            if self._choice.keymap is not None and heads:
+                heads = heads | set(self._choice.keymap.table([*self._slots, *heads]).values())
+            why = "the network was built without a head"
+            self.skipped |= {name: why for name in unexpected if name in heads}
+        return tuple(name for name in unexpected if name not in self.skipped)
+
+
+def _some(names: Sequence[str], limit: int = 6) -> str:
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
