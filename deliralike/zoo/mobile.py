@@ -1,4 +1,4 @@
-"""What the mobile families share: convolution, normalisation and activation in a row, the squeeze-and-excitation gate."""
+"""What mobile families share: convolution, normalisation and activation in a row; the squeeze-and-excitation gate."""
 
 from collections.abc import Sequence
 

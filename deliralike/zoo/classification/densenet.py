@@ -23,7 +23,9 @@ class DenseLayer(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, growth_rate, *size)``.
     """
 
-    def __init__(self, in_channels: int, growth_rate: int, bottleneck: int, dropout: float = 0.0, dims: int = 2) -> None:
+    def __init__(
+        self, in_channels: int, growth_rate: int, bottleneck: int, dropout: float = 0.0, dims: int = 2
+    ) -> None:
         super().__init__()
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
         self.norm1 = norm(in_channels)

@@ -30,7 +30,8 @@ def reference(batch_norm=False):
 
 CASES = [
     Case("vgg11", SMALL, (3, 19, 9), reference=reference, covers=PLAIN),
-    Case("vgg11_bn", SMALL, (3, 19, 9), reference=partial(reference, True), covers=WITH_NORM, zero=("features.*.bias",)),
+    Case("vgg11_bn", SMALL, (3, 19, 9), reference=partial(reference, True), covers=WITH_NORM,
+         zero=("features.*.bias",)),
     Case("vgg11_bn", SMALL | {"dims": 3, "num_classes": 0, "pooled": 2, "layers": (1, 1), "widths": (4, 6)},
          (3, 5, 7, 4), of="in 3d, headless", zero=("features.*.bias",)),
 ]  # fmt: skip

@@ -1,0 +1,210 @@
+"""MobileNetV3, large and small, as torchvision builds them; dilated for segmentation on request."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from deliralike.errors import SettingError
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.start import ZEROS, HeNormal, Normal
+from deliralike.zoo.blocks import by_dims, classifier, images, run_stages
+from deliralike.zoo.mobile import ConvNormActivation, SqueezeExcitation, make_divisible, stage_ends
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+
+Row = tuple[int, int, int, bool, str, int]
+
+# kernel, channels inside, channels outside, squeeze and excitation, activation, stride: tables 1 and 2 of the paper
+LARGE: tuple[Row, ...] = (
+    (3, 16, 16, False, "ReLU", 1),
+    (3, 64, 24, False, "ReLU", 2),
+    (3, 72, 24, False, "ReLU", 1),
+    (5, 72, 40, True, "ReLU", 2),
+    (5, 120, 40, True, "ReLU", 1),
+    (5, 120, 40, True, "ReLU", 1),
+    (3, 240, 80, False, "Hardswish", 2),
+    (3, 200, 80, False, "Hardswish", 1),
+    (3, 184, 80, False, "Hardswish", 1),
+    (3, 184, 80, False, "Hardswish", 1),
+    (3, 480, 112, True, "Hardswish", 1),
+    (3, 672, 112, True, "Hardswish", 1),
+    (5, 672, 160, True, "Hardswish", 2),
+    (5, 960, 160, True, "Hardswish", 1),
+    (5, 960, 160, True, "Hardswish", 1),
+)
+SMALL: tuple[Row, ...] = (
+    (3, 16, 16, True, "ReLU", 2),
+    (3, 72, 24, False, "ReLU", 2),
+    (3, 88, 24, False, "ReLU", 1),
+    (5, 96, 40, True, "Hardswish", 2),
+    (5, 240, 40, True, "Hardswish", 1),
+    (5, 240, 40, True, "Hardswish", 1),
+    (5, 120, 48, True, "Hardswish", 1),
+    (5, 144, 48, True, "Hardswish", 1),
+    (5, 288, 96, True, "Hardswish", 2),
+    (5, 576, 96, True, "Hardswish", 1),
+    (5, 576, 96, True, "Hardswish", 1),
+)
+NORM = {"eps": 1e-3, "momentum": 0.01}
+
+
+class InvertedResidual(Network):
+    """1x1 convolution, depthwise convolution, squeeze and excitation, 1x1 convolution, and a shortcut.
+
+    Source: Howard et al. 2019, arXiv 1905.02244, figure 4; torchvision.
+
+    Args:
+        in_channels: Channels of the input.
+        row: Kernel, channels inside, channels outside, whether to squeeze, activation, stride.
+        dilation: Of the depthwise convolution; where it is more than 1, the stride is left out (torchvision; there
+            is no shortcut then either, although the shapes agree).
+        dims: Number of spatial axes.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, row[2], *size / stride)``, rounded up.
+    """
+
+    def __init__(self, in_channels: int, row: Row, dilation: int = 1, dims: int = 2) -> None:
+        super().__init__()
+        kernel, inside, outside, squeeze, activation, stride = row
+        options: dict[str, Any] = {**NORM, "dims": dims}
+        blocks: list[Any] = []
+        if inside != in_channels:
+            blocks.append(ConvNormActivation(in_channels, inside, 1, activation=activation, **options))
+        blocks.append(ConvNormActivation(inside, inside, kernel, 1 if dilation > 1 else stride, dilation, inside,
+                                         activation, **options))  # fmt: skip
+        if squeeze:
+            blocks.append(SqueezeExcitation(inside, make_divisible(inside // 4), gate="Hardsigmoid", dims=dims))
+        blocks.append(ConvNormActivation(inside, outside, 1, activation=None, **options))
+        self.block = self.nn.Sequential(*blocks)
+        self.shortcut = stride == 1 and in_channels == outside
+
+    def forward(self, x):
+        return self.block(x) + x if self.shortcut else self.block(x)
+
+
+def trunk(rows: Sequence[Row], in_channels: int = 3, width: int = 16, dilated: bool = False,
+          dims: int = 2) -> list[Network]:  # fmt: skip
+    """The blocks of a MobileNetV3 before the pooling: a convolution, the rows, a 1x1 convolution.
+
+    Args:
+        rows: As `scaled` gives them.
+        in_channels: Number of input channels.
+        width: Channels of the first convolution.
+        dilated: Dilate from the last halving on instead of halving there.
+        dims: Number of spatial axes.
+    """
+    options: dict[str, Any] = {**NORM, "activation": "Hardswish", "dims": dims}
+    tail = _tail(rows) if dilated else len(rows)
+    blocks: list[Network] = [ConvNormActivation(in_channels, width, 3, 2, **options)]
+    for at, row in enumerate(rows):
+        blocks.append(InvertedResidual(width, row, 2 if at >= tail else 1, dims))
+        width = row[2]
+    return [*blocks, ConvNormActivation(width, 6 * width, 1, **options)]
+
+
+def scaled(rows: Sequence[Row], width_mult: float = 1.0, reduced_tail: bool = False) -> tuple[Row, ...]:
+    """The rows with their channels multiplied, and, if wanted, with half of them from the last halving on.
+
+    The block that halves keeps its channels inside (torchvision, after the paper's section 6.4).
+    """
+    tail = _tail(rows) if reduced_tail else len(rows)
+    table = []
+    for at, (kernel, inside, outside, *rest) in enumerate(rows):
+        inside, outside = inside // (2 if at > tail else 1), outside // (2 if at >= tail else 1)
+        table.append((kernel, make_divisible(inside * width_mult), make_divisible(outside * width_mult), *rest))
+    return tuple(table)  # type: ignore[arg-type]
+
+
+def _tail(rows: Sequence[Row]) -> int:
+    """Where the last halving is."""
+    return max(at for at, row in enumerate(rows) if row[5] > 1)
+
+
+class MobileNetV3(Model):
+    """Inverted residual blocks with squeeze and excitation, and hard swishes where the channels are many.
+
+    Source: Howard et al. 2019, arXiv 1905.02244; names, order, shapes and start values are those of
+    ``torchvision.models.mobilenetv3``.
+
+    Args:
+        blocks: For each block: kernel, channels inside, channels outside, whether to squeeze and excite, activation
+            (``"ReLU"`` or ``"Hardswish"``), stride.
+        hidden: Width of the first linear layer.
+        width_mult: Factor for all channels, which are rounded to multiples of 8.
+        reduced_tail: Half the channels from the last halving on, as for segmentation (the paper's section 6.4).
+        dilated: Dilate from the last halving on instead of halving there, as for segmentation.
+        num_classes: Number of outputs; 0 for no head: what comes before the last linear layer.
+        in_channels: Number of input channels.
+        dims: Number of spatial axes: 1, 2 or 3.
+        dropout: Before the last linear layer.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five times, rounding up.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The input has another number of axes or channels; the error names ``features.0.0``.
+    """
+
+    stem = ("features.0.0",)
+    start_values = {"*.0.weight": HeNormal("out"), "*.fc?.weight": HeNormal("out"), "*.fc?.bias": ZEROS,
+                    "classifier.*.weight": Normal(0.01), "classifier.*.bias": ZEROS}  # fmt: skip
+
+    def __init__(self, blocks: Sequence[Row] = LARGE, hidden: int = 1280, width_mult: float = 1.0,
+                 reduced_tail: bool = False, dilated: bool = False, num_classes: int = 1000, in_channels: int = 3,
+                 dims: int = 2, dropout: float = 0.2) -> None:  # fmt: skip
+        super().__init__()
+        checks.positive(in_channels, "in_channels", "MobileNetV3")
+        checks.positive(hidden, "hidden", "MobileNetV3")
+        nn, rows = self.nn, scaled(_rows(blocks), width_mult, reduced_tail)
+        self.features = nn.Sequential(*trunk(rows, in_channels, make_divisible(16 * width_mult), dilated, dims))
+        self.ends = stage_ends([2, *(row[5] for row in rows)])
+        self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
+        hidden = make_divisible(hidden // (2 if reduced_tail else 1) * width_mult)
+        self.classifier = nn.Sequential(
+            nn.Linear(6 * rows[-1][2], hidden), nn.Hardswish(), nn.Dropout(dropout),
+            classifier(nn, hidden, num_classes, "MobileNetV3"),
+        )  # fmt: skip
+        self.num_classes = num_classes
+
+    @property
+    def head(self):  # type: ignore[override]
+        """The last linear layer."""
+        return ("classifier.3",) if self.num_classes else ()
+
+    def forward(self, x):
+        *_, last = self.forward_stages(x).values()
+        return self.classifier(self.nn.flatten(self.avgpool(last)))
+
+    def forward_stages(self, x):
+        """What comes before each halving of the size, / 2 to / 16, and the last 1x1 convolution, / 32 (not dilated)."""
+        return run_stages(self.features, x, self.ends)
+
+
+def _rows(blocks: Any) -> tuple[Row, ...]:
+    rows = () if isinstance(blocks, int | str) else tuple(tuple(row) for row in blocks)
+    if not rows or any(len(row) != 6 or row[4] not in ("ReLU", "Hardswish") for row in rows):
+        raise SettingError(f"MobileNetV3: blocks={blocks!r}; wanted rows (kernel, channels inside, channels outside, "
+                           f"squeeze, 'ReLU' or 'Hardswish', stride)")  # fmt: skip
+    if max(row[5] for row in rows) < 2:
+        raise SettingError("MobileNetV3: no block has a stride of 2")
+    return rows
+
+
+# name: (blocks, width of the first linear layer, parameters)
+_VARIANTS = {
+    "mobilenet_v3_large": (LARGE, 1280, 5_483_032),
+    "mobilenet_v3_small": (SMALL, 1024, 2_542_856),
+}
+
+for _name, (_blocks, _hidden, _count) in _VARIANTS.items():
+    register(
+        MobileNetV3,
+        name=_name,
+        variant={"blocks": _blocks, "hidden": _hidden},
+        dims=(1, 2, 3),
+        source="Howard et al. 2019, arXiv 1905.02244; torchvision",
+        shape=images(224),
+        parameters=_count,
+    )

@@ -1,0 +1,51 @@
+"""MobileNetV3, beside torchvision's."""
+
+from functools import partial
+
+import torchvision
+from torch import nn
+from torchvision.models.mobilenetv3 import InvertedResidualConfig, MobileNetV3
+
+from tests.zoo.case import Case
+
+NAMES = ("mobilenet_v3_large", "mobilenet_v3_small")
+FULL = {name: partial(torchvision.models.get_model, name) for name in NAMES}
+
+BLOCKS = (
+    (3, 16, 16, True, "ReLU", 1),
+    (5, 24, 16, False, "ReLU", 2),
+    (3, 40, 24, True, "Hardswish", 2),
+    (5, 40, 24, True, "Hardswish", 1),
+)
+
+
+class ExactHardsigmoid(nn.Module):
+    """PyTorch's own takes a sixth in single precision for its gradient, whatever the type of the input."""
+
+    def forward(self, x):
+        return nn.functional.relu6(x + 3.0) / 6.0
+
+
+def reference(dilated):
+    """The same rows as torchvision writes them, each with the channels that come in."""
+    rows, width = [], 16
+    for at, (kernel, inside, outside, squeeze, activation, stride) in enumerate(BLOCKS):
+        kind = {"ReLU": "RE", "Hardswish": "HS"}[activation]
+        dilation = 2 if dilated and at > 1 else 1
+        rows.append(InvertedResidualConfig(width, kernel, inside, outside, squeeze, kind, stride, dilation, 1.0))
+        width = outside
+    net = MobileNetV3(rows, 24, 5, dropout=0.0)
+    for block in net.modules():
+        if hasattr(block, "scale_activation"):
+            block.scale_activation = ExactHardsigmoid()
+    return net
+
+
+ZERO = ("features.*.block.[23].1.bias",)  # of a projection: what follows it is normalised
+SMALL = {"blocks": BLOCKS, "hidden": 24, "num_classes": 5, "dropout": 0.0}
+CASES = [
+    Case("mobilenet_v3_large", SMALL, (3, 17, 22), reference=partial(reference, False), covers=NAMES,
+         zero=ZERO),
+    Case("mobilenet_v3_large", SMALL | {"dilated": True}, (3, 17, 22), of="dilated",
+         reference=partial(reference, True), zero=ZERO),
+]  # fmt: skip
