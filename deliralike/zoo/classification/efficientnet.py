@@ -9,7 +9,7 @@ from deliralike.errors import SettingError
 from deliralike.network import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Uniform
-from deliralike.zoo.blocks import by_dims, classifier, images
+from deliralike.zoo.blocks import by_dims, classifier, images, run_stages
 from deliralike.zoo.keymaps import KeyMap
 from deliralike.zoo.mobile import ConvNormActivation, SqueezeExcitation, make_divisible
 from deliralike.zoo.model import Model
@@ -62,6 +62,12 @@ class SamePadded(ConvNormActivation):
         return super().forward(self.nn.pad(x, [(total // 2, total - total // 2) for total in pads]))
 
 
+def _conv(in_channels: int, channels: int, kernel: int = 1, stride: int = 1, same_padding: bool = False,
+          activation: str | None = "SiLU", **options: Any) -> Any:  # fmt: skip
+    kind = SamePadded if same_padding and stride > 1 else ConvNormActivation
+    return kind(in_channels, channels, kernel, stride, activation=activation, **options)
+
+
 class _Residual(Network):
     """A chain of parts beside a shortcut where stride and width allow it."""
 
@@ -85,12 +91,12 @@ class MBConv(_Residual):
     """
 
     def __init__(self, in_channels: int, channels: int, expansion: float, kernel: int, stride: int,
-                 stochastic_depth: float, dims: int, conv: Any) -> None:  # fmt: skip
+                 stochastic_depth: float, **options: Any) -> None:  # fmt: skip
         width = make_divisible(in_channels * expansion)
-        parts = [] if width == in_channels else [conv(in_channels, width, 1)]
-        parts += [conv(width, width, kernel, stride, groups=width),
-                  SqueezeExcitation(width, max(1, in_channels // 4), "SiLU", dims=dims),
-                  conv(width, channels, 1, activation=None)]  # fmt: skip
+        parts = [] if width == in_channels else [_conv(in_channels, width, **options)]
+        parts += [_conv(width, width, kernel, stride, groups=width, **options),
+                  SqueezeExcitation(width, max(1, in_channels // 4), "SiLU", dims=options["dims"]),
+                  _conv(width, channels, activation=None, **options)]  # fmt: skip
         super().__init__(parts, stride == 1 and in_channels == channels, stochastic_depth)
 
 
@@ -102,12 +108,13 @@ class FusedMBConv(_Residual):
     """
 
     def __init__(self, in_channels: int, channels: int, expansion: float, kernel: int, stride: int,
-                 stochastic_depth: float, dims: int, conv: Any) -> None:  # fmt: skip
+                 stochastic_depth: float, **options: Any) -> None:  # fmt: skip
         width = make_divisible(in_channels * expansion)
         if width == in_channels:
-            parts = [conv(in_channels, channels, kernel, stride)]
+            parts = [_conv(in_channels, channels, kernel, stride, **options)]
         else:
-            parts = [conv(in_channels, width, kernel, stride), conv(width, channels, 1, activation=None)]
+            parts = [_conv(in_channels, width, kernel, stride, **options),
+                     _conv(width, channels, activation=None, **options)]  # fmt: skip
         super().__init__(parts, stride == 1 and in_channels == channels, stochastic_depth)
 
 
@@ -155,27 +162,21 @@ class EfficientNet(Model):
                  same_padding: bool = False, dims: int = 2) -> None:  # fmt: skip
         super().__init__()
         checks.positive(in_channels, "in_channels", "EfficientNet")
-        nn, options = self.nn, {"activation": "SiLU", "eps": eps, "momentum": momentum, "dims": dims}
-
-        def conv(*args: Any, **settings: Any) -> Any:
-            strided = len(args) > 3 and args[3] > 1
-            return (SamePadded if same_padding and strided else ConvNormActivation)(*args, **options | settings)
-
+        nn, plan = self.nn, _plan(stages, width_mult, depth_mult)
+        options = {"eps": eps, "momentum": momentum, "dims": dims, "same_padding": same_padding}
         width = make_divisible(stem_channels * width_mult)
-        layers, plan = [conv(in_channels, width, 3, 2)], _plan(stages, width_mult, depth_mult)
+        layers = [_conv(in_channels, width, 3, 2, **options)]
         total, done = sum(blocks for *_, blocks in plan), 0
         for kind, expansion, kernel, stride, channels, blocks in plan:
-            chain = []
-            for block in range(blocks):
-                first = block == 0
-                chain.append(BLOCKS[kind](width if first else channels, channels, expansion, kernel,
-                                          stride if first else 1, stochastic_depth * done / total, dims,
-                                          conv))  # fmt: skip
-                done += 1
-            layers.append(nn.Sequential(*chain))
-            width = channels
+            chances = [stochastic_depth * block / total for block in range(done, done + blocks)]
+            steps = [(width, stride), *((channels, 1),) * (blocks - 1)]
+            layers.append(nn.Sequential(*(
+                BLOCKS[kind](before, channels, expansion, kernel, stride, chance, **options)
+                for (before, stride), chance in zip(steps, chances, strict=True)
+            )))  # fmt: skip
+            width, done = channels, done + blocks
         last = 4 * width if last_channels is None else last_channels
-        self.features = nn.Sequential(*layers, conv(width, last, 1))
+        self.features = nn.Sequential(*layers, _conv(width, last, **options))
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
         self.classifier = nn.Sequential(nn.Dropout(dropout), classifier(nn, last, num_classes, "EfficientNet"))
         self.num_classes = num_classes
@@ -197,10 +198,7 @@ class EfficientNet(Model):
     def forward_stages(self, x):
         """The stem, halved; each stage as its table says, ``stage1`` …; and the last convolution at the same size."""
         names = ["stem", *(f"stage{i}" for i in range(1, len(self.features) - 1)), "last"]
-        stages = {}
-        for name, layer in zip(names, self.features, strict=True):
-            stages[name] = x = layer(x)
-        return stages
+        return run_stages(self.features, x, zip(names, range(1, len(names) + 1), strict=True))
 
 
 def _plan(stages: Sequence[Stage], width_mult: float, depth_mult: float) -> list[Stage]:

@@ -1,0 +1,190 @@
+"""ConvNeXt, as torchvision builds it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from deliralike.errors import SettingError
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.layers.normalization import LayerNorm
+from deliralike.nn.start import ZEROS, Constant, Normal
+from deliralike.zoo.blocks import by_dims, classifier, images, large_enough, run_stages
+from deliralike.zoo.keymaps import KeyMap, by_patterns
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+
+_TIMM_LAYERS = {"block.0": "conv_dw", "block.2": "norm", "block.3": "mlp.fc1", "block.5": "mlp.fc2"}
+
+# our features alternate: the stem, a stage, a downsampling, a stage …; timm's stages begin with their downsampling
+_TIMM = KeyMap(
+    "timm",
+    by_patterns({
+        r"features\.0\.(\d\.\w+)": r"stem.\1",
+        r"features\.(\d+)\.(\d+)\.layer_scale": lambda m: f"stages.{int(m[1]) // 2}.blocks.{m[2]}.gamma",
+        r"features\.(\d+)\.(\d+)\.(block\.\d)\.(\w+)":
+            lambda m: f"stages.{int(m[1]) // 2}.blocks.{m[2]}.{_TIMM_LAYERS[m[3]]}.{m[4]}",
+        r"features\.(\d+)\.(\d\.\w+)": lambda m: f"stages.{int(m[1]) // 2}.downsample.{m[2]}",
+        r"classifier\.0\.(\w+)": r"head.norm.\1",
+        r"classifier\.2\.(\w+)": r"head.fc.\1",
+    }),
+    {"*.layer_scale": (lambda gamma: gamma.reshape(-1, 1, 1), lambda scale: scale.reshape(-1))},
+)  # fmt: skip
+
+
+class ChannelNorm(LayerNorm):
+    """Layer normalisation over the channels at each place.
+
+    Shapes:
+        ``(batch, channels, *size)`` gives the same.
+    """
+
+    def forward(self, x):
+        checks.channels(self, x, self.normalized_shape[0])
+        first, last = _permutations(len(x.shape))
+        y = self.nn.layer_norm(self.nn.permute(x, first), self.normalized_shape, self.weight, self.bias, self.eps)
+        return self.nn.permute(y, last)
+
+
+class Permute(Network):
+    """The axes in another order; it stands in a row of layers, where torchvision counts it."""
+
+    def __init__(self, dims: Sequence[int]) -> None:
+        super().__init__()
+        self.dims = tuple(dims)
+
+    def forward(self, x):
+        return self.nn.permute(x, self.dims)
+
+
+class CNBlock(Network):
+    """A 7x7 depthwise convolution and a two-layer perceptron over the channels, scaled, beside a shortcut.
+
+    Source: Liu et al. 2022, arXiv 2201.03545, figure 4; torchvision, whose numbers count the permutations too.
+
+    Shapes:
+        ``(batch, channels, *size)`` gives the same.
+    """
+
+    start_values = {"block.?.weight": Normal(0.02), "block.?.bias": ZEROS, "block.2.weight": Constant(1.0)}
+
+    def __init__(self, channels: int, layer_scale: float, stochastic_depth: float, dims: int) -> None:
+        super().__init__()
+        nn, (first, last) = self.nn, _permutations(dims + 2)
+        self.layer_scale = nn.Parameter((channels, *(1,) * dims), Constant(layer_scale))
+        self.block = nn.Sequential(
+            by_dims(nn, dims, "Conv")(channels, channels, 7, padding=3, groups=channels),
+            Permute(first),
+            nn.LayerNorm(channels, eps=1e-6),
+            nn.Linear(channels, 4 * channels),
+            nn.GELU(),
+            nn.Linear(4 * channels, channels),
+            Permute(last),
+        )
+        self.stochastic_depth = nn.DropPath(stochastic_depth)
+
+    def forward(self, x):
+        return self.stochastic_depth(self.layer_scale * self.block(x)) + x
+
+
+class ConvNeXt(Model):
+    """ConvNeXt, as torchvision builds it; the same names in 1, 2 and 3 dimensions.
+
+    Source: Liu et al. 2022, arXiv 2201.03545. Names, order, shapes and start values are those of
+    ``torchvision.models.convnext``; the key map ``"timm"`` has timm's names.
+
+    Args:
+        layers: The number of blocks in each stage.
+        widths: The channels in each stage.
+        layer_scale: Where the scale of each block's channels starts.
+        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from the first.
+        num_classes: Number of outputs; 0 for no head: the pooled, normalised features.
+        in_channels: Number of input channels.
+        dims: Number of spatial axes: 1, 2 or 3.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size becomes a quarter, then a half between
+        stages, rounding down.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The input has another number of axes or channels (the error names ``features.0.0``), or is smaller
+            than 32 along an axis (for four stages).
+    """
+
+    stem, head = ("features.0.0",), ("classifier.2",)
+    keymaps = (_TIMM,)
+
+    def __init__(self, layers: Sequence[int] = (3, 3, 9, 3), widths: Sequence[int] = (96, 192, 384, 768),
+                 layer_scale: float = 1e-6, stochastic_depth: float = 0.0, num_classes: int = 1000,
+                 in_channels: int = 3, dims: int = 2) -> None:  # fmt: skip
+        super().__init__()
+        checks.positive(in_channels, "in_channels", "ConvNeXt")
+        layers, widths = _stages(layers, widths)
+        nn, conv = self.nn, by_dims(self.nn, dims, "Conv")
+        chances = [stochastic_depth * block / max(1, sum(layers) - 1) for block in range(sum(layers))]
+        features = [nn.Sequential(conv(in_channels, widths[0], 4, 4), ChannelNorm(widths[0], eps=1e-6))]
+        for stage, (count, width) in enumerate(zip(layers, widths, strict=True)):
+            if stage:
+                before = widths[stage - 1]
+                features.append(nn.Sequential(ChannelNorm(before, eps=1e-6), conv(before, width, 2, 2)))
+            start = sum(layers[:stage])
+            blocks = [CNBlock(width, layer_scale, chance, dims) for chance in chances[start : start + count]]
+            features.append(nn.Sequential(*blocks))
+        self.features = nn.Sequential(*features)
+        self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
+        self.classifier = nn.Sequential(
+            ChannelNorm(widths[-1], eps=1e-6), nn.Flatten(1), classifier(nn, widths[-1], num_classes, "ConvNeXt")
+        )
+
+    @property
+    def start_values(self):  # type: ignore[override]
+        """Torchvision's. It truncates at 2, which is a hundred standard deviations, so at nothing."""
+        layers = ["features.0.0", *(f"features.{i}.1" for i in range(2, len(self.features), 2)), "classifier.2"]
+        return {f"{layer}.weight": Normal(0.02) for layer in layers} | {f"{layer}.bias": ZEROS for layer in layers}
+
+    def forward(self, x):
+        return self.classifier(self.avgpool(self.forward_stages(x)[f"stage{len(self.features) // 2}"]))
+
+    def forward_stages(self, x):
+        """The stem and each stage, ``stage1`` …: the size divided by 4, 4, 8, 16 and 32."""
+        count = len(self.features) // 2
+        large_enough(self, x, 2 ** (count + 1), f"stage{count}")
+        return run_stages(self.features, x, [("stem", 1), *((f"stage{i}", 2 * i) for i in range(1, count + 1))])
+
+
+def _permutations(rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The orders of axes that bring the channels to the end, and back."""
+    spatial = range(2, rank)
+    return (0, *spatial, 1), (0, rank - 1, *(axis - 1 for axis in spatial))
+
+
+def _stages(layers: Sequence[int], widths: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Blocks and channels of each stage, as many of the one as of the other."""
+    plain = any(isinstance(numbers, int | str) for numbers in (layers, widths))
+    if plain or not layers or len(layers) != len(widths):
+        raise SettingError(f"ConvNeXt: layers={layers!r}, widths={widths!r}; wanted two numbers for each stage")
+    counts = tuple(checks.positive(count, "layers", "ConvNeXt") for count in layers)
+    return counts, tuple(checks.positive(width, "widths", "ConvNeXt") for width in widths)
+
+
+_SOURCE = "Liu et al. 2022, arXiv 2201.03545; torchvision"
+
+# name: (blocks in each stage, channels of the first stage, stochastic depth, parameters)
+_VARIANTS: dict[str, tuple[tuple[int, ...], int, float, int]] = {
+    "convnext_tiny": ((3, 3, 9, 3), 96, 0.1, 28_589_128),
+    "convnext_small": ((3, 3, 27, 3), 96, 0.4, 50_223_688),
+    "convnext_base": ((3, 3, 27, 3), 128, 0.5, 88_591_464),
+    "convnext_large": ((3, 3, 27, 3), 192, 0.5, 197_767_336),
+}
+
+for _name, (_layers, _width, _chance, _parameters) in _VARIANTS.items():
+    _settings: dict[str, Any] = {"layers": _layers, "widths": tuple(_width * 2**stage for stage in range(4))}
+    register(
+        ConvNeXt,
+        name=_name,
+        variant=_settings | {"stochastic_depth": _chance},
+        dims=(1, 2, 3),
+        source=_SOURCE,
+        shape=images(224),
+        parameters=_parameters,
+    )
