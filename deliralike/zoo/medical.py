@@ -206,3 +206,13 @@ def without_twins(state: Mapping[str, np.ndarray], first: Callable[[str], str]) 
         for name, value in state.items()
         if firsts[name] == name or firsts[name] not in state or not np.array_equal(state[firsts[name]], value)
     }
+
+
+def two_or_three(dims: int, what: str) -> None:
+    """`dims` is 2 or 3, as the reference has it.
+
+    Raises:
+        SettingError: It is not.
+    """
+    if dims not in (2, 3):
+        raise SettingError(f"{what}: dims={dims!r}; wanted 2 or 3")

@@ -272,7 +272,7 @@ UNFIT = {
     "size": ("lenet", (2, 1, 33, 33), "Linear at 'fc1'"),
     "unet channels": ("unet", (2, 2, 33, 33), "Conv2d at 'conv_0.conv_0.conv'"),
     "unet axes": ("unet", (2, 1, 33), "Conv2d at 'conv_0.conv_0.conv'"),
-    "unet size": ("unet", (2, 1, 15, 33), "4 halvings need at least 16 elements"),
+    "unet size": ("unet", (2, 1, 15, 33), r"the stage 'down_4': it needs at least 16 elements"),
     "one value": ("unet", (2, 1, 16, 16), "'down_4.convs.conv_0.adn.N'"),
     "one value in training": ("resnet18", (1, 3, 32, 32), "BatchNorm2d at 'layer4.0.bn1'.*more than one value"),
 }

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from deliralike.errors import SettingError, ShapeError, suggestion
+from deliralike.errors import SettingError, suggestion
 from deliralike.network import Network
 from deliralike.nn import checks
+from deliralike.zoo.blocks import by_dims, large_enough
+from deliralike.zoo.medical import Convolution
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
-NORMS = ("instance", "batch", "group", None)
 UPSAMPLINGS = ("deconv", "nontrainable")
 
 
@@ -54,7 +55,7 @@ class UNet(Model):
         checks.positive(in_channels, "in_channels", "UNet")
         checks.positive(out_channels, "out_channels", "UNet")
         options = {"norm": norm, "num_groups": num_groups, "negative_slope": negative_slope, "bias": bias,
-                   "dropout": dropout, "dims": _dims(dims)}  # fmt: skip
+                   "dropout": dropout, "dims": dims}  # fmt: skip
         self.levels = len(widths) - 1
         self.conv_0 = TwoConv(in_channels, widths[0], **options)
         for level in range(1, self.levels + 1):
@@ -63,14 +64,14 @@ class UNet(Model):
             fine, out = widths[level - 1], widths[level - 1] if level > 1 else last
             halves = level > 1  # as the reference: the finest level keeps all channels
             setattr(self, f"upcat_{level}", UpCat(widths[level], fine, out, halves, upsample, **options))
-        self.final_conv = getattr(self.nn, f"Conv{dims}d")(last, out_channels, 1)
+        self.final_conv = by_dims(self.nn, dims, "Conv")(last, out_channels, 1)
 
     def forward(self, x):
         return self.final_conv(self.forward_stages(x)["upcat_1"])
 
     def forward_stages(self, x):
         """The levels on the way down, ``(batch, features[level], *size / 2**level)``, and on the way up again."""
-        _large_enough(x, self.levels)
+        large_enough(self, x, 2**self.levels, f"down_{self.levels}")
         stages = {"conv_0": self.conv_0(x)}
         for level in range(1, self.levels + 1):
             stages[f"down_{level}"] = getattr(self, f"down_{level}")(next(reversed(stages.values())))
@@ -89,43 +90,12 @@ class TwoConv(Network):
 
     def __init__(self, in_channels: int, out_channels: int, **options: Any) -> None:
         super().__init__()
-        self.conv_0 = Convolution(in_channels, out_channels, **options)
-        self.conv_1 = Convolution(out_channels, out_channels, **options)
+        adn = {"act": "leaky_relu", "affine": True}
+        self.conv_0 = Convolution(in_channels, out_channels, **options, **adn)
+        self.conv_1 = Convolution(out_channels, out_channels, **options, **adn)
 
     def forward(self, x):
         return self.conv_1(self.conv_0(x))
-
-
-class Convolution(Network):
-    """A 3x3 convolution, then `adn`: normalisation N, dropout D, activation A, in this order.
-
-    Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
-    """
-
-    def __init__(self, in_channels: int, out_channels: int, *, dims: int, bias: bool, norm: str | None, num_groups: int,
-                 dropout: float, negative_slope: float) -> None:  # fmt: skip
-        super().__init__()
-        self.conv = getattr(self.nn, f"Conv{dims}d")(in_channels, out_channels, 3, padding=1, bias=bias)
-        self.adn = ADN(out_channels, dims, norm, num_groups, dropout, negative_slope)
-
-    def forward(self, x):
-        return self.adn(self.conv(x))
-
-
-class ADN(Network):
-    """Normalisation N (if any), dropout D and activation A; the shape stays."""
-
-    def __init__(self, channels: int, dims: int, norm: str | None, num_groups: int, dropout: float,
-                 negative_slope: float) -> None:  # fmt: skip
-        super().__init__()
-        nn = self.nn
-        self.N = nn.Identity() if norm is None else _norm(nn, norm, channels, dims, num_groups)
-        self.D = nn.Dropout(dropout)
-        self.A = nn.LeakyReLU(negative_slope)
-
-    def forward(self, x):
-        return self.A(self.D(self.N(x)))
 
 
 class Down(Network):
@@ -137,7 +107,7 @@ class Down(Network):
 
     def __init__(self, in_channels: int, out_channels: int, **options: Any) -> None:
         super().__init__()
-        self.max_pooling = getattr(self.nn, f"MaxPool{options['dims']}d")(2)
+        self.max_pooling = by_dims(self.nn, options["dims"], "MaxPool")(2)
         self.convs = TwoConv(in_channels, out_channels, **options)
 
     def forward(self, x):
@@ -174,7 +144,7 @@ class Deconv(Network):
 
     def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
         super().__init__()
-        self.deconv = getattr(self.nn, f"ConvTranspose{dims}d")(in_channels, out_channels, 2, stride=2)
+        self.deconv = by_dims(self.nn, dims, "ConvTranspose")(in_channels, out_channels, 2, stride=2)
 
     def forward(self, x):
         return self.deconv(x)
@@ -189,7 +159,7 @@ class Resize(Network):
 
     def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
         super().__init__()
-        self.preconv = getattr(self.nn, f"Conv{dims}d")(in_channels, out_channels, 1)
+        self.preconv = by_dims(self.nn, dims, "Conv")(in_channels, out_channels, 1)
         self.upsample_non_trainable = self.nn.Upsample(scale_factor=2.0, mode="linear", align_corners=True)
 
     def forward(self, x):
@@ -202,34 +172,10 @@ def _upsampling(name: str):
     return {"deconv": Deconv, "nontrainable": Resize}[name]
 
 
-def _norm(nn, norm: str, channels: int, dims: int, num_groups: int):
-    if norm not in NORMS:
-        raise SettingError(f"UNet: there is no norm={norm!r}. {suggestion(norm, NORMS)}")
-    if norm == "group":
-        return nn.GroupNorm(num_groups, channels)
-    if norm == "batch":
-        return getattr(nn, f"BatchNorm{dims}d")(channels)
-    return getattr(nn, f"InstanceNorm{dims}d")(channels, affine=True)
-
-
 def _features(features: Sequence[int]) -> tuple[int, ...]:
     if isinstance(features, int | str) or len(features) < 3:
         raise SettingError(f"UNet: features={features!r}; wanted at least 3 widths: two levels and the last one")
     return tuple(checks.positive(width, "features", "UNet") for width in features)
-
-
-def _dims(dims: int) -> int:
-    if dims not in (1, 2, 3):
-        raise SettingError(f"UNet: dims={dims!r}; wanted 1, 2 or 3")
-    return dims
-
-
-def _large_enough(x, levels: int) -> None:
-    if min(x.shape[2:], default=2**levels) < 2**levels:
-        raise ShapeError(
-            f"UNet: an input of shape {tuple(x.shape)} is too small: {levels} halvings need at least {2**levels} "
-            f"elements along each spatial axis"
-        )
 
 
 _SOURCE = "Ronneberger et al. 2015, arXiv 1505.04597; Falk et al. 2019, doi 10.1038/s41592-018-0261-2; MONAI BasicUNet"

@@ -6,6 +6,8 @@ from monai.networks.nets import BasicUNet
 
 from tests.zoo.case import Case
 
+FULL = {"unet": partial(BasicUNet, 2)}
+
 CASES = [
     Case("unet", {"features": (4, 6, 5, 6, 7, 5)}, (1, 33, 37), zero=("*.conv.bias",),
          reference=partial(BasicUNet, 2, 1, 2, (4, 6, 5, 6, 7, 5))),

@@ -1,0 +1,175 @@
+"""Attention U-Net: gates decide what each level takes over from the way down, in 1, 2 and 3 dimensions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.windows import Sizes
+from deliralike.zoo import medical
+from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+
+
+class AttentionUNet(Model):
+    """Two convolutions on each level down; up, a gated shortcut beside the transposed convolution's output.
+
+    Source: Oktay et al. 2018, arXiv 1804.03999. Names, order and shapes are those of MONAI's ``AttentionUnet``, start
+    values PyTorch's as there. Unlike the paper's, its gates see the level's own size, and what merges is normalised by
+    instance.
+
+    Args:
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
+        channels: The width of each level, the finest first; at least 2 but for the last.
+        strides: By what each level but the first divides the size: numbers, or tuples with one for each axis.
+        kernel_size: Odd; one number or one for each axis.
+        up_kernel_size: The same for the transposed convolutions.
+        dims: Number of spatial axes: 1, 2 or 3.
+        dropout: Probability of dropping an element after each normalisation in training, but in the gates.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be multiples of the
+        product of all strides along their axis.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: A size is no such multiple (the error names the level); or the input has another number of axes or
+            channels (the error names ``model.0.conv.0.conv``).
+    """
+
+    stem, head, outputs = ("model.0.conv.0.conv",), ("model.2.conv",), "out_channels"
+
+    def __init__(self, in_channels: int = 1, out_channels: int = 2,
+                 channels: Sequence[int] = (16, 32, 64, 128, 256), strides: Sequence[Sizes] = (2, 2, 2, 2),
+                 kernel_size: Sizes = 3, up_kernel_size: Sizes = 3, dims: int = 3,
+                 dropout: float = 0.0) -> None:  # fmt: skip
+        super().__init__()
+        what, nn = "AttentionUNet", self.nn
+        checks.positive(out_channels, "out_channels", what)
+        widths = medical.widths(channels, 2, "channels", what)
+        strides = medical.per_stage(strides, len(widths) - 1, "strides", what)
+        self.levels, self.factors = len(strides), medical.reductions(strides, dims)
+        options: dict[str, Any] = {"dims": dims, "dropout": dropout}
+        below = None
+        for level in reversed(range(self.levels)):
+            fine, coarse, stride = widths[level], widths[level + 1], strides[level]
+            down = ConvBlock(fine, coarse, kernel_size, stride, **options)
+            inner = down if below is None else nn.Sequential(down, below)
+            below = AttentionLayer(fine, coarse, inner, up_kernel_size, stride, **options)
+        first = ConvBlock(in_channels, widths[0], kernel_size, 1, **options)
+        last = medical.Convolution(widths[0], out_channels, dims, 1, alone=True)
+        self.model = nn.Sequential(first, below, last)
+
+    def forward(self, x):
+        return self.model[2](next(reversed(self.forward_stages(x).values())))
+
+    def forward_stages(self, x):
+        """The levels on the way down, ``(batch, channels[level], *size / stride)``, and on the way up again."""
+        medical.divides(self, x, self.factors, f"down_{self.levels}")
+        first, layer, _ = self.model
+        stages, layers = {"down_0": first(x)}, []
+        for level in range(1, self.levels + 1):
+            layers.append(layer)
+            down, layer = (layer.submodule, None) if level == self.levels else layer.submodule
+            stages[f"down_{level}"] = down(stages[f"down_{level - 1}"])
+        *skips, x = stages.values()
+        for level in reversed(range(self.levels)):
+            x = stages[f"up_{level}"] = layers[level].join(skips.pop(), x)
+        return stages
+
+
+class ConvBlock(Network):
+    """Two convolutions, the first with the stride, each with batch normalisation and ReLU.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, dims: int,
+                 dropout: float) -> None:  # fmt: skip
+        super().__init__()
+        adn: dict[str, Any] = {"norm": "batch", "act": "relu", "dropout": dropout}
+        self.conv = self.nn.Sequential(
+            medical.Convolution(in_channels, out_channels, dims, kernel_size, stride, **adn),
+            medical.Convolution(out_channels, out_channels, dims, kernel_size, **adn),
+        )
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+class UpConv(Network):
+    """A transposed convolution with batch normalisation and ReLU.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size * stride)``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, dims: int) -> None:
+        super().__init__()
+        self.up = medical.Convolution(in_channels, out_channels, dims, kernel_size, stride, transposed=True,
+                                      norm="batch", act="relu")  # fmt: skip
+
+    def forward(self, x):
+        return self.up(x)
+
+
+class AttentionBlock(Network):
+    """A gate for each element, from what comes from below and from the level itself.
+
+    Shapes:
+        Twice ``(batch, channels, *size)`` gives the same shape: the level's own input, scaled.
+    """
+
+    def __init__(self, channels: int, dims: int) -> None:
+        super().__init__()
+        nn, inner = self.nn, checks.positive(channels // 2, "channels // 2", "AttentionUNet")
+        self.W_g = nn.Sequential(*_normalised(nn, channels, inner, dims))
+        self.W_x = nn.Sequential(*_normalised(nn, channels, inner, dims))
+        self.psi = nn.Sequential(*_normalised(nn, inner, 1, dims), nn.Sigmoid())
+        self.relu = nn.ReLU()
+
+    def forward(self, g, x):
+        return x * self.psi(self.relu(self.W_g(g) + self.W_x(x)))
+
+
+class AttentionLayer(Network):
+    """One level: what lies below it, brought to its size, and its gated input beside that.
+
+    Shapes:
+        ``(batch, fine, *size)`` gives the same shape.
+    """
+
+    def __init__(self, fine: int, coarse: int, submodule: Any, up_kernel_size: Sizes, stride: Sizes, dims: int,
+                 dropout: float) -> None:  # fmt: skip
+        super().__init__()
+        self.attention = AttentionBlock(fine, dims)
+        self.upconv = UpConv(coarse, fine, up_kernel_size, stride, dims)
+        self.merge = medical.Convolution(2 * fine, fine, dims, dropout=dropout)  # as MONAI's defaults: not by batch
+        self.submodule = submodule
+
+    def forward(self, x):
+        return self.join(x, self.submodule(x))
+
+    def join(self, x, below):
+        """The level's input beside what came from below."""
+        below = self.upconv(below)
+        return self.merge(self.nn.concatenate([self.attention(below, x), below], dim=1))
+
+
+def _normalised(nn: Any, in_channels: int, out_channels: int, dims: int) -> list[Any]:
+    """A 1x1 convolution and a batch normalisation."""
+    conv = medical.Convolution(in_channels, out_channels, dims, 1, alone=True)
+    return [conv, by_dims(nn, dims, "BatchNorm")(out_channels)]
+
+
+register(
+    AttentionUNet,
+    name="attention_unet",
+    task="segmentation",
+    dims=(1, 2, 3),
+    source="Oktay et al. 2018, arXiv 1804.03999; MONAI AttentionUnet",
+    shape=medical.volume((1024, 256, 96)),
+)

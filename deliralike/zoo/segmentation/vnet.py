@@ -1,0 +1,191 @@
+"""V-Net: 5x5 convolutions in residual stages, strided ones between them, in 2 and 3 dimensions."""
+
+from typing import Any
+
+from deliralike.errors import SettingError
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.zoo import medical
+from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+
+
+class VNet(Model):
+    """Four stages down and up, each a residual block of 5x5 convolutions.
+
+    Source: Milletari et al. 2016, arXiv 1606.04797. Names, order and shapes are those of MONAI's ``VNet``, start
+    values PyTorch's as there.
+
+    Args:
+        in_channels: Number of input channels; a divisor of 16, since the first stage adds the input, repeated.
+        out_channels: Number of output channels.
+        dims: Number of spatial axes: 2 or 3.
+        act: ``"elu"``, ``"prelu"`` (one slope for each channel), ``"relu"`` or ``"leaky_relu"``.
+        dropout: Probability of dropping a channel in training: after the last two steps down, before the first two up.
+        skip_dropout: The same for what each stage on the way up takes over from the way down.
+        bias: Whether the convolutions of the way down and the last one have biases; those of the way up have none,
+            as the reference has it.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be multiples of 16.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: A size is no such multiple; or the input has another number of axes or channels (the error names
+            ``in_tr.conv_block.conv``).
+    """
+
+    stem, outputs = ("in_tr.conv_block.conv",), "out_channels"
+    # The last convolutions are both as wide as the output: 5x5 ones to the classes, then 1x1 ones between classes.
+    head = ("out_tr.conv_block.conv", "out_tr.conv2")
+
+    def __init__(self, in_channels: int = 1, out_channels: int = 1, dims: int = 3, act: str = "elu",
+                 dropout: float = 0.5, skip_dropout: float = 0.5, bias: bool = False) -> None:  # fmt: skip
+        super().__init__()
+        medical.two_or_three(dims, "VNet")
+        if 16 % checks.positive(in_channels, "in_channels", "VNet"):
+            raise SettingError(f"VNet: in_channels={in_channels}; wanted a divisor of 16: 1, 2, 4, 8 or 16")
+        down: dict[str, Any] = {"dims": dims, "act": act, "bias": bias}
+        up: dict[str, Any] = {"dims": dims, "act": act, "skip_dropout": skip_dropout}
+        self.factors = (16,) * dims
+        self.in_tr = InputTransition(in_channels, 16, **down)
+        self.down_tr32 = DownTransition(16, 1, 0.0, **down)
+        self.down_tr64 = DownTransition(32, 2, 0.0, **down)
+        self.down_tr128 = DownTransition(64, 3, dropout, **down)
+        self.down_tr256 = DownTransition(128, 2, dropout, **down)
+        self.up_tr256 = UpTransition(256, 256, 2, dropout, **up)
+        self.up_tr128 = UpTransition(256, 128, 2, dropout, **up)
+        self.up_tr64 = UpTransition(128, 64, 1, 0.0, **up)
+        self.up_tr32 = UpTransition(64, 32, 1, 0.0, **up)
+        self.out_tr = OutputTransition(32, out_channels, **down)
+
+    def forward(self, x):
+        return self.out_tr(self.forward_stages(x)["up_tr32"])
+
+    def forward_stages(self, x):
+        """The stages on the way down, 16 to 256 channels, ``*size / 16`` at last, and on the way up again."""
+        medical.divides(self, x, self.factors, "down_tr256")
+        stages = {"in_tr": self.in_tr(x)}
+        for name in ("down_tr32", "down_tr64", "down_tr128", "down_tr256"):
+            stages[name] = getattr(self, name)(next(reversed(stages.values())))
+        *skips, x = stages.values()
+        for name in ("up_tr256", "up_tr128", "up_tr64", "up_tr32"):
+            x = stages[name] = getattr(self, name)(x, skips.pop())
+        return stages
+
+
+class InputTransition(Network):
+    """A convolution, and the input repeated to its width added.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, dims: int, act: str, bias: bool) -> None:
+        super().__init__()
+        self.repeats = out_channels // in_channels
+        self.act_function = _activation(self.nn, act, out_channels)
+        self.conv_block = _conv(in_channels, out_channels, dims, bias)
+
+    def forward(self, x):
+        return self.act_function(self.conv_block(x) + self.nn.concatenate([x] * self.repeats, dim=1))
+
+
+class LUConv(Network):
+    """A 5x5 convolution with normalisation and activation; the shape stays."""
+
+    def __init__(self, channels: int, dims: int, act: str, bias: bool) -> None:
+        super().__init__()
+        self.act_function = _activation(self.nn, act, channels)
+        self.conv_block = _conv(channels, channels, dims, bias)
+
+    def forward(self, x):
+        return self.act_function(self.conv_block(x))
+
+
+class DownTransition(Network):
+    """Halve the size and double the width, then a residual block.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, 2 * in_channels, *size / 2)``.
+    """
+
+    def __init__(self, in_channels: int, count: int, dropout: float, dims: int, act: str, bias: bool) -> None:
+        super().__init__()
+        nn, width = self.nn, 2 * in_channels
+        conv, norm, drop = by_dims(nn, dims, "Conv", "BatchNorm", "Dropout")
+        self.down_conv = conv(in_channels, width, 2, stride=2, bias=bias)
+        self.bn1 = norm(width)
+        self.act_function1 = _activation(nn, act, width)
+        self.act_function2 = _activation(nn, act, width)
+        self.ops = nn.Sequential(*(LUConv(width, dims, act, bias) for _ in range(count)))
+        # MONAI always takes 3-D dropout, which with two axes drops whole samples; here it drops channels with any.
+        self.dropout = drop(dropout)
+
+    def forward(self, x):
+        x = self.act_function1(self.bn1(self.down_conv(x)))  # (batch, 2 * in_channels, *size / 2)
+        return self.act_function2(self.ops(self.dropout(x)) + x)
+
+
+class UpTransition(Network):
+    """Double the size, join with the finer stage, then a residual block.
+
+    Shapes:
+        ``(batch, in_channels, *coarse)`` and ``(batch, out_channels / 2, *size)`` give
+        ``(batch, out_channels, *size)``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, count: int, dropout: float, dims: int, act: str,
+                 skip_dropout: float) -> None:  # fmt: skip
+        super().__init__()
+        nn, half = self.nn, out_channels // 2
+        transposed, norm, drop = by_dims(nn, dims, "ConvTranspose", "BatchNorm", "Dropout")
+        self.up_conv = transposed(in_channels, half, 2, stride=2)
+        self.bn1 = norm(half)
+        self.dropout = drop(dropout)
+        self.dropout2 = drop(skip_dropout)
+        self.act_function1 = _activation(nn, act, half)
+        self.act_function2 = _activation(nn, act, out_channels)
+        self.ops = nn.Sequential(*(LUConv(out_channels, dims, act, bias=False) for _ in range(count)))
+
+    def forward(self, x, skip):
+        x = self.act_function1(self.bn1(self.up_conv(self.dropout(x))))  # (batch, out_channels / 2, *size)
+        x = self.nn.concatenate([x, self.dropout2(skip)], dim=1)
+        return self.act_function2(self.ops(x) + x)
+
+
+class OutputTransition(Network):
+    """A 5x5 and a 1x1 convolution to the outputs.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, dims: int, act: str, bias: bool) -> None:
+        super().__init__()
+        checks.positive(out_channels, "out_channels", "VNet")
+        self.act_function1 = _activation(self.nn, act, out_channels)
+        self.conv_block = _conv(in_channels, out_channels, dims, bias)
+        self.conv2 = by_dims(self.nn, dims, "Conv")(out_channels, out_channels, 1)
+
+    def forward(self, x):
+        return self.conv2(self.act_function1(self.conv_block(x)))
+
+
+def _conv(in_channels: int, out_channels: int, dims: int, bias: bool) -> Any:
+    return medical.Convolution(in_channels, out_channels, dims, 5, bias=bias, norm="batch", act=None)
+
+
+def _activation(nn: Any, act: str, channels: int) -> Any:
+    return medical.activation(nn, act, **({"num_parameters": channels} if act == "prelu" else {}))
+
+
+register(
+    VNet,
+    name="vnet",
+    task="segmentation",
+    dims=(2, 3),
+    source="Milletari et al. 2016, arXiv 1606.04797; MONAI VNet",
+    shape=medical.volume((0, 256, 96)),
+)
