@@ -1,8 +1,11 @@
 """What the reference implementations need before they can be imported here."""
 
+from functools import cache
+
 import torch
 
 
+@cache  # an operator can be named once
 def allow_torchvision() -> None:
     """Let torchvision be imported beside a PyTorch that was built without CUDA.
 

@@ -99,3 +99,9 @@ def whole_numbers(x: Any, what: str) -> None:
         raise SettingError(
             f"{what}: got an array of {x.dtype}, wanted whole numbers (int64): convert it before the call"
         )
+
+
+def scalar(x: Any, what: str) -> None:
+    """An array without axes."""
+    if tuple(x.shape):
+        raise ShapeError(f"{what} has shape {tuple(x.shape)}, wanted a scalar: take its sum or mean")

@@ -34,20 +34,36 @@ class Losses(Shaping):
         self._check_weight(weight, logits.shape[1])
         if not 0.0 <= label_smoothing <= 1.0:
             raise SettingError(f"cross_entropy: label_smoothing={label_smoothing!r} must lie between 0 and 1")
-        classes, counts = logits.shape[1], target != ignore_index
-        label = self.expand_dims(self.where(counts, target, target * 0), 1)  # (batch, 1, ...)
-        kept = self.cast(counts, logits)
+        classes, label, label_weight = logits.shape[1], *self._labels(target, ignore_index, weight, logits)
         log_p = self.log_softmax(logits, dim=1)
-        per_class = None if weight is None else self.reshape(weight, (1, -1) + (1,) * (len(logits.shape) - 2))
-        label_weight = kept if weight is None else self.select(weight, label[:, 0], 0) * kept
-        loss = -self.select_along(log_p, label, 1)[:, 0] * label_weight
+        loss = -self.select_along(log_p, self.expand_dims(label, 1), 1)[:, 0] * label_weight
         if label_smoothing:
+            per_class = None if weight is None else self.reshape(weight, (1, -1) + (1,) * (len(logits.shape) - 2))
+            kept = self.cast(target != ignore_index, logits)
             spread = -self.sum(log_p if per_class is None else log_p * per_class, dim=1) * kept
             loss = (1.0 - label_smoothing) * loss + (label_smoothing / classes) * spread
-        if reduction != "mean":
-            return self._reduce(loss, reduction)
-        total = self.sum(label_weight)
-        return self.sum(loss) / self.where(total == 0, total * 0 + 1.0, total)
+        return self._reduce_labels(loss, label_weight, reduction)
+
+    def focal_loss(self, logits: Array, target: Array, gamma: float = 2.0, weight: Array | None = None,
+                   ignore_index: int = -100, reduction: str = "mean") -> Array:  # fmt: skip
+        """Cross-entropy of whole-number labels in which what is classified well counts less.
+
+        ``-(1 - p)**gamma * log(p)``, where p is the probability of the label; ``gamma=0`` is `cross_entropy`.
+        Source: Lin et al. 2017, arXiv 1708.02002.
+
+        Args:
+            logits, target, weight, ignore_index, reduction: As in `cross_entropy`; the mean has its denominator.
+            gamma: How much less.
+
+        Shapes:
+            ``(batch, classes, ...)`` and ``(batch, ...)`` give a scalar, or ``(batch, ...)`` for ``"none"``.
+        """
+        self._check_labels(logits, target, ignore_index, reduction, "focal_loss")
+        self._check_weight(weight, logits.shape[1], "focal_loss")
+        label, label_weight = self._labels(target, ignore_index, weight, logits)
+        log_p = self.select_along(self.log_softmax(logits, dim=1), self.expand_dims(label, 1), 1)[:, 0]
+        loss = -self._power(1.0 - self.exp(log_p), gamma) * log_p * label_weight
+        return self._reduce_labels(loss, label_weight, reduction)
 
     def bce_with_logits(self, logits: Array, target: Array, weight: Array | None = None,
                         pos_weight: Array | None = None, reduction: str = "mean") -> Array:  # fmt: skip
@@ -61,6 +77,29 @@ class Losses(Shaping):
         loss = target * positive + (1.0 - target) * self.softplus(logits)
         return self._reduce(loss if weight is None else loss * weight, reduction)
 
+    def binary_focal_loss(self, logits: Array, target: Array, alpha: float | None = 0.25, gamma: float = 2.0,
+                          reduction: str = "mean") -> Array:  # fmt: skip
+        """Binary cross-entropy of scores in which what is classified well counts less.
+
+        Source: Lin et al. 2017, arXiv 1708.02002; settings as in torchvision's ``sigmoid_focal_loss``.
+
+        Args:
+            logits: Scores.
+            target: Between 0 and 1.
+            alpha: The weight of positives; negatives have ``1 - alpha``. None weighs both with one.
+            gamma: How much less; 0 is `bce_with_logits`.
+            reduction: ``"mean"`` (over all elements), ``"sum"`` or ``"none"``.
+
+        Shapes:
+            Two arrays of one shape give a scalar.
+        """
+        self._same_shape("binary_focal_loss", logits, target)
+        missed = target * self.sigmoid(-logits) + (1.0 - target) * self.sigmoid(logits)
+        loss = self.bce_with_logits(logits, target, reduction="none") * self._power(missed, gamma)
+        if alpha is not None:
+            loss = loss * (alpha * target + (1.0 - alpha) * (1.0 - target))
+        return self._reduce(loss, reduction)
+
     def mse_loss(self, prediction: Array, target: Array, reduction: str = "mean") -> Array:
         """The squared difference (not halved)."""
         self._same_shape("mse_loss", prediction, target)
@@ -71,28 +110,6 @@ class Losses(Shaping):
         """The absolute difference."""
         self._same_shape("l1_loss", prediction, target)
         return self._reduce(self.abs(prediction - target), reduction)
-
-    def dice_loss(self, probabilities: Array, target: Array, smooth: float = 1e-5, include_background: bool = True,
-                  reduction: str = "mean") -> Array:  # fmt: skip
-        """One minus the soft Dice coefficient of each sample and class. Source: Milletari 2016, arXiv 1606.04797.
-
-        Args:
-            probabilities: The network's outputs after softmax or sigmoid.
-            target: One-hot labels of the same shape.
-            smooth: Added to numerator and denominator.
-            include_background: Whether channel 0 counts.
-            reduction: Over samples and classes: ``"mean"``, ``"sum"`` or ``"none"``.
-
-        Shapes:
-            ``(batch, classes, ...)`` twice gives a scalar, or ``(batch, classes)`` for ``"none"``.
-        """
-        self._same_shape("dice_loss", probabilities, target)
-        if not include_background:
-            probabilities, target = probabilities[:, 1:], target[:, 1:]
-        dims = tuple(range(2, len(probabilities.shape)))
-        overlap = self.sum(probabilities * target, dims)
-        total = self.sum(probabilities, dims) + self.sum(target, dims)
-        return self._reduce(1.0 - (2.0 * overlap + smooth) / (total + smooth), reduction)
 
     def one_hot(self, target: Array, classes: int, like: Array) -> Array:
         """Labels as an array with one channel for each class, in the type of `like`.
@@ -112,26 +129,48 @@ class Losses(Shaping):
             raise SettingError(f"reduction={reduction!r}; wanted 'mean', 'sum' or 'none'")
         return self.mean(loss) if reduction == "mean" else self.sum(loss)
 
-    def _check_labels(self, logits: Array, target: Array, ignore_index: int, reduction: str) -> None:
-        self._check_label_shape(logits, target)
-        values = self.concrete(target)
-        checks.index_range(values, logits.shape[1], "cross_entropy: target", ignore=ignore_index)
-        if reduction == "mean" and values is not None and (values == ignore_index).all():
-            warnings.warn("cross_entropy: every label is ignored, the loss is 0", stacklevel=3)
+    def _power(self, base: Array, exponent: float) -> Array:
+        """A power of what is not negative, whose derivatives at 0 are 0 even where the exponent is small."""
+        if exponent in (0.0, 1.0):
+            return base if exponent else base * 0.0 + 1.0
+        positive = base > 0.0
+        return self.where(positive, self.where(positive, base, 1.0) ** exponent, 0.0)
 
-    def _check_label_shape(self, logits: Array, target: Array) -> None:
+    def _labels(self, target: Array, ignore_index: int, weight: Array | None, like: Array) -> tuple[Array, Array]:
+        """Labels with 0 for what is ignored, and how much each counts."""
+        counts = target != ignore_index
+        label, kept = self.where(counts, target, target * 0), self.cast(counts, like)
+        return label, kept if weight is None else self.select(weight, label, 0) * kept
+
+    def _reduce_labels(self, loss: Array, label_weight: Array, reduction: str) -> Array:
+        """As `_reduce`, where the mean is weighted; 0 where nothing counts."""
+        if reduction != "mean":
+            return self._reduce(loss, reduction)
+        total = self.sum(label_weight)
+        return self.sum(loss) / self.where(total == 0, total * 0 + 1.0, total)
+
+    def _check_labels(
+        self, logits: Array, target: Array, ignore_index: int, reduction: str, name: str = "cross_entropy"
+    ) -> None:
+        self._check_label_shape(logits, target, name)
+        values = self.concrete(target)
+        checks.index_range(values, logits.shape[1], f"{name}: target", ignore=ignore_index)
+        if reduction == "mean" and values is not None and (values == ignore_index).all():
+            warnings.warn(f"{name}: every label is ignored, the loss is 0", stacklevel=3)
+
+    def _check_label_shape(self, logits: Array, target: Array, name: str = "cross_entropy") -> None:
         if len(logits.shape) < 2:
-            raise ShapeError(f"cross_entropy: logits have shape {tuple(logits.shape)}, wanted (batch, classes, ...)")
+            raise ShapeError(f"{name}: logits have shape {tuple(logits.shape)}, wanted (batch, classes, ...)")
         wanted = (logits.shape[0], *logits.shape[2:])
         if tuple(target.shape) != wanted:
-            raise ShapeError(f"cross_entropy: target has shape {tuple(target.shape)}; logits of shape "
+            raise ShapeError(f"{name}: target has shape {tuple(target.shape)}; logits of shape "
                              f"{tuple(logits.shape)} want {wanted}")  # fmt: skip
-        checks.whole_numbers(target, "cross_entropy: target")
+        checks.whole_numbers(target, f"{name}: target")
 
-    def _check_weight(self, weight: Array | None, classes: int) -> None:
+    def _check_weight(self, weight: Array | None, classes: int, name: str = "cross_entropy") -> None:
         if weight is not None and tuple(weight.shape) != (classes,):
             raise ShapeError(
-                f"cross_entropy: weight has shape {tuple(weight.shape)}; wanted one for each of {classes} classes"
+                f"{name}: weight has shape {tuple(weight.shape)}; wanted one for each of {classes} classes"
             )
 
     def _same_shape(self, name: str, x: Any, y: Any) -> None:

@@ -216,6 +216,22 @@ class Primitives(ABC):
     def prepare_chance(self, layer: Any) -> None:
         """Give a random layer under construction what the native generator needs; nothing by default."""
 
+    @abstractmethod
+    def gradient(self, function: Callable[[Array], Array], x: Array) -> Array:
+        """The gradient of a scalar function at `x`, as an array that can be differentiated again.
+
+        It is differentiable with respect to `x` and to all that the function makes use of, such as the weights of a
+        network; zero where the function does not depend on its argument. For penalties on gradients within a loss.
+
+        Args:
+            function: From an array like `x` to an array without axes. It may call networks; buffers that they change
+                are changed once.
+            x: A floating array.
+
+        Shapes:
+            ``x.shape``
+        """
+
     def scan(self, step: Callable[[Any, Array], tuple[Any, Array]], carry: Any, xs: Array) -> tuple[Any, Array]:
         """Run ``carry, y = step(carry, x)`` over the first axis of `xs`; returns the last carry and the stacked ys."""
         outputs = []

@@ -1,0 +1,3 @@
+from tests.references import allow_torchvision
+
+allow_torchvision()

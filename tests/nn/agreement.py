@@ -120,6 +120,20 @@ def agree_function(name, ours, theirs, inputs, *, seed=0):
     by_backend(hold(name), lambda network, *xs: ours(network.nn, *xs), inputs, expected)
 
 
+def agree_twice(name, ours, theirs, inputs, *, seed=0, tolerance=1e-12):
+    """As `agree_function`, to 1e-12; the gradient in the first input is an output too, so second derivatives agree."""
+
+    def our_gradient(nn, x, *rest):
+        return ours(nn, x, *rest), nn.gradient(lambda at: nn.sum(ours(nn, at, *rest)), x)
+
+    def their_gradient(x, *rest):
+        value = theirs(x, *rest)
+        return value, torch.autograd.grad(value.sum(), x, create_graph=True)[0]
+
+    expected = by_torch(their_gradient, {}, inputs, np.random.default_rng(seed))
+    by_backend(hold(name), lambda network, *xs: our_gradient(network.nn, *xs), inputs, expected, tolerance)
+
+
 def values_agree(name, ours, theirs, inputs):
     """The values alone, called directly rather than by `gradients`."""
     backend, network = get(name), hold(name)
@@ -149,7 +163,7 @@ def by_torch(function, parameters, inputs, rng):
     }
 
 
-def by_backend(network, function, inputs, expected):
+def by_backend(network, function, inputs, expected, tolerance=TOLERANCE):
     shapes = [y.shape for y in expected["outputs"]]
 
     def loss(network, cotangents, *inputs):
@@ -159,19 +173,19 @@ def by_backend(network, function, inputs, expected):
 
     found = network.backend.gradients(loss, network, expected["cotangents"], *inputs)
     for mine, other in zip(found.inputs[0], expected["outputs"], strict=True):
-        same(mine, other, "output")
+        same(mine, other, "output", tolerance)
     for index, (mine, other) in enumerate(zip(found.inputs[1:], expected["inputs"], strict=True)):
         if other is not None:
-            same(mine, other, f"gradient of input {index}")
+            same(mine, other, f"gradient of input {index}", tolerance)
     return found
 
 
-def same(mine, other, what):
-    """Equal in shape, and to 1e-10 of the largest element (or of 1). No gradient counts as one of zero."""
+def same(mine, other, what, tolerance=TOLERANCE):
+    """Equal in shape, and to a tolerance of the largest element (or of 1). No gradient counts as one of zero."""
     mine = np.zeros_like(other) if mine is None else mine
     assert mine.shape == other.shape, what
     assert mine.dtype == other.dtype, what
-    np.testing.assert_allclose(mine, other, rtol=0, atol=TOLERANCE * max(1.0, largest(other)), err_msg=what)
+    np.testing.assert_allclose(mine, other, rtol=0, atol=tolerance * max(1.0, largest(other)), err_msg=what)
 
 
 def largest(array):

@@ -65,6 +65,15 @@ FUNCTIONS = {
     "dice_loss": lambda nn, x: nn.dice_loss(
         nn.softmax(x, 1), nn.one_hot(nn.constant(np.array([1, 0, 2]), like=x), 4, like=x)
     ),
+    "focal_loss": lambda nn, x: nn.focal_loss(x, nn.constant(np.array([1, 0, 2]), like=x), 1.5),
+    "binary_focal_loss": lambda nn, x: nn.binary_focal_loss(x, nn.zeros(x.shape, like=x), gamma=1.5),
+    "generalized_dice_loss": lambda nn, x: nn.generalized_dice_loss(nn.softmax(x, 1), nn.softmax(-x, 1)),
+    "tversky_loss": lambda nn, x: nn.tversky_loss(nn.softmax(x, 1), nn.softmax(-x, 1), gamma=0.75),
+    "kl_gaussian": lambda nn, x: nn.kl_gaussian(x, x),
+    "kl_divergence": lambda nn, x: nn.kl_divergence(nn.log_softmax(x, 1), nn.softmax(-x, 1)),
+    "discriminator_loss": lambda nn, x: nn.discriminator_loss(x, -x, "hinge"),
+    "gradient_penalty": lambda nn, x: nn.gradient_penalty(lambda at: nn.sum(at**2.0, 1), x, -x, nn.sigmoid(x[:, 0])),
+    "deep_supervision": lambda nn, x: nn.deep_supervision(nn.mse_loss, [x[None], x[None][:, :, ::2]], x[None]),
     "l1_loss": lambda nn, x: nn.l1_loss(x, x * 0.5),
     "normalize": lambda nn, x: nn.normalize(x),
     "var": lambda nn, x: nn.var(x, 1, correction=1),

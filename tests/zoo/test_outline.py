@@ -161,6 +161,12 @@ FUNCTIONS = {
     "embedding": lambda nn, x, y: nn.embedding(nn.argmax(x, 1), y[0, 0]),
     "loss": lambda nn, x, y: nn.cross_entropy(x, nn.argmax(x, 1), label_smoothing=0.1),
     "dice": lambda nn, x, y: nn.dice_loss(x, x, reduction="none"),
+    "generalised dice": lambda nn, x, y: nn.generalized_dice_loss(x, x, reduction="none"),
+    "focal": lambda nn, x, y: nn.focal_loss(x, nn.argmax(x, 1), reduction="none"),
+    "Tversky": lambda nn, x, y: nn.tversky_loss(x, x, gamma=0.75, reduction="none"),
+    "divergence": lambda nn, x, y: nn.kl_divergence(nn.log_softmax(x, 1), nn.softmax(x, 1), reduction="none"),
+    "penalty": lambda nn, x, y: nn.gradient_penalty(lambda at: at**2.0, x, x, x[:, 0, 0, 0]),
+    "supervision": lambda nn, x, y: nn.deep_supervision(nn.mse_loss, [x, x[:, :, ::2, ::2]], x),
 }
 
 

@@ -15,6 +15,7 @@ from deliralike.backends.chainer.network import BufferValue, Parameter
 from deliralike.backends.chainer.windows import windows_over
 from deliralike.construction import Construction, require_construction
 from deliralike.errors import DtypeError, ShapeError
+from deliralike.nn import checks
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import Pads, conv_size
 from deliralike.nn.start import Distribution
@@ -242,6 +243,14 @@ class ChainerFunctions(Functions):
         return nodes.PickSum(tuple(where), weights).apply((self.log_softmax(logits, 1),))[0]
 
     # Control and chance ------------------------------------------------------------------------------------------
+
+    def gradient(self, function, x):
+        with chainer.force_backprop_mode():
+            at = F.identity(x if isinstance(x, Variable) and x.requires_grad else Variable(raw(x)))
+            value = function(at)
+            checks.scalar(value, "gradient: the function's value")
+            (found,) = chainer.grad([chainer.as_variable(value)], [at], enable_double_backprop=True)
+        return chainer.as_variable(array_module(at).zeros_like(at.array)) if found is None else found
 
     def scan(self, step, carry, xs):
         outputs = []

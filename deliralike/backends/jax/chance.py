@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from deliralike.backends.jax import arrays
+from deliralike.backends.jax import arrays, inner
 from deliralike.backends.jax.network import walk
 from deliralike.errors import StateError
 
@@ -92,7 +92,7 @@ class Chance(nnx.Pytree):
     def __call__(self) -> jax.Array:
         """The next key."""
         key = jax.random.fold_in(jax.random.wrap_key_data(self.key.get_value()), self.count.get_value())
-        self.count.set_value(self.count.get_value() + 1)
+        inner.store(self.count, self.count.get_value() + 1)
         return key
 
     def restart(self, key: jax.Array) -> None:

@@ -19,11 +19,11 @@ from flax import nnx
 from jax import lax
 
 from deliralike import random
-from deliralike.backends.jax import arrays
+from deliralike.backends.jax import arrays, inner
 from deliralike.backends.jax.chance import Chance
 from deliralike.construction import require_construction
 from deliralike.errors import ConstructionError
-from deliralike.nn import geometry
+from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import Pads
 
@@ -208,6 +208,14 @@ class JaxFunctions(Functions):
         return lax.reduce_window(x, np.zeros((), x.dtype), lax.add, (1, 1, *kernel), (1, 1, *stride), _spatial(pads))
 
     # Control and chance ------------------------------------------------------------------------------------------
+
+    def gradient(self, function, x):
+        def value(at):
+            found = value_of(function(at))
+            checks.scalar(found, "gradient: the function's value")
+            return found
+
+        return inner.gradient(value, jnp.asarray(value_of(x)))
 
     def scan(self, step, carry, xs):
         return lax.scan(

@@ -13,7 +13,7 @@ import numpy as np
 from flax import nnx
 from flax.nnx.module import ModuleMeta
 
-from deliralike.backends.jax import arrays
+from deliralike.backends.jax import arrays, inner
 from deliralike.network import AbstractNetwork, NetworkType, refuse_plain_container
 from deliralike.state import Slot
 
@@ -136,7 +136,8 @@ class AbstractJaxNetwork(AbstractNetwork, nnx.Module, metaclass=JaxNetworkType):
         refuse_plain_container(self, name, value)
         present = vars(self).get(name)
         if isinstance(present, nnx.Variable) and isinstance(value, jax.Array | np.ndarray):
-            present.set_value(value if isinstance(value, jax.Array) else arrays.put_like(value, present.get_value()))
+            array = value if isinstance(value, jax.Array) else arrays.put_like(value, present.get_value())
+            inner.store(present, array)
             return
         value = (
             {list: StaticList, dict: StaticDict}.get(type(value), lambda same: same)(value)

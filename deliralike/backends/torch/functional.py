@@ -122,10 +122,10 @@ class TorchFunctions(Functions):
     # Reductions --------------------------------------------------------------------------------------------------
 
     def sum(self, x, dim=None, keepdim=False):
-        return torch.sum(x, dim, keepdim)
+        return x if _is_none(dim) else torch.sum(x, dim, keepdim)
 
     def mean(self, x, dim=None, keepdim=False):
-        return torch.mean(x, dim, keepdim)
+        return x if _is_none(dim) else torch.mean(x, dim, keepdim)
 
     def max(self, x, dim, keepdim=False):
         return torch.max(x, dim, keepdim).values
@@ -307,6 +307,11 @@ class TorchFunctions(Functions):
             keep = torch.full(tuple(shape), 1.0 - p, dtype=like.dtype, device=like.device)
             return keyed_bernoulli(keep) if draws_by_key() else torch.bernoulli(keep)
         return _portable_mask(stream, layer.block_path, tuple(shape), p).to(like.device, like.dtype)
+
+
+def _is_none(dim: int | Sequence[int] | None) -> bool:
+    """Whether there is no axis to go over; PyTorch would go over all."""
+    return isinstance(dim, Sequence) and not len(dim)
 
 
 @torch.compiler.disable  # drawn on the host

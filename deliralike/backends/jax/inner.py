@@ -1,0 +1,47 @@
+"""Gradients within a loss, and what a network changes in itself while it is differentiated there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import jax
+from flax import nnx
+
+_Changed = dict[int, tuple[nnx.Variable, Any]]  # by identity: a variable and its value before
+_changed: ContextVar[_Changed | None] = ContextVar("deliralike_inner_changes", default=None)
+
+
+def store(variable: nnx.Variable, value: Any) -> None:
+    """Set a variable, also one of an outer trace within `gradient`, where nnx itself refuses that."""
+    changed = _changed.get()
+    if changed is None:
+        variable.set_value(value)
+    else:
+        changed.setdefault(id(variable), (variable, variable.get_value()))
+        _overwrite(variable, value)
+
+
+def gradient(function: Callable[[jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+    """The gradient of a scalar function; variables that it stores have their new values afterwards."""
+    changed: _Changed = {}
+
+    def followed(at: jax.Array) -> tuple[jax.Array, list[Any]]:
+        token = _changed.set(changed)
+        try:
+            value = function(at)
+            return value, [variable.get_value() for variable, _ in changed.values()]
+        finally:
+            _changed.reset(token)
+            for variable, before in changed.values():  # no value may leave the trace but through the result
+                _overwrite(variable, before)
+
+    found, after = jax.grad(followed, has_aux=True)(x)
+    for (variable, _), value in zip(changed.values(), after, strict=True):
+        store(variable, value)
+    return found
+
+
+def _overwrite(variable: nnx.Variable, value: Any) -> None:
+    object.__setattr__(variable, "_raw_value", value)  # past nnx's check of the trace

@@ -1,0 +1,99 @@
+"""Losses of two networks against each other, and penalties on the gradient of the one that judges."""
+
+from collections.abc import Callable
+
+from deliralike.errors import SettingError, ShapeError, suggestion
+from deliralike.nn.losses import Losses
+from deliralike.nn.primitives import Array
+
+KINDS = ("non-saturating", "least-squares", "hinge", "wasserstein")
+
+
+class AdversarialLosses(Losses):
+    """Functions of a discriminator's (or critic's) scores, before any sigmoid; means over all scores."""
+
+    def discriminator_loss(self, real: Array, fake: Array, kind: str = "non-saturating") -> Array:
+        """What the discriminator makes small: high scores for real samples, low ones for generated ones.
+
+        Args:
+            real: The scores of real samples.
+            fake: The scores of generated samples, which are best cut off from the generator by `stop_gradient`.
+            kind: ``"non-saturating"`` (binary cross-entropy; Goodfellow et al. 2014, arXiv 1406.2661),
+                ``"least-squares"`` (halved, towards 1 and 0; Mao et al. 2017, arXiv 1611.04076), ``"hinge"`` (Lim and
+                Ye 2017, arXiv 1705.02894) or ``"wasserstein"`` (Arjovsky et al. 2017, arXiv 1701.07875).
+
+        Shapes:
+            Two arrays of any shapes give a scalar.
+        """
+        _check(kind, "discriminator_loss")
+        if kind == "wasserstein":
+            return self.mean(fake) - self.mean(real)
+        if kind == "hinge":
+            return self.mean(self.relu(1.0 - real)) + self.mean(self.relu(1.0 + fake))
+        if kind == "least-squares":
+            return 0.5 * (self.mean((real - 1.0) * (real - 1.0)) + self.mean(fake * fake))
+        return self.mean(self.softplus(-real)) + self.mean(self.softplus(fake))
+
+    def generator_loss(self, fake: Array, kind: str = "non-saturating") -> Array:
+        """What the generator makes small: high scores for what it generates.
+
+        Args:
+            fake: The scores of generated samples.
+            kind: As in `discriminator_loss`.
+
+        Shapes:
+            An array of any shape gives a scalar.
+        """
+        _check(kind, "generator_loss")
+        if kind == "least-squares":
+            return 0.5 * self.mean((fake - 1.0) * (fake - 1.0))
+        return self.mean(self.softplus(-fake)) if kind == "non-saturating" else -self.mean(fake)
+
+    def gradient_penalty(self, critic: Callable[[Array], Array], real: Array, fake: Array, mix: Array,
+                         target: float = 1.0) -> Array:  # fmt: skip
+        """The mean squared distance between `target` and the norm of the critic's gradient, between two batches.
+
+        Multiply it by 10, as the source does. Source: Gulrajani et al. 2017, arXiv 1704.00028 (WGAN-GP).
+
+        Args:
+            critic: From samples to scores, one or several for each sample: a network, or a function that calls one.
+            real, fake: Two batches; the generated one is best cut off from the generator by `stop_gradient`.
+            mix: For each sample where between the two the gradient is taken: uniform random numbers from 0 (at the
+                generated one) to 1 (at the real one). They are an input, so that a step can be repeated.
+            target: The norm that is wanted.
+
+        Shapes:
+            ``(batch, ...)`` twice and ``(batch,)`` give a scalar.
+        """
+        self._same_shape("gradient_penalty", real, fake)
+        if tuple(mix.shape) != (real.shape[0],):
+            raise ShapeError(f"gradient_penalty: mix has shape {tuple(mix.shape)}, wanted ({real.shape[0]},)")
+        share = self.reshape(mix, (-1,) + (1,) * (len(real.shape) - 1))
+        squares = self._squared_norms(critic, share * real + (1.0 - share) * fake)
+        positive = squares > 0.0  # the square root has no derivative at 0
+        norms = self.where(positive, self.sqrt(self.where(positive, squares, 1.0)), 0.0)
+        return self.mean((norms - target) * (norms - target))
+
+    def r1_penalty(self, critic: Callable[[Array], Array], real: Array) -> Array:
+        """Half the mean squared norm of the discriminator's gradient at real samples.
+
+        Source: Mescheder et al. 2018, arXiv 1801.04406.
+
+        Args:
+            critic: From samples to scores: a network, or a function that calls one.
+            real: A batch of real samples.
+
+        Shapes:
+            ``(batch, ...)`` gives a scalar.
+        """
+        return 0.5 * self.mean(self._squared_norms(critic, real))
+
+    def _squared_norms(self, critic: Callable[[Array], Array], x: Array) -> Array:
+        """The squared norm of the gradient at each sample: (batch,)."""
+        gradient = self.flatten(self.gradient(lambda at: self.sum(critic(at)), x))
+        return self.sum(gradient * gradient, 1)
+
+
+def _check(kind: str, name: str) -> None:
+    if kind not in KINDS:
+        raise SettingError(f"{name}: there is no kind={kind!r}. {suggestion(kind, KINDS)}")

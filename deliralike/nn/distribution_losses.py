@@ -1,0 +1,50 @@
+"""How far one distribution is from another."""
+
+from deliralike.errors import ArgumentError
+from deliralike.nn.losses import Losses
+from deliralike.nn.primitives import Array
+
+
+class DistributionLosses(Losses):
+    """Kullback-Leibler divergences."""
+
+    def kl_divergence(self, log_prediction: Array, target: Array, dim: int = 1, reduction: str = "mean") -> Array:
+        """The divergence of predicted probabilities from target probabilities: the sum of ``t * (log t - log p)``.
+
+        Args:
+            log_prediction: Logarithms of probabilities, as `log_softmax` gives them.
+            target: Probabilities; where one is zero its term is zero.
+            dim: The axis of the classes.
+            reduction: Over everything but the classes: ``"mean"``, ``"sum"`` or ``"none"``.
+
+        Shapes:
+            Two arrays of one shape give a scalar, or the shape without the axis `dim` for ``"none"``.
+        """
+        self._same_shape("kl_divergence", log_prediction, target)
+        log_target = self.log(self.where(target > 0.0, target, 1.0))
+        return self._reduce(self.sum(target * (log_target - log_prediction), dim), reduction)
+
+    def kl_gaussian(self, mu: Array, logvar: Array, prior_mu: Array | None = None, prior_logvar: Array | None = None,
+                    reduction: str = "mean") -> Array:  # fmt: skip
+        """The divergence of independent normal distributions from the standard normal one, or from others.
+
+        Source: Kingma and Welling 2013, arXiv 1312.6114, appendix B.
+
+        Args:
+            mu, logvar: Means, and logarithms of the variances.
+            prior_mu, prior_logvar: Those of the other distributions; either both or none.
+            reduction: Over all elements: ``"mean"``, ``"sum"`` (as in that paper, over a batch) or ``"none"``.
+
+        Shapes:
+            Arrays of one shape give a scalar, or that shape for ``"none"``.
+        """
+        self._same_shape("kl_gaussian", mu, logvar)
+        if (prior_mu is None) is not (prior_logvar is None):
+            raise ArgumentError("kl_gaussian: prior_mu and prior_logvar belong together: give both or none")
+        if prior_mu is None or prior_logvar is None:
+            return self._reduce(0.5 * (mu * mu + self.exp(logvar) - 1.0 - logvar), reduction)
+        self._same_shape("kl_gaussian", prior_mu, prior_logvar)
+        self._same_shape("kl_gaussian", mu, prior_mu)
+        shift = mu - prior_mu
+        ratio = self.exp(logvar - prior_logvar) + shift * shift * self.exp(-prior_logvar)
+        return self._reduce(0.5 * (ratio - 1.0 - logvar + prior_logvar), reduction)

@@ -1,0 +1,78 @@
+"""Kullback-Leibler divergences beside PyTorch's, with second derivatives."""
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike.errors import ArgumentError, ShapeError
+from tests.nn.agreement import NAMES, agree_twice, get, hold, normal
+
+REDUCTIONS = ["mean", "sum", "none"]
+
+
+def reduced(loss, reduction):
+    return {"mean": loss.mean, "sum": loss.sum, "none": lambda: loss}[reduction]()
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("name", NAMES)
+def test_divergences_from_the_standard_normal_agree(name, reduction):
+    def theirs(mu, logvar):
+        mine = torch.distributions.Normal(mu, (0.5 * logvar).exp())
+        return reduced(torch.distributions.kl_divergence(mine, torch.distributions.Normal(0.0, 1.0)), reduction)
+
+    agree_twice(name, lambda nn, mu, logvar: nn.kl_gaussian(mu, logvar, reduction=reduction), theirs,
+                [normal(0, 3, 4), normal(1, 3, 4)])  # fmt: skip
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("name", NAMES)
+def test_divergences_between_two_normals_agree(name, reduction):
+    def theirs(mu, logvar, prior_mu, prior_logvar):
+        mine = torch.distributions.Normal(mu, (0.5 * logvar).exp())
+        prior = torch.distributions.Normal(prior_mu, (0.5 * prior_logvar).exp())
+        return reduced(torch.distributions.kl_divergence(mine, prior), reduction)
+
+    agree_twice(name, lambda nn, *numbers: nn.kl_gaussian(*numbers, reduction=reduction), theirs,
+                [normal(seed, 3, 4) for seed in range(4)])  # fmt: skip
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dim", [1, -1])
+@pytest.mark.parametrize("name", NAMES)
+def test_divergences_of_classes_agree_also_where_a_probability_is_zero(name, dim, reduction):
+    target = np.random.default_rng(0).dirichlet(np.ones(4), (3, 2))
+    target[0, 0] = [0.0, 0.25, 0.75, 0.0]
+    target = target if dim == -1 else np.moveaxis(target, -1, 1)
+
+    def theirs(x):
+        elements = torch.nn.functional.kl_div(x.log_softmax(dim), torch.tensor(target), reduction="none")
+        return reduced(elements.sum(dim), reduction)
+
+    def ours(nn, x):
+        return nn.kl_divergence(nn.log_softmax(x, dim), nn.constant(target, like=x), dim, reduction)
+
+    agree_twice(name, ours, theirs, [normal(1, *target.shape)])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_targets_of_a_divergence_have_gradients(name):
+    def theirs(t, x):
+        return torch.nn.functional.kl_div(x.log_softmax(1), t.softmax(1), reduction="batchmean")
+
+    def ours(nn, t, x):
+        return nn.kl_divergence(nn.log_softmax(x, 1), nn.softmax(t, 1))
+
+    agree_twice(name, ours, theirs, [normal(0, 3, 4), normal(1, 3, 4)])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bad_input_is_refused(name):
+    network = hold(name)
+    x, short = get(name).prepare((normal(0, 2, 3), normal(0, 1, 3)), network)
+    with pytest.raises(ArgumentError, match="give both or none"):
+        network.nn.kl_gaussian(x, x, prior_mu=x)
+    with pytest.raises(ShapeError, match="kl_gaussian: shapes"):
+        network.nn.kl_gaussian(x, x, short, short)
+    with pytest.raises(ShapeError, match="kl_divergence: shapes"):
+        network.nn.kl_divergence(x, short)

@@ -1,0 +1,168 @@
+"""Gradients within a loss: derivatives of derivatives, of functions and through layers and their buffers."""
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike import Network, backends, build, random, rules
+from deliralike.backends.outline import BACKEND as OUTLINE
+from deliralike.backends.outline import ShapeArray
+from deliralike.errors import ShapeError
+from tests.conftest import BACKENDS
+from tests.nn.agreement import NAMES, agree, agree_function, get, hold, normal
+
+
+def by_autograd(function, x):
+    """The oracle: a gradient that can be differentiated, by PyTorch itself."""
+    at = x if x.requires_grad else x.detach().requires_grad_()
+    return torch.autograd.grad(function(at), at, create_graph=True)[0]
+
+
+FUNCTIONS = {
+    "power": (lambda nn, x: nn.sum(x**3.0), lambda x: (x**3.0).sum()),
+    "exp": (lambda nn, x: nn.sum(nn.exp(x) * nn.sin(x)), lambda x: (x.exp() * x.sin()).sum()),
+    "logarithm": (lambda nn, x: nn.sum(nn.log(x * x + 1.0)), lambda x: (x * x + 1.0).log().sum()),
+    "softmax": (lambda nn, x: nn.sum(nn.softmax(x, 1) ** 2.0), lambda x: (x.softmax(1) ** 2.0).sum()),
+    "relu": (lambda nn, x: nn.sum(nn.relu(x) ** 2.0), lambda x: (x.relu() ** 2.0).sum()),
+    "product": (lambda nn, x: nn.sum(nn.matmul(x, nn.transpose(x, 0, 1)) ** 2.0), lambda x: ((x @ x.T) ** 2.0).sum()),
+    "selected": (lambda nn, x: nn.sum(nn.max(x, 1) ** 3.0), lambda x: (x.max(1).values ** 3.0).sum()),
+    "sigmoid": (lambda nn, x: nn.sum(nn.sigmoid(x) * x), lambda x: (x.sigmoid() * x).sum()),
+    "clipped": (lambda nn, x: nn.sum(nn.clip(x, -0.5, 0.5) * x * x), lambda x: (x.clamp(-0.5, 0.5) * x * x).sum()),
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("name", NAMES)
+def test_second_derivatives_of_functions_agree(name, function):
+    ours, theirs = FUNCTIONS[function]
+    agree_function(
+        name, lambda nn, x: nn.gradient(lambda at: ours(nn, at), x), lambda x: by_autograd(theirs, x), [normal(0, 3, 4)]
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_third_derivatives_agree(name):
+    def ours(nn, x):
+        return nn.gradient(lambda at: nn.sum(nn.gradient(lambda inner: nn.sum(inner**4.0), at) ** 2.0), x)
+
+    agree_function(name, ours, lambda x: 96.0 * x**5, [normal(0, 3, 2)])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_the_way_through_the_argument_counts(name):
+    """The function's other use of the same array is a constant of it."""
+    agree_function(
+        name, lambda nn, x: nn.gradient(lambda at: nn.sum(at * x), x * 2.0), lambda x: x * 1.0, [normal(0, 3)]
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_function_that_does_not_depend_on_its_argument_has_a_gradient_of_zero(name):
+    agree_function(name, lambda nn, x: nn.gradient(lambda at: nn.sum(x * 2.0), x), lambda x: x * 0.0, [normal(0, 3)])
+    agree_function(
+        name,
+        lambda nn, x: nn.gradient(lambda at: nn.sum(nn.zeros((2,), like=at)), x),
+        lambda x: x * 0.0,
+        [normal(0, 3)],
+    )
+
+
+LAYERS = {
+    "Linear": ({"args": (6, 3)}, (4, 6)),
+    "Conv2d": ({"args": (4, 3, 3), "stride": 2, "padding": 1}, (2, 4, 5, 6)),
+    "ConvTranspose2d": ({"args": (4, 3, 4), "stride": 2, "padding": 1}, (2, 4, 3, 4)),
+    "BatchNorm2d": ({"args": (4,)}, (3, 4, 2, 3)),
+    "InstanceNorm2d": ({"args": (4,), "affine": True}, (2, 4, 3, 3)),
+    "GroupNorm": ({"args": (2, 4)}, (2, 4, 3, 3)),
+    "LayerNorm": ({"args": (6,)}, (3, 6)),
+    "LeakyReLU": ({"args": (0.2,)}, (3, 6)),
+    "SiLU": ({}, (3, 6)),
+    "GELU": ({}, (3, 6)),
+    "MaxPool2d": ({"args": (3, 2, 1)}, (2, 4, 5, 6)),
+    "AvgPool2d": ({"args": (2,)}, (2, 4, 4, 6)),
+}
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("name", NAMES)
+def test_penalties_through_layers_agree_with_every_gradient_and_statistic(name, layer, training):
+    settings, shape = LAYERS[layer]
+
+    def penalised(layer, x):
+        if isinstance(layer, torch.nn.Module) and not hasattr(layer, "nn"):
+            return by_autograd(lambda at: (layer(at) ** 3.0).sum(), x)
+        return layer.nn.gradient(lambda at: layer.nn.sum(layer(at) ** 3.0), x)
+
+    agree(name, layer, settings, [normal(0, *shape)], training=training, call=penalised)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gradient_is_at_hand_in_evaluation_without_a_graph(name):
+    backend, network = get(name), hold(name)
+    with backend.evaluating():
+        x = backend.prepare(normal(0, 3), network)
+        found = network.nn.gradient(lambda at: network.nn.sum(at * at), x)
+        np.testing.assert_allclose(backend.numpy(found), 2.0 * normal(0, 3), rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "outline"])
+def test_the_function_must_give_a_scalar(name):
+    if name == "outline":
+        nn, x = OUTLINE.nn, ShapeArray((3,))
+    else:
+        network = hold(name)
+        nn, x = network.nn, get(name).prepare(normal(0, 3), network)
+    with pytest.raises(ShapeError, match=r"the function's value has shape \(3,\), wanted a scalar"):
+        nn.gradient(lambda at: at * 2.0, x)
+
+
+def test_an_outline_knows_the_shape():
+    assert OUTLINE.nn.gradient(lambda at: OUTLINE.nn.sum(at), ShapeArray((2, 3))).shape == (2, 3)
+
+
+class Judge(Network):
+    """A small critic with a normalisation, dropout and two calls of one layer."""
+
+    def __init__(self, dropout):
+        super().__init__()
+        nn = self.nn
+        self.conv, self.norm = nn.Conv2d(2, 2, 3, padding=1, bias=False), nn.BatchNorm2d(2)
+        self.drop, self.fc = nn.Dropout(dropout), nn.Linear(2 * 4 * 4, 1)
+
+    def forward(self, x):
+        x = self.norm(self.conv(self.norm(self.conv(x))))
+        return self.fc(self.drop(self.nn.flatten(self.nn.silu(x))))
+
+
+def penalty(network, x):
+    nn = network.nn
+    return nn.mean(nn.gradient(lambda at: nn.sum(network(at)), x) ** 2.0) + nn.mean(network(x) ** 2.0)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_steps_with_a_penalty_and_running_statistics_are_the_same_on_every_backend(name):
+    """Dropout with portable masks; the statistics move in each of the four calls of the normalisation."""
+
+    def trained(backend):
+        network = build(Judge.on(backend), 0.25, dtype="float64").train()
+        optimizer = backend.optimizer(rules.rule("adam", lr=1e-2), network)
+        with random.portable(3):
+            batches = [normal(step, 3, 2, 4, 4) for step in range(3)]
+            losses = [float(backend.numpy(optimizer.update(penalty, batch))) for batch in batches]
+        return losses, network.neutral_state()
+
+    (losses, state), (wanted_losses, wanted) = trained(backends.get(name)), trained(backends.get("torch"))
+    np.testing.assert_allclose(losses, wanted_losses, rtol=1e-10)
+    assert int(state["norm.num_batches_tracked"]) == 12
+    for key, value in wanted.items():
+        np.testing.assert_allclose(state[key], value, rtol=1e-9, atol=1e-12, err_msg=key)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_native_dropout_draws_within_a_gradient(name):
+    backend = backends.get(name)
+    network = build(Judge.on(backend), 0.5, dtype="float64").train()
+    optimizer = backend.optimizer(rules.rule("sgd", lr=0.0), network)
+    losses = {float(backend.numpy(optimizer.update(penalty, normal(0, 3, 2, 4, 4)))) for _ in range(3)}
+    assert len(losses) == 3

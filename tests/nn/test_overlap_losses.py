@@ -1,0 +1,130 @@
+"""Losses of segmentations beside MONAI's, segmentation_models' and the formulas, with second derivatives."""
+
+import monai
+import numpy as np
+import pytest
+import torch
+
+from deliralike.errors import ShapeError
+from tests.nn.agreement import NAMES, agree_function, agree_twice, get, hold, normal
+
+
+def regions(classes=3, size=(4, 5)):
+    """Probabilities and one-hot labels of two samples; the first lacks the last class."""
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, classes, (2, *size))
+    labels[0] %= classes - 1
+    return generator.random((2, classes, *size)), np.moveaxis(np.eye(classes)[labels], -1, 1)
+
+
+def reduced(loss, reduction):
+    return {"mean": loss.mean, "sum": loss.sum, "none": lambda: loss}[reduction]()
+
+
+def generalized_dice(p, t, smooth):
+    """Sudre 2017; absent classes have the largest weight of the present ones."""
+    volume = t.sum((2, 3))
+    weight = torch.where(volume > 0, 1.0 / volume.clamp(min=1.0) ** 2, 0.0)
+    weight = torch.where(volume > 0, weight, weight.max(1, keepdim=True).values)
+    overlap, total = (weight * (p * t).sum((2, 3))).sum(1), (weight * (p.sum((2, 3)) + volume)).sum(1)
+    return 1.0 - (2.0 * overlap + smooth) / (total + smooth)
+
+
+@pytest.mark.parametrize("background", [True, False])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("name", NAMES)
+def test_generalized_dice_agrees_with_its_formula(name, reduction, background):
+    first = 0 if background else 1
+    probabilities, target = regions()
+    agree_twice(
+        name,
+        lambda nn, p: nn.generalized_dice_loss(p, nn.constant(target, like=p), 0.1, background, reduction),
+        lambda p: reduced(generalized_dice(p[:, first:], torch.tensor(target)[:, first:], 0.1), reduction),
+        [probabilities],
+    )
+
+
+def test_generalized_dice_agrees_with_monais_as_far_as_its_single_precision_goes():
+    probabilities, target = map(torch.tensor, regions())
+    wanted = monai.losses.GeneralizedDiceLoss(smooth_nr=0.1, smooth_dr=0.1)(probabilities, target)
+    found = hold("torch").nn.generalized_dice_loss(probabilities, target, 0.1)
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("background", [True, False])
+@pytest.mark.parametrize(("alpha", "beta"), [(0.5, 0.5), (0.3, 0.7)])
+@pytest.mark.parametrize("name", NAMES)
+def test_tversky_agrees_with_monais(name, alpha, beta, background):
+    probabilities, target = regions()
+    theirs = monai.losses.TverskyLoss(background, alpha=alpha, beta=beta, smooth_nr=0.1, smooth_dr=0.1)
+    agree_twice(name, lambda nn, p, t: nn.tversky_loss(p, t, alpha, beta, 1.0, 0.1, background), theirs,
+                [probabilities, target])  # fmt: skip
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("gamma", [0.75, 2.0])
+@pytest.mark.parametrize("name", NAMES)
+def test_focal_tversky_agrees_with_its_formula(name, gamma, reduction):
+    probabilities, target = regions()
+
+    def theirs(p, t):
+        overlap, predicted, true = (p * t).sum((2, 3)), p.sum((2, 3)), t.sum((2, 3))
+        index = (overlap + 0.1) / (overlap + 0.3 * (predicted - overlap) + 0.7 * (true - overlap) + 0.1)
+        return reduced((1.0 - index) ** gamma, reduction)
+
+    agree_twice(name, lambda nn, p, t: nn.tversky_loss(p, t, 0.3, 0.7, gamma, 0.1, reduction=reduction), theirs,
+                [probabilities, target])  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_halves_make_dice(name):
+    probabilities, target = regions()
+    network = hold(name)
+    p, t = get(name).prepare((probabilities, target), network)
+    found, dice = network.nn.tversky_loss(p, t, smooth=0.5), network.nn.dice_loss(p, t, smooth=1.0)
+    assert float(get(name).numpy(found)) == pytest.approx(float(get(name).numpy(dice)), rel=1e-14)
+
+
+@pytest.mark.parametrize("gamma", [0.75, 1.0])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_perfect_prediction_has_no_loss_and_a_finite_gradient(name, gamma):
+    target = regions()[1]
+    network = hold(name)
+
+    def loss(network, p):
+        return network.nn.tversky_loss(p, network.nn.constant(target, like=p), gamma=gamma)
+
+    found = get(name).gradients(loss, network, target)
+    assert found.loss == 0.0
+    assert np.isfinite(found.inputs[0]).all()
+
+
+@pytest.mark.parametrize("background", [True, False])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("name", NAMES)
+def test_boundary_losses_agree_with_the_formula(name, reduction, background):
+    first = 0 if background else 1
+    probabilities, distances = regions()[0], normal(1, 2, 3, 4, 5)
+    agree_function(name, lambda nn, p, d: nn.boundary_loss(p, d, background, reduction),
+                   lambda p, d: reduced(p[:, first:] * d[:, first:], reduction),
+                   [probabilities, distances])  # fmt: skip
+
+
+@pytest.mark.parametrize("function", ["dice_loss", "generalized_dice_loss", "tversky_loss", "boundary_loss"])
+@pytest.mark.parametrize("name", NAMES)
+def test_shapes_that_differ_are_refused_by_name(name, function):
+    network = hold(name)
+    p, t = get(name).prepare(regions(), network)
+    with pytest.raises(ShapeError, match=f"{function}: shapes"):
+        getattr(network.nn, function)(p, t[:1])
+
+
+@pytest.mark.parametrize("function", ["dice_loss", "generalized_dice_loss", "tversky_loss"])
+@pytest.mark.parametrize("name", NAMES)
+def test_without_spatial_axes_each_sample_counts_by_itself(name, function):
+    probabilities, target = (x[:, :, 0, 0] for x in regions())
+    network = hold(name)
+    p, t = get(name).prepare((probabilities, target), network)
+    found = getattr(network.nn, function)(p, t, reduction="none")
+    wanted = getattr(network.nn, function)(p[:, :, None], t[:, :, None], reduction="none")
+    np.testing.assert_allclose(get(name).numpy(found), get(name).numpy(wanted), rtol=1e-14)
