@@ -5,6 +5,7 @@ from deliralike.data.adapters import albumentations, batchgenerators
 from deliralike.data.batching import batch_count, batches, order, size
 from deliralike.data.collate import collate
 from deliralike.data.dataset import Dataset, Samples, stratified_split
+from deliralike.data.distances import SignedDistances, signed_distances
 from deliralike.data.folders import ImageFolder, PairedFolders, image_folder, paired_folders
 from deliralike.data.folds import Fold, folds, train_validation
 from deliralike.data.loader import Loader, LoaderIterator
@@ -22,6 +23,7 @@ __all__ = [
     "Samples",
     "SequentialSampler",
     "ShuffledSampler",
+    "SignedDistances",
     "Stream",
     "StratifiedSampler",
     "Subset",
@@ -37,6 +39,7 @@ __all__ = [
     "load",
     "order",
     "paired_folders",
+    "signed_distances",
     "size",
     "stratified_split",
     "subset",
