@@ -37,7 +37,7 @@ class WeightFiles:
         suffixes: The suffixes under which they are written; the first is the usual one.
         beginnings: The first bytes by which they are recognised.
         folder_marks: Names in a folder by which one that holds weights is recognised.
-        order: What the order of names in them tells; see `deliralike.weights.Contents`.
+        order, channels_last: See `deliralike.weights.Contents`.
     """
 
     name: str
@@ -45,6 +45,7 @@ class WeightFiles:
     beginnings: tuple[bytes, ...]
     folder_marks: tuple[str, ...] = ()
     order: str = "all"
+    channels_last: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ _FLAX_FILES = WeightFiles(
     (*(bytes([0x80 + count]) for count in range(1, 16)), b"\xde", b"\xdf"),  # msgpack's dicts; 0x80 is an empty one
     ("_METADATA", "manifest.ocdbt", "_CHECKPOINT_METADATA"),
     order="",  # trees of JAX are sorted by name
+    channels_last=True,
 )
 _OWN = {
     "torch": Entry("deliralike.backends.torch:BACKEND", ("torch",), "pip install 'deliralike[torch]'", _PYTORCH_FILES),

@@ -27,6 +27,12 @@ def neutral(names: list[str]) -> dict[str, str]:
     return {name: _neutral_name(name) for name in names}
 
 
+def renamed(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A neutral state under Chainer's names."""
+    names = chainers(state)
+    return {names[name]: value for name, value in state.items()}
+
+
 def chainers(state: Mapping[str, Any]) -> dict[str, str]:
     """Neutral names as those that Chainer's own links save; what they have no name for keeps its own.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from deliralike.errors import BackendUnavailable, WeightFileError
 from deliralike.weights import trees
 from deliralike.weights.expansion import refuse_expansion
+from deliralike.weights.fitting import natural
 
 BEGINNING = b"\x89HDF"
 _MISSING = "is an HDF5 file, and reading it needs the package 'h5py': pip install 'deliralike[hdf5]'"
@@ -58,7 +58,7 @@ def _by_tree(h5py: Any, root: Any) -> dict[trees.Path, Any]:
     groups: dict[str, Any] = {}
     root.visititems(lambda name, node: groups.update({name: node}) if _is_variables(h5py, name, node) else None)
     found = {}
-    for name in sorted(groups, key=_natural):
+    for name in sorted(groups, key=natural):
         group, layer = groups[name], name.removesuffix("vars").strip("/").rpartition("/")[2]
         own = str(group.attrs.get("name", layer)) or layer
         arrays = [group[number] for number in sorted(group, key=int)]
@@ -93,8 +93,3 @@ def _depthwise(layer: str, leaf: str, array: Any) -> str:
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def _natural(text: str) -> list[tuple[int, str]]:
-    """A key that sorts numbers within texts by value."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]

@@ -15,7 +15,7 @@ from deliralike.weights import chainer_names
 
 
 def read(path: Path, archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
-    """Every array of an open archive; Chainer\'s names become neutral ones."""
+    """Every array of an open archive; Chainer's names become neutral ones."""
     members = {name.removesuffix(".npy"): name for name in archive.namelist()}
     if snapshot := {name: member for name, member in members.items() if name.startswith(chainer_names.SNAPSHOT)}:
         members = {name.removeprefix(chainer_names.SNAPSHOT): member for name, member in snapshot.items()}

@@ -34,11 +34,13 @@ class Contents:
             dotted keys of a checkpoint, such as ``"model_ema"``; the most likely one comes first.
         order: What the order of names tells: ``"all"`` for the order in which the layers were made, ``"kind"`` where
             that holds among layers of one kind only, ``""`` for nothing.
+        channels_last: Whether kernels lay in the file with the channels last; they do not in `states`.
     """
 
     kind: str
     states: Mapping[str, dict[str, np.ndarray]]
     order: str = "all"
+    channels_last: bool = False
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -111,7 +113,7 @@ def contents(path: str | os.PathLike[str]) -> Contents:
     if beginning.startswith(hdf5_files.BEGINNING):
         with _explaining(path, "an HDF5 file of Keras"):
             state, order = hdf5_files.read(path)
-            return Contents("an HDF5 file of Keras", {"": state}, order)
+            return Contents("an HDF5 file of Keras", {"": state}, order, channels_last=True)
     name, files = frameworks.find(lambda files: beginning.startswith(files.beginnings))
     if files is None:
         raise WeightFileError(f"{path} is not a weight file: found {_describe(beginning)}, wanted {_wanted()}")
@@ -137,7 +139,8 @@ _FOREIGN = {
 
 def _of_framework(path: Path, name: str, files: Any) -> Contents:
     with _explaining(path, files.name):
-        return Contents(files.name, frameworks.backend(name, f"{path} is {files.name}").read_states(path), files.order)
+        states = frameworks.backend(name, f"{path} is {files.name}").read_states(path)
+    return Contents(files.name, states, files.order, files.channels_last)
 
 
 def _folder_format(path: Path) -> tuple[str, Any]:

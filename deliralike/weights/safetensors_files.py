@@ -42,10 +42,10 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
 
 def _ordered(names: Iterable[str], order: str | None) -> list[str]:
     """The order in which the names were written, if the file knows it; a wrong one loses no name."""
-    names = list(names)
+    present = dict.fromkeys(names)
     known = json.loads(order) if order else []
-    first = [name for name in known if name in set(names)] if isinstance(known, list) else []
-    return list(dict.fromkeys([*first, *names]))
+    first = [name for name in known if name in present] if isinstance(known, list) else []
+    return list(dict.fromkeys([*first, *present]))
 
 
 def _stored(path: Path, file: IO[bytes], name: str, described: Mapping[str, Any], start: int) -> np.ndarray:

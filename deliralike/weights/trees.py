@@ -76,7 +76,8 @@ def channels_last(state: Mapping[str, np.ndarray]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for name, array in state.items():
         *path, leaf = name.split(".")
-        theirs, array = _to_channels_last(path[-1] if path else "", leaf, array)
+        theirs = array_kind(name, array.ndim) if leaf == "weight" else _BACK.get(leaf, leaf)
+        array = np.moveaxis(array, (0, 1), (-1, -2)) if theirs == "kernel" else array
         node = tree
         for part in path:
             node = node.setdefault(part, {})
@@ -88,6 +89,20 @@ def channels_last(state: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return tree
 
 
+def kernels(state: Mapping[str, np.ndarray]) -> list[str]:
+    """The names of a state whose arrays lie otherwise where channels come last."""
+    found = (name for name, array in state.items() if name.split(".")[-1] == "weight" and array.ndim > 1)
+    return [name for name in found if array_kind(name, state[name].ndim) == "kernel"]
+
+
+def array_kind(name: str, axes: int) -> str:
+    """What flax calls a weight: a ``"kernel"``, a norm's ``"scale"`` or a table, ``"embedding"``."""
+    layer = name.rpartition(".")[0].rpartition(".")[2]
+    if axes < 2:
+        return "scale"
+    return "embedding" if axes == 2 and _TABLES.search(layer) else "kernel"
+
+
 def _from_channels_last(path: Path, array: np.ndarray) -> np.ndarray:
     words = [part for part in path if part not in _WRAPPED]
     if words[-1] not in ("kernel", "depthwise_kernel") or array.ndim < 2:
@@ -96,13 +111,3 @@ def _from_channels_last(path: Path, array: np.ndarray) -> np.ndarray:
         *size, inputs, multiplier = array.shape
         return np.moveaxis(array.reshape(*size, inputs * multiplier), -1, 0)[:, None]
     return np.moveaxis(array, (-1, -2), (0, 1))
-
-
-def _to_channels_last(layer: str, leaf: str, array: np.ndarray) -> tuple[str, np.ndarray]:
-    if leaf != "weight":
-        return _BACK.get(leaf, leaf), array
-    if array.ndim < 2:
-        return "scale", array
-    if array.ndim == 2 and _TABLES.search(layer):
-        return "embedding", array
-    return "kernel", np.moveaxis(array, (0, 1), (-1, -2))

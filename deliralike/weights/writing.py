@@ -75,6 +75,12 @@ def writer_of(path: Path) -> Callable[..., None]:
     return frameworks.backend(name, f"{path} is to be {files.name}").write_weights
 
 
+def channels_last(path: Path) -> bool:
+    """Whether the format that the suffix names has the channels last."""
+    _, files = frameworks.find(lambda files: path.suffix in files.suffixes)
+    return files is not None and files.channels_last
+
+
 def storable(path: Path, state: State) -> dict[str, np.ndarray]:
     """Arrays as files want them: plain numbers, in order, in this machine's byte order."""
     if not state:

@@ -1,6 +1,7 @@
 """The zoo: architectures written once, found by name."""
 
 from deliralike.zoo import classification, generative, segmentation, sequences
+from deliralike.zoo.conversion import convert
 from deliralike.zoo.keymaps import KeyMap
 from deliralike.zoo.loading import WeightsReport, load
 from deliralike.zoo.model import Model
@@ -8,6 +9,6 @@ from deliralike.zoo.registry import Architecture, Input, build, find, list, regi
 from deliralike.zoo.summary import Outline, Stage, outline, stages
 
 __all__ = [
-    "Architecture", "Input", "KeyMap", "Model", "Outline", "Stage", "WeightsReport", "build", "classification", "find",
-    "generative", "list", "load", "outline", "register", "segmentation", "sequences", "stages",
+    "Architecture", "Input", "KeyMap", "Model", "Outline", "Stage", "WeightsReport", "build", "classification", "convert",
+    "find", "generative", "list", "load", "outline", "register", "segmentation", "sequences", "stages",
 ]  # fmt: skip

@@ -80,6 +80,10 @@ class KeyMap:
                     raise StateError(f"{ours!r} would not come back from the layout {self.name!r} as it is")
         return theirs if self.complete is None else dict(self.complete(theirs))
 
+    def reshapes(self, ours: str) -> bool:
+        """Whether the array of that name lies otherwise in their layout."""
+        return any(fnmatchcase(ours, pattern) for pattern in self.shapes)
+
     def _transformed(self, ours: str, value: np.ndarray, direction: int) -> np.ndarray:
         found = (pair for pattern, pair in self.shapes.items() if fnmatchcase(ours, pattern))
         pair = next(found, None)

@@ -120,14 +120,11 @@ def load(network: Any, weights: str | os.PathLike[str] | Mapping[str, Any], stri
         a mapping, under 'model', without 'module.': 10 names loaded
     """
     source, states = _states(weights)
-    slots = network.neutral_slots()
-    keymaps = tuple(getattr(network, "keymaps", ()))
-    choice = _best(slots, states, keymaps)
-    plan = _Plan(network, slots, choice)
-    report = WeightsReport(source, choice.words, **plan.parts(), notes=choice.notes)
+    plan = Plan.of(network, states)
+    report = plan.report(source)
     if not plan.arrays or (strict and not plan.fits):
-        name, problem = type(network).__name__, plan.problem(report)
-        raise StateError(f"the weights do not fit {name}, which was left unchanged: {problem}")
+        problem = f"{source}, {plan.problem()}\n  strict=False leaves these alone"
+        raise StateError(f"the weights do not fit {type(network).__name__}, which was left unchanged: {problem}")
     network.load_neutral_state(plan.arrays, strict=False)
     _LOGGER.log(logging.INFO if report.complete else logging.WARNING, "%s", report)
     return report
@@ -249,11 +246,18 @@ def _next(
 # What becomes of each array --------------------------------------------------------------------------------------
 
 
-class _Plan:
+class Plan:
     """What is to be loaded, adapted and left alone; nothing is changed by making it."""
 
+    @classmethod
+    def of(cls, network: Any, states: Mapping[str, State]) -> Plan:
+        """The plan for the best of some states, under the best reading of its names."""
+        slots = network.neutral_slots()
+        return cls(network, slots, _best(slots, states, tuple(getattr(network, "keymaps", ()))))
+
     def __init__(self, network: Any, slots: Mapping[str, Slot], choice: Choice) -> None:
-        self._network, self._slots, self._choice = network, slots, choice
+        """Go through all names."""
+        self._network, self._slots, self.choice = network, slots, choice
         mend = getattr(network, "adapt_state", dict)
         self._state = dict(mend(dict(choice.state)))
         self._stem = self._below(headless.paths(network, "stem"))
@@ -275,24 +279,26 @@ class _Plan:
         report = LoadReport(tuple(self.arrays), self.missing, self.unexpected, tuple(self.wrong))
         return report.complete
 
-    def parts(self) -> dict[str, Any]:
-        """The parts of a report."""
-        reasons = {name: f"came as {came}, wanted {wanted}" for name, came, wanted in self.wrong}
-        return {
-            "loaded": tuple(self.arrays),
-            "adapted": tuple(self.adapted),
-            "skipped": tuple((self.skipped | reasons).items()),
-            "missing": self.missing,
-            "unexpected": self.unexpected,
-        }
+    @property
+    def as_it_is(self) -> bool:
+        """Whether everything fits without being changed, but for a head that one of the two does not have."""
+        replaced = any(name in self._state and name in self._slots for name in self.skipped)
+        return bool(self.arrays) and self.fits and not self.adapted and not replaced
 
-    def problem(self, report: WeightsReport) -> str:
+    def report(self, source: str) -> WeightsReport:
+        """What is done, if it is done."""
+        reasons = {name: f"came as {came}, wanted {wanted}" for name, came, wanted in self.wrong}
+        skipped = tuple((self.skipped | reasons).items())
+        return WeightsReport(source, self.choice.words, tuple(self.arrays), tuple(self.adapted), skipped, self.missing,
+                             self.unexpected, self.choice.notes)  # fmt: skip
+
+    def problem(self) -> str:
         """What is wrong, for an error."""
         if not self.arrays:
             ours, theirs = _some(list(self._slots), 3), _some(list(self._state), 3)
-            return (f"{report.source}, {report.layout}, has nothing for it; the network's names are like {ours}, "
-                    f"the file's like {theirs}")  # fmt: skip
-        return f"{report}\n  strict=False leaves these alone"
+            return (f"{self.choice.words}: there is nothing for it; the network's names are like {ours}, "
+                    f"the weights' like {theirs}")  # fmt: skip
+        return "\n".join(str(self.report("")).removeprefix(", ").splitlines())
 
     def _below(self, paths: Sequence[str]) -> frozenset[str]:
         """The names below some paths, and every other name of the same arrays."""
@@ -360,7 +366,7 @@ class _Plan:
         given = {id(self._slots[name].native) for name in self._slots if name in self._state}
         missing = [name for name in self._slots if name not in self._state and name not in self.skipped
                    and id(self._slots[name].native) not in given]  # fmt: skip
-        computed = {name for name in missing if name in self._choice.lacking and not self._slots[name].is_parameter}
+        computed = {name for name in missing if name in self.choice.lacking and not self._slots[name].is_parameter}
         return tuple(name for name in missing if name not in computed)
 
     def _unexpected(self) -> tuple[str, ...]:
@@ -368,8 +374,8 @@ class _Plan:
         unexpected = [name for name in self._state if name not in self._slots]
         if unexpected and not any(self._heads.values()):
             heads = headless.names(self._network, self._slots)
-            if self._choice.keymap is not None and heads:
-                heads = heads | set(self._choice.keymap.table([*self._slots, *heads]).values())
+            if self.choice.keymap is not None and heads:
+                heads = heads | set(self.choice.keymap.table([*self._slots, *heads]).values())
             why = "the network was built without a head"
             self.skipped |= {name: why for name in unexpected if name in heads}
         return tuple(name for name in unexpected if name not in self.skipped)
