@@ -1,0 +1,244 @@
+"""Networks of perceptrons alone, over the patches of an image: MLP-Mixer and ResMLP, as timm builds them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deliralike.errors import SettingError, ShapeError, suggestion
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.start import ONES, ZEROS, Constant, Normal, TruncatedNormal, XavierUniform
+from deliralike.zoo.blocks import classifier
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+
+
+class Mlp(Network):
+    """Two linear layers and a GELU between them, over the last axis."""
+
+    start_values = {"fc?.weight": XavierUniform(), "fc?.bias": Normal(1e-6)}
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.fc1 = self.nn.Linear(width, inner)
+        self.act = self.nn.GELU()
+        self.fc2 = self.nn.Linear(inner, width)
+
+    def forward(self, x):
+        return self.fc2(self.act(self.fc1(x)))
+
+
+class Affine(Network):
+    """A scale and a shift for each channel, in the place of a normalisation. Source: arXiv 2105.03404; timm."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.alpha = self.nn.Parameter((1, 1, width), ONES)
+        self.beta = self.nn.Parameter((1, 1, width), ZEROS)
+
+    def forward(self, x):
+        return self.alpha * x + self.beta
+
+
+class MixerBlock(Network):
+    """A perceptron over the tokens of each channel, then one over the channels of each token, beside shortcuts.
+
+    Source: Tolstikhin et al. 2021, arXiv 2105.01601, figure 1; timm.
+
+    Shapes:
+        ``(batch, tokens, width)`` gives the same.
+    """
+
+    def __init__(self, width: int, tokens: int, mlp_ratio: Sequence[float], stochastic_depth: float,
+                 layer_scale: float) -> None:  # fmt: skip
+        super().__init__()
+        self.norm1 = self.nn.LayerNorm(width, eps=1e-6)
+        self.mlp_tokens = Mlp(tokens, int(mlp_ratio[0] * width))
+        self.drop_path1 = self.nn.DropPath(stochastic_depth)
+        self.norm2 = self.nn.LayerNorm(width, eps=1e-6)
+        self.mlp_channels = Mlp(width, int(mlp_ratio[1] * width))
+        self.drop_path2 = self.nn.DropPath(stochastic_depth)
+
+    def forward(self, x):
+        x = x + self.drop_path1(self._over_tokens(self.norm1(x)))
+        return x + self.drop_path2(self.mlp_channels(self.norm2(x)))
+
+    def _over_tokens(self, x):
+        return self.nn.permute(self.mlp_tokens(self.nn.permute(x, (0, 2, 1))), (0, 2, 1))
+
+
+class ResBlock(Network):
+    """A linear layer over the tokens, then a perceptron over the channels, scaled, beside shortcuts; no normalisation.
+
+    Source: Touvron et al. 2021, arXiv 2105.03404, section 2; timm.
+
+    Shapes:
+        ``(batch, tokens, width)`` gives the same.
+    """
+
+    start_values = {"linear_tokens.weight": XavierUniform(), "linear_tokens.bias": ZEROS}
+
+    def __init__(self, width: int, tokens: int, mlp_ratio: Sequence[float], stochastic_depth: float,
+                 layer_scale: float) -> None:  # fmt: skip
+        super().__init__()
+        nn = self.nn
+        self.ls1 = nn.Parameter((width,), Constant(layer_scale))
+        self.ls2 = nn.Parameter((width,), Constant(layer_scale))
+        self.norm1 = Affine(width)
+        self.linear_tokens = nn.Linear(tokens, tokens)
+        self.drop_path1 = nn.DropPath(stochastic_depth)
+        self.norm2 = Affine(width)
+        self.mlp_channels = Mlp(width, int(mlp_ratio[1] * width))
+        self.drop_path2 = nn.DropPath(stochastic_depth)
+
+    def forward(self, x):
+        tokens = self.nn.permute(self.linear_tokens(self.nn.permute(self.norm1(x), (0, 2, 1))), (0, 2, 1))
+        x = x + self.drop_path1(self.ls1 * tokens)
+        return x + self.drop_path2(self.ls2 * self.mlp_channels(self.norm2(x)))
+
+
+class PatchEmbed(Network):
+    """The patches of an image as tokens.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, width, *size / patch_size)``.
+    """
+
+    def __init__(self, in_channels: int, width: int, patch_size: int) -> None:
+        super().__init__()
+        self.proj = self.nn.Conv2d(in_channels, width, patch_size, patch_size)
+
+    def forward(self, x):
+        return self.proj(x)
+
+
+BLOCKS: Mapping[str, Any] = {"mixer": MixerBlock, "residual": ResBlock}
+
+
+class MlpMixer(Model):
+    """MLP-Mixer or, with other blocks, ResMLP, as timm builds them.
+
+    Source: Tolstikhin et al. 2021, arXiv 2105.01601; ResMLP: Touvron et al. 2021, arXiv 2105.03404. Names, order, shapes
+    and start values are those of ``timm.models.mlp_mixer``.
+
+    Args:
+        image_size: Side of the (square) images; the weights over tokens fit no other.
+        patch_size: Side of a patch; divides `image_size`.
+        num_blocks: Number of blocks.
+        embed_dim: Width of the tokens.
+        block: ``"mixer"`` or ``"residual"`` (ResMLP's, with affine maps for normalisations).
+        mlp_ratio: How many times the width the hidden layers over tokens and over channels have.
+        layer_scale: Where the scales of residual blocks start.
+        dropout: Probability before the head.
+        stochastic_depth: Probability of dropping a residual branch, the same in all blocks.
+        num_classes: Number of outputs; 0 for no head: the features, averaged over the tokens.
+        in_channels: Number of input channels.
+
+    Shapes:
+        ``(batch, in_channels, image_size, image_size)`` gives ``(batch, num_classes)``.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The input has another number of channels (the error names ``stem.proj``) or another size.
+    """
+
+    stem_paths, head_paths = ("stem.proj",), ("head",)  # type: ignore[assignment]
+
+    def __init__(self, image_size: int = 224, patch_size: int = 16, num_blocks: int = 8, embed_dim: int = 512,
+                 block: str = "mixer", mlp_ratio: Sequence[float] = (0.5, 4.0), layer_scale: float = 1e-4,
+                 dropout: float = 0.0, stochastic_depth: float = 0.0, num_classes: int = 1000,
+                 in_channels: int = 3) -> None:  # fmt: skip
+        super().__init__()
+        for name, value in (("image_size", image_size), ("patch_size", patch_size), ("num_blocks", num_blocks)):
+            checks.positive(value, name, "MlpMixer")
+        checks.divides(image_size, patch_size, "MlpMixer: image_size", "patch_size")
+        if block not in BLOCKS:
+            raise SettingError(f"MlpMixer: there is no block {block!r}. {suggestion(block, BLOCKS)}")
+        nn, tokens = self.nn, (image_size // patch_size) ** 2
+        self.image_size, self.patch_size, self.fan_in = image_size, patch_size, in_channels * patch_size**2
+        self.stem = PatchEmbed(in_channels, embed_dim, patch_size)
+        settings = (embed_dim, tokens, mlp_ratio, stochastic_depth, layer_scale)
+        self.blocks = nn.Sequential(*(BLOCKS[block](*settings) for _ in range(num_blocks)))
+        self.norm = Affine(embed_dim) if block == "residual" else nn.LayerNorm(embed_dim, eps=1e-6)
+        self.head_drop = nn.Dropout(dropout)
+        self.head = classifier(nn, embed_dim, num_classes, "MlpMixer")
+
+    @property
+    def start_values(self):  # type: ignore[override]
+        """timm's: the patches' convolution has LeCun's variance after truncation; the head starts at zero."""
+        std = 1 / math.sqrt(self.fan_in) / 0.87962566103423978  # of a standard normal cut off at two
+        return {"stem.proj.weight": TruncatedNormal(std), "stem.proj.bias": ZEROS, "head.*": ZEROS}
+
+    def forward(self, x):
+        tokens = self.norm(list(self._run(x).values())[-1])
+        return self.head(self.head_drop(self.nn.mean(tokens, 1)))
+
+    def forward_stages(self, x):
+        """The patches and each block, ``block0`` …: ``(batch, embed_dim, *size / patch_size)``, not yet normalised."""
+        side = self.image_size // self.patch_size
+        return {
+            name: self.nn.reshape(self.nn.permute(tokens, (0, 2, 1)), (*tokens.shape[::2], side, side))
+            for name, tokens in self._run(x).items()
+        }
+
+    def _run(self, x) -> dict[str, Any]:
+        """The stages as tokens; (batch, tokens, embed_dim)."""
+        side = self.image_size
+        if len(x.shape) == 4 and tuple(x.shape[2:]) != (side, side):
+            raise ShapeError(
+                f"{checks.where(self)}: got images of shape {tuple(x.shape)}, wanted height and width of {side}"
+            )
+        patches = self.stem(x)
+        x = self.nn.permute(self.nn.reshape(patches, (*patches.shape[:2], -1)), (0, 2, 1))
+        stages = {"patches": x}
+        for index, block in enumerate(self.blocks):
+            stages[f"block{index}"] = x = block(x)
+        return stages
+
+
+_MIXER = "Tolstikhin et al. 2021, arXiv 2105.01601; timm"
+_RESMLP = "Touvron et al. 2021, arXiv 2105.03404; timm"
+
+# name: (patch, blocks, width, parameters)
+_MIXERS = {
+    "mixer_s32_224": (32, 8, 512, 19_104_624),
+    "mixer_s16_224": (16, 8, 512, 18_528_264),
+    "mixer_b32_224": (32, 12, 768, 60_293_428),
+    "mixer_b16_224": (16, 12, 768, 59_880_472),
+    "mixer_l32_224": (32, 24, 1024, 206_939_264),
+    "mixer_l16_224": (16, 24, 1024, 208_196_168),
+}
+
+# name: (patch, blocks, width, start of the scales, parameters)
+_RESIDUAL = {
+    "resmlp_12_224": (16, 12, 384, 1e-4, 15_350_872),
+    "resmlp_24_224": (16, 24, 384, 1e-5, 30_020_680),
+    "resmlp_36_224": (16, 36, 384, 1e-6, 44_690_488),
+    "resmlp_big_24_224": (8, 24, 768, 1e-6, 129_138_280),
+}
+
+
+def _shape(settings: Any) -> tuple[int, ...]:
+    return (settings["in_channels"], settings["image_size"], settings["image_size"])
+
+
+for _name, (_patch, _count, _width, _parameters) in _MIXERS.items():
+    register(
+        MlpMixer,
+        name=_name,
+        variant={"patch_size": _patch, "num_blocks": _count, "embed_dim": _width},
+        source=_MIXER,
+        shape=_shape,
+        parameters=_parameters,
+    )
+
+for _name, (_patch, _count, _width, _scale, _parameters) in _RESIDUAL.items():
+    register(
+        MlpMixer,
+        name=_name,
+        variant={"patch_size": _patch, "num_blocks": _count, "embed_dim": _width, "block": "residual",
+                 "mlp_ratio": (4.0, 4.0), "layer_scale": _scale},
+        source=_RESMLP,
+        shape=_shape,
+        parameters=_parameters,
+    )  # fmt: skip
