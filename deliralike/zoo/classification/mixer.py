@@ -118,8 +118,8 @@ BLOCKS: Mapping[str, Any] = {"mixer": MixerBlock, "residual": ResBlock}
 class MlpMixer(Model):
     """MLP-Mixer or, with other blocks, ResMLP, as timm builds them.
 
-    Source: Tolstikhin et al. 2021, arXiv 2105.01601; ResMLP: Touvron et al. 2021, arXiv 2105.03404. Names, order, shapes
-    and start values are those of ``timm.models.mlp_mixer``.
+    Source: Tolstikhin et al. 2021, arXiv 2105.01601; ResMLP: Touvron et al. 2021, arXiv 2105.03404. Names, order,
+    shapes and start values are those of ``timm.models.mlp_mixer``.
 
     Args:
         image_size: Side of the (square) images; the weights over tokens fit no other.

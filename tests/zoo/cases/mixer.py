@@ -1,12 +1,16 @@
 """MLP-Mixer and ResMLP, beside timm's."""
 
+import warnings
 from functools import partial
 
-import timm
 import torch
-from timm.models.mlp_mixer import Affine, MlpMixer, ResBlock
 
 from tests.zoo.case import Case
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # timm asks for torch.jit.interface as it is imported
+    import timm
+    from timm.models.mlp_mixer import Affine, MlpMixer, ResBlock
 
 MIXERS = tuple(f"mixer_{size}_224" for size in ("s32", "s16", "b32", "b16", "l32", "l16"))
 RESIDUAL = ("resmlp_12_224", "resmlp_24_224", "resmlp_36_224", "resmlp_big_24_224")
