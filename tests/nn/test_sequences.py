@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tests.nn.agreement import NAMES, agree, agree_function, hold, normal, numbers, property_test
 
@@ -142,3 +143,19 @@ def test_recurrences_of_any_settings_agree(name, layer, case, seed):
 def test_recurrences_of_three_layers_over_a_longer_time_agree(name, layer):
     settings = {"input_size": 3, "hidden_size": 4, "num_layers": 3, "bidirectional": True}
     agree(name, layer, settings, [normal(0, 11, 2, 3, scale=2.0)])
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("layer", ["LSTM", "GRU"])
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs_of_sequences_of_several_lengths_are_those_of_packed_ones(name, layer, batch_first):
+    settings = {"input_size": 3, "hidden_size": 4, "num_layers": 2, "bidirectional": True, "batch_first": batch_first}
+    lengths = np.array([2, 5, 1, 4])
+
+    def outputs(layer, x):
+        if not isinstance(layer, torch.nn.RNNBase) or hasattr(layer, "outputs"):
+            return layer.outputs(x, layer.nn.constant(lengths, like=x))
+        packed = pack_padded_sequence(x, torch.from_numpy(lengths), batch_first, enforce_sorted=False)
+        return pad_packed_sequence(layer(packed)[0], batch_first)[0]
+
+    agree(name, layer, settings, [normal(0, *((4, 5) if batch_first else (5, 4)), 3)], call=outputs)

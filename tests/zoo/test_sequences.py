@@ -1,0 +1,408 @@
+"""Networks over tokens: masks, lengths, ties, other layouts of files, bad input, counts."""
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike import random, rules, zoo
+from deliralike.errors import IndexRangeError, SettingError, ShapeError
+from tests.zoo.cases import CASES, bert, gpt2
+
+GPT = gpt2.SMALL
+BERT = bert.SMALL
+ENCODER = {"num_classes": 3, "vocab_size": 11, "max_tokens": 8, "d_model": 12, "nhead": 3, "num_layers": 2,
+           "dim_feedforward": 10, "dropout": 0.0}  # fmt: skip
+RECURRENT = {"num_classes": 3, "vocab_size": 11, "in_features": 4, "hidden_size": 5, "num_layers": 2,
+             "bidirectional": True}  # fmt: skip
+NETWORKS = {"gpt2": GPT, "bert_tiny": BERT | {"num_classes": 3}, "transformer_classifier": ENCODER,
+            "lstm_classifier": RECURRENT, "gru_classifier": RECURRENT | {"pooling": "mean"}}  # fmt: skip
+
+
+@cache
+def network(backend, name, **settings):
+    return zoo.build(name, backend=backend, dtype="float64", **NETWORKS[name] | settings).eval()
+
+
+def tokens(batch=2, count=7, below=11, seed=0):
+    return np.random.default_rng(seed).integers(1, below, (batch, count))
+
+
+def run(backend, net, *inputs):
+    with backend.evaluating():
+        return backend.numpy(net(*[backend.prepare(x, net) for x in inputs]))
+
+
+# What is seen and what is not ----------------------------------------------------------------------------------------
+
+
+def test_a_language_model_does_not_look_ahead(backend):
+    net, x = network(backend, "gpt2"), tokens()
+    before = run(backend, net, x)
+    x[:, 4] = x[:, 4] % 10 + 1
+    after = run(backend, net, x)
+    np.testing.assert_array_equal(after[:, :4], before[:, :4])
+    assert (np.abs(after[:, 4:] - before[:, 4:]).max(axis=2) > 1e-6).all()
+
+
+def end(name, valid, count):
+    """The argument that marks all after the first `valid` of `count` tokens as padding."""
+    is_valid = (np.arange(count) < np.asarray(valid)[:, None]).astype(np.int64)
+    masks = {"gpt2": is_valid, "bert_tiny": is_valid, "transformer_classifier": is_valid == 0}
+    return masks.get(name, np.asarray(valid))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_padding_changes_nothing(name, backend):
+    net, x, valid = network(backend, name), tokens(), [4, 7]
+    padded = run(backend, net, x, end(name, valid, 7))
+    x[0, 4:] = [3, 1, 4]
+    np.testing.assert_array_equal(run(backend, net, x, end(name, valid, 7))[:, :4], padded[:, :4])
+    shorter = run(backend, net, x[:1, :4])
+    np.testing.assert_allclose(padded[:1, :4], shorter, rtol=1e-12, atol=1e-14)
+    whole = run(backend, net, x[1:])
+    np.testing.assert_allclose(padded[1:], whole, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert_tiny", "lstm_classifier", "gru_classifier"])
+def test_nothing_but_padding_gives_numbers(name, backend):
+    assert np.isfinite(run(backend, network(backend, name), tokens(), end(name, [0, 7], 7))).all()
+
+
+@pytest.mark.parametrize("name", ["lstm_classifier", "gru_classifier"])
+def test_an_empty_sequence_has_zeros_as_features(name, backend):
+    net = network(backend, name, num_classes=0)
+    features = run(backend, net, tokens(), np.array([0, 3]))
+    assert not features[0].any()
+    assert features[1].all()
+
+
+def test_a_segment_of_zeros_is_the_default(backend):
+    net, x = network(backend, "bert_tiny"), tokens()
+    mask = np.ones_like(x)
+    np.testing.assert_array_equal(run(backend, net, x, mask, np.zeros_like(x)), run(backend, net, x, mask))
+    assert (run(backend, net, x, mask, np.ones_like(x)) != run(backend, net, x, mask)).all()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert_tiny", "transformer_classifier", "lstm_classifier"])
+def test_dropout_is_the_same_on_every_backend(name, backend):
+    rates = {"dropout": 0.3} | ({"attention_dropout": 0.2} if name in ("gpt2", "bert_tiny") else {})
+    outputs = []
+    for on in (backend.name, "torch"):
+        net = zoo.build(name, backend=on, dtype="float64", **NETWORKS[name] | rates).train()
+        with random.portable(5):
+            outputs.append(run(net.backend, net, tokens()))
+    np.testing.assert_allclose(*outputs, rtol=1e-10, atol=1e-12)
+    assert np.abs(outputs[0] - run(backend, network(backend, name), tokens())).max() > 1e-3
+
+
+def test_each_place_of_dropout_acts():
+    for setting in ("dropout", "attention_dropout"):
+        net = zoo.build("gpt2", backend="torch", dtype="float64", **GPT | {setting: 0.3})
+        calm, wild = (run(net.backend, net.train(mode), tokens()) for mode in (False, True))
+        assert np.abs(calm - wild).max() > 1e-3
+
+
+# Learning ------------------------------------------------------------------------------------------------------------
+
+
+def test_two_steps_of_training_lower_the_loss_of_copying(backend):
+    net = zoo.build("gpt_mini", backend=backend, **GPT | {"n_positions": 6}).train()
+    first = tokens(8, 3)
+    x = np.concatenate([first, first], axis=1)
+
+    def loss(net, inputs, target):
+        logits = net(inputs)  # (batch, tokens, vocabulary)
+        return net.nn.cross_entropy(net.nn.permute(logits, (0, 2, 1)), target)
+
+    optimizer = backend.optimizer(rules.rule("adamw", lr=1e-2), net)
+    losses = [float(backend.numpy(optimizer.update(loss, x[:, :-1], x[:, 1:]))) for _ in range(3)]
+    assert losses[0] == pytest.approx(math.log(11), rel=0.05)
+    assert losses[2] < losses[1] < losses[0] - 0.02
+
+
+# One table for embedding and head ------------------------------------------------------------------------------------
+
+
+def test_embedding_and_head_are_one_parameter(backend):
+    net = zoo.build("gpt2", backend=backend, dtype="float64", **GPT)
+    names = ("transformer.wte.weight", "lm_head.weight")
+    state = net.neutral_state()
+    assert next(iter(state)) == names[0]
+    assert list(state)[-1] == names[1]
+    untied = sum(value.size for value in state.values())
+    assert net.count_parameters() == untied - 11 * 12
+
+    def loss(net, inputs):
+        return net.nn.mean(net(inputs) ** 2)
+
+    optimizer = backend.optimizer(rules.rule("sgd", lr=0.1), net.train())
+    optimizer.update(loss, tokens())
+    after = net.neutral_state()
+    np.testing.assert_array_equal(after[names[0]], after[names[1]])
+    assert (after[names[0]] != state[names[0]]).any()
+
+
+def test_the_gradient_of_the_shared_table_is_the_sum_of_both_uses(backend):
+    """Against a network on PyTorch in which the head has a copy of the table."""
+    x = tokens()
+
+    def loss(net, inputs):
+        return net.nn.mean(net(inputs) ** 2)
+
+    apart = zoo.build("gpt2", backend="torch", dtype="float64", **GPT)
+    apart.lm_head.weight = torch.nn.Parameter(apart.lm_head.weight.detach().clone())
+    wanted = apart.backend.gradients(loss, apart, x).parameters
+    net = zoo.build("gpt2", backend=backend, dtype="float64", **GPT)
+    came = backend.gradients(loss, net, x).parameters
+    total = wanted["transformer.wte.weight"] + wanted["lm_head.weight"]
+    assert np.abs(wanted["transformer.wte.weight"]).max() > 1e-3 * np.abs(total).max()
+    np.testing.assert_allclose(came["transformer.wte.weight"], total, rtol=1e-9, atol=1e-12)
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_without_the_tied_head_is_complete(backend):
+    source = zoo.build("gpt2", backend="torch", seed=1, **GPT)
+    state = source.neutral_state()
+    del state["lm_head.weight"]
+    net = zoo.build("gpt2", backend=backend, **GPT)
+    assert net.load_neutral_state(state).complete
+    np.testing.assert_array_equal(net.neutral_state()["lm_head.weight"], state["transformer.wte.weight"])
+
+
+def test_masks_in_old_files_are_left_out():
+    net = zoo.build("gpt2", backend="torch", **GPT)
+    state = net.neutral_state()
+    old = {"transformer.h.1.attn.bias": np.tri(8), "transformer.h.0.attn.masked_bias": np.array(-1e4)}
+    assert list(net.adapt_state(state | old)) == list(state)
+
+
+def test_files_of_the_body_alone_fit_through_their_layout():
+    net, other = (zoo.build("gpt2", backend="torch", seed=seed, **GPT) for seed in (0, 1))
+    (layout,) = net.keymaps
+    body = {name: value.numpy() for name, value in other.transformer.state_dict().items()}
+    theirs = layout.to_theirs(other.neutral_state())
+    assert list(theirs) == list(body)
+    assert net.load_neutral_state(layout.to_ours(body, list(net.neutral_slots()))).complete
+    np.testing.assert_array_equal(net.neutral_state()["lm_head.weight"], body["wte.weight"])
+
+
+@pytest.mark.parametrize("num_classes", [0, 3])
+def test_berts_old_names_are_those_of_tensorflow(num_classes):
+    net = zoo.build("bert_tiny", backend="torch", **BERT | {"num_classes": num_classes})
+    names = list(net.neutral_slots())
+    old = next(layout for layout in net.keymaps if layout.name == "old").table(names)
+    prefix = "bert." if num_classes else ""
+    assert old[f"{prefix}embeddings.LayerNorm.weight"] == f"{prefix}embeddings.LayerNorm.gamma"
+    ends = f"{prefix}encoder.layer.1.output"
+    assert old[f"{ends}.LayerNorm.bias"] == f"{ends}.LayerNorm.beta"
+    assert old[f"{ends}.dense.bias"] == f"{ends}.dense.bias"
+    assert list(old) == names
+    assert len(set(old.values())) == len(names)
+
+
+def test_a_file_of_berts_pretraining_fits():
+    """As ``bert-base-uncased`` was published: a prefix, old names, heads, a table of positions."""
+    net, other = (zoo.build("bert_tiny", backend="torch", seed=seed, **BERT) for seed in (0, 1))
+    published = {f"bert.{name}".replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): value
+                 for name, value in other.neutral_state().items()}  # fmt: skip
+    published |= {"cls.predictions.bias": np.zeros(13), "bert.embeddings.position_ids": np.arange(9)[None]}
+    layout = next(layout for layout in net.keymaps if layout.name == "old pretraining")
+    state = net.adapt_state(layout.to_ours(published, list(net.neutral_slots())))
+    assert net.load_neutral_state(state).complete
+    np.testing.assert_array_equal(net.neutral_state()["pooler.dense.weight"], published["bert.pooler.dense.weight"])
+
+
+def test_a_bare_bert_fits_below_a_classifier():
+    bare = zoo.build("bert_tiny", backend="torch", seed=1, **BERT)
+    net = zoo.build("bert_tiny", backend="torch", **BERT | {"num_classes": 3})
+    layout = next(layout for layout in net.keymaps if layout.name == "BertModel")
+    report = net.load_neutral_state(layout.to_ours(bare.neutral_state(), list(net.neutral_slots())), strict=False)
+    assert report.missing == ("classifier.weight", "classifier.bias")
+    assert not report.unexpected
+
+
+@pytest.mark.parametrize(("name", "table", "setting"), [
+    ("gpt2", "transformer.wpe.weight", "n_positions"),
+    ("bert_tiny", "embeddings.position_embeddings.weight", "max_position_embeddings"),
+])  # fmt: skip
+def test_longer_tables_of_positions_are_cut(name, table, setting):
+    settings = GPT if name == "gpt2" else BERT
+    net = zoo.build(name, backend="torch", **settings | {setting: 5})
+    values = np.arange(8.0 * 12).reshape(8, 12)
+    np.testing.assert_array_equal(net.adapt_weight(table, values, (5, 12)), values[:5])
+    assert net.adapt_weight(table, values[:4], (5, 12)) is None
+    assert net.adapt_weight(table, values[:, :3], (5, 12)) is None
+    assert net.adapt_weight("other.weight", values, (5, 12)) is None
+
+
+def test_the_table_of_sines_is_computed_for_another_length():
+    long, short = (zoo.build("transformer_classifier", backend="torch", **ENCODER | {"max_tokens": n}) for n in (9, 5))
+    table = long.neutral_state()["positions.pe"]
+    came = short.adapt_weight("positions.pe", table, (5, 12))
+    np.testing.assert_allclose(came, table[:5], atol=1e-7)
+
+
+# Start values --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", ["gpt2", "bert_base_uncased", "transformer_classifier", "lstm_classifier"])
+def test_start_values_are_spread_like_the_references(label):
+    wide = {
+        "gpt2": {"n_embd": 48, "vocab_size": 50}, "bert_base_uncased": {"hidden_size": 48, "intermediate_size": 96},
+        "transformer_classifier": {"d_model": 48, "dim_feedforward": 96},
+        "lstm_classifier": {"hidden_size": 40, "in_features": 30},
+    }[label]  # fmt: skip
+    case = CASES[label]
+    settings = {**case.settings, **wide}
+    torch.manual_seed(0)
+    reference = case.reference.func(*case.reference.args, **settings).state_dict()
+    for name, value in zoo.build(case.name, backend="torch", **settings).neutral_state().items():
+        wanted = reference[name].numpy()
+        if name in ("embedding.weight", "positions.pe") and label == "transformer_classifier":
+            continue  # of the paper's, not of the library's
+        if not wanted.any() or (wanted == 1).all():
+            np.testing.assert_array_equal(value, wanted, err_msg=name)
+        else:
+            assert value.std() == pytest.approx(wanted.std(), rel=5 / math.sqrt(value.size) + 0.02), name
+            if value.size > 200:
+                assert np.abs(value).max() == pytest.approx(np.abs(wanted).max(), rel=0.5), name
+
+
+def test_the_padding_tokens_row_starts_at_zero_and_stays(backend):
+    net = zoo.build("bert_tiny", backend=backend, dtype="float64", **BERT | {"num_classes": 3})
+    x = tokens()
+    x[:, 2] = 0
+
+    def loss(net, inputs):
+        return net.nn.mean(net(inputs) ** 2)
+
+    gradient = backend.gradients(loss, net, x).parameters["bert.embeddings.word_embeddings.weight"]
+    assert not gradient[0].any()
+    assert gradient[x[0, 0]].any()
+    table = net.neutral_state()["bert.embeddings.word_embeddings.weight"]
+    assert not table[0].any()
+    assert table[1:].all()
+
+
+def test_embedded_tokens_start_as_large_as_positions():
+    net = zoo.build("transformer_classifier", backend="torch", **ENCODER | {"d_model": 48, "vocab_size": 500})
+    embedded = net.neutral_state()["embedding.weight"] * math.sqrt(48)
+    assert embedded.std() == pytest.approx(1.0, rel=0.02)
+
+
+# Shapes and counts ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "layers", "width", "tokens", "vocabulary"), [
+    ("gpt2", 12, 768, 1024, 50257), ("gpt2_xl", 48, 1600, 1024, 50257), ("gpt_mini", 6, 192, 128, 65),
+])  # fmt: skip
+def test_multiply_adds_of_gpt2_follow_its_formula(name, layers, width, tokens, vocabulary):
+    block = tokens * 12 * width**2 + 2 * tokens**2 * width
+    assert zoo.outline(name).multiply_adds == layers * block + tokens * width * vocabulary
+
+
+def test_multiply_adds_of_bert_follow_its_formula():
+    layer = 512 * 12 * 768**2 + 2 * 512**2 * 768
+    assert zoo.outline("bert_base_uncased").multiply_adds == 12 * layer + 768**2
+
+
+@pytest.mark.parametrize(("name", "gates"), [("lstm_classifier", 4), ("gru_classifier", 3)])
+def test_multiply_adds_of_recurrent_layers_follow_their_formula(name, gates):
+    assert zoo.outline(name).multiply_adds == 256 * gates * 256 * (128 + 256) + 256 * 2
+
+
+@pytest.mark.parametrize("num_classes", [0, 5])
+def test_bert_gives_states_and_pooled_features_or_classes(num_classes):
+    output = zoo.outline("bert_tiny", num_classes=num_classes).output
+    assert output == ((1, 5) if num_classes else {"last_hidden_state": (1, 512, 128), "pooler_output": (1, 128)})
+
+
+def test_without_classes_the_pooled_features_come_out():
+    x = tokens()
+    for name in ("transformer_classifier", "lstm_classifier", "gru_classifier"):
+        net = zoo.build(name, backend="torch", dtype="float64", **NETWORKS[name]).eval()
+        bare = zoo.build(name, backend="torch", dtype="float64", **NETWORKS[name] | {"num_classes": 0}).eval()
+        features = run(bare.backend, bare, x)
+        state = net.neutral_state()
+        assert set(state) - set(bare.neutral_state()) == {"fc.weight", "fc.bias"}
+        np.testing.assert_allclose(features @ state["fc.weight"].T + state["fc.bias"], run(net.backend, net, x))
+
+
+# Bad input -----------------------------------------------------------------------------------------------------------
+
+LIMITS = {"gpt2": "n_positions=8", "bert_tiny": "max_position_embeddings=9", "transformer_classifier": "max_tokens=8"}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_sequence_that_is_too_long_is_refused(name, backend):
+    with pytest.raises(
+        ShapeError, match=rf"a sequence of 10 tokens is too long: there are positions for {LIMITS[name]}"
+    ):
+        run(backend, network(backend, name), tokens(count=10))
+
+
+@pytest.mark.parametrize("bad", [-1, 50])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_token_outside_the_vocabulary_is_refused(name, bad, backend):
+    x = tokens()
+    x[1, 2] = bad
+    with pytest.raises(IndexRangeError, match=rf"{bad} is out of range, wanted whole numbers from 0 to 1[02]"):
+        run(backend, network(backend, name), x)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_is_no_batch_of_tokens_is_refused(name):
+    net = network("torch", name)
+    with pytest.raises(ShapeError, match=r"got tokens of shape \(7,\), wanted \(batch, tokens\)"):
+        net(torch.arange(7))
+    with pytest.raises(SettingError, match="wanted whole numbers"):
+        net(torch.ones(2, 7))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert_tiny", "transformer_classifier"])
+def test_a_mask_of_another_shape_is_refused(name):
+    with pytest.raises(ShapeError, match=r"_mask of shape \(2, 5\), wanted \(batch, tokens\): \(2, 7\)"):
+        network("torch", name)(torch.from_numpy(tokens()), torch.ones(2, 5))
+
+
+def test_lengths_that_do_not_fit_are_refused(backend):
+    net = network(backend, "lstm_classifier")
+    with pytest.raises(IndexRangeError, match="lengths: 8 is out of range, wanted whole numbers from 0 to 7"):
+        run(backend, net, tokens(), np.array([8, 2]))
+    with pytest.raises(ShapeError, match=r"LSTM at 'rnn': got lengths of shape \(3,\) for 2 sequences, wanted \(2,\)"):
+        run(backend, net, tokens(), np.array([1, 2, 3]))
+
+
+def test_vectors_of_another_shape_are_refused():
+    net = network("torch", "gru_classifier", vocab_size=0)
+    with pytest.raises(ShapeError, match=r"got an input of shape \(2, 4\), wanted \(batch, time, in_features\)"):
+        net(torch.zeros(2, 4, dtype=torch.float64))
+    with pytest.raises(ShapeError, match=r"GRU at 'rnn': got an input of shape \(2, 4, 3\), wanted \(\.\.\., 4\)"):
+        net(torch.zeros(2, 4, 3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("name", "settings", "message"), [
+    ("gpt2", {"n_embd": 10, "n_head": 3}, r"GPT2: n_embd=10 cannot be divided by n_head=3"),
+    ("gpt2", {"n_layer": 0}, r"GPT2: n_layer must be a whole number of at least 1, not 0"),
+    ("gpt2", {"vocab_size": 0}, r"GPT2: vocab_size must be"),
+    ("bert_tiny", {"num_attention_heads": 5}, r"BERT: hidden_size=128 cannot be divided by num_attention_heads=5"),
+    ("bert_tiny", {"num_classes": -1}, r"BERT: num_classes must be"),
+    ("bert_tiny", {"type_vocab_size": 0}, r"BERT: type_vocab_size must be"),
+    ("transformer_classifier", {"activation": "gelo"}, r"no activation 'gelo'. Did you mean 'gelu'"),
+    ("transformer_classifier", {"pooling": "firs"}, r"no pooling 'firs'. Did you mean 'first'"),
+    ("transformer_classifier", {"nhead": 7}, r"embed_dim=512 cannot be divided by num_heads=7"),
+    ("transformer_classifier", {"max_tokens": 0}, r"max_tokens must be"),
+    ("transformer_classifier", {"num_layers": 0}, r"num_layers must be"),
+    ("lstm_classifier", {"cell": "lstn"}, r"no cell 'lstn'. Did you mean 'lstm'"),
+    ("lstm_classifier", {"pooling": "lust"}, r"no pooling 'lust'. Did you mean 'last'"),
+    ("lstm_classifier", {"vocab_size": -1}, r"vocab_size must be"),
+    ("lstm_classifier", {"dropout": 1.5}, r"1\.5"),
+])  # fmt: skip
+def test_settings_that_make_no_sense_are_refused(name, settings, message):
+    with pytest.raises(SettingError, match=message):
+        zoo.outline(name, **settings)
