@@ -16,7 +16,7 @@ from deliralike import nest
 from deliralike import weights as weight_files
 from deliralike.errors import SettingError, StateError, UnknownName, suggestion
 from deliralike.weights import Contents, ConversionReport, Renaming, chainer_names, fitting, trees
-from deliralike.zoo import loading
+from deliralike.zoo import chainer_links, loading
 from deliralike.zoo.keymaps import KeyMap
 from deliralike.zoo.registry import Architecture, find
 
@@ -87,7 +87,7 @@ class _Plan:
         if self._to in self._keymaps:
             keymap = self._keymaps[str(self._to)]
             state, layouts = keymap.to_theirs(state), [*layouts, keymap]
-        if self._to == "chainer":
+        if self._to in ("chainer", chainer_links.NAME):
             state = chainer_names.renamed(state)
         before = {name for found in contents.states.values() for name in found}
         last = contents.channels_last != weight_files.channels_last(self._target)

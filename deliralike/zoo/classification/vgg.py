@@ -6,6 +6,7 @@ from typing import Any
 from deliralike.errors import SettingError
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Distribution, HeNormal, Normal
+from deliralike.zoo import chainer_links
 from deliralike.zoo.blocks import by_dims, classifier, images, large_enough, run_stages
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
@@ -39,6 +40,7 @@ class VGG(Model):
     """
 
     stem = ("features.0",)
+    keymaps = (chainer_links.VGG,)
 
     def __init__(self, layers: Sequence[int] = (1, 1, 2, 2, 2), widths: Sequence[int] = (64, 128, 256, 512, 512),
                  batch_norm: bool = False, num_classes: int = 1000, in_channels: int = 3, dims: int = 2,
