@@ -18,10 +18,26 @@ def _plain(name: str, function: str) -> type:
     return metaclass(name, (Network,), {"forward": forward, "__doc__": doc, "__module__": __name__})
 
 
-ReLU = _plain("ReLU", "relu")
-ReLU6 = _plain("ReLU6", "relu6")
-SiLU = _plain("SiLU", "silu")
-Hardswish = _plain("Hardswish", "hardswish")
+def _in_place(name: str, function: str) -> type:
+    """The same with a hint that the input may be written over."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super(layer, self).__init__()
+        self.inplace = inplace
+
+    layer: Any = _plain(name, function)
+    layer.__init__ = __init__
+    layer.__doc__ += (
+        "\n\nArgs:\n    inplace: Whether PyTorch may write over the input, which saves memory in training. The other backends "
+        "need no such hint."
+    )
+    return layer
+
+
+ReLU = _in_place("ReLU", "relu")
+ReLU6 = _in_place("ReLU6", "relu6")
+SiLU = _in_place("SiLU", "silu")
+Hardswish = _in_place("Hardswish", "hardswish")
 Hardsigmoid = _plain("Hardsigmoid", "hardsigmoid")
 Sigmoid = _plain("Sigmoid", "sigmoid")
 Tanh = _plain("Tanh", "tanh")
@@ -36,11 +52,11 @@ class Identity(Network):
 
 
 class LeakyReLU(Network):
-    """`x` where positive, else ``negative_slope * x``."""
+    """`x` where positive, else ``negative_slope * x``; `inplace` as for `ReLU`."""
 
-    def __init__(self, negative_slope: float = 0.01) -> None:
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__()
-        self.negative_slope = negative_slope
+        self.negative_slope, self.inplace = negative_slope, inplace
 
     def forward(self, x):
         return self.nn.leaky_relu(x, self.negative_slope)
