@@ -155,14 +155,14 @@ class BasicBlock(Network):
     """
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes = 3, stride: Sizes = 1, *, dims: int,
-                 norm: str, dropout: float = 0.0) -> None:  # fmt: skip
+                 norm: str, dropout: float = 0.0, affine: bool = True) -> None:  # fmt: skip
         super().__init__()
         nn = self.nn
         self.conv1 = Conv(in_channels, out_channels, kernel_size, stride, dims, dropout)
         self.conv2 = Conv(out_channels, out_channels, kernel_size, 1, dims, dropout)
         self.lrelu = nn.LeakyReLU(0.01)
-        self.norm1 = medical.normalisation(nn, norm, out_channels, dims)
-        self.norm2 = medical.normalisation(nn, norm, out_channels, dims)
+        self.norm1 = medical.normalisation(nn, norm, out_channels, dims, affine)
+        self.norm2 = medical.normalisation(nn, norm, out_channels, dims, affine)
 
     def forward(self, x):
         return self.lrelu(self.branch(x))
@@ -180,12 +180,14 @@ class ResBlock(BasicBlock):
     """
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes = 3, stride: Sizes = 1, *, dims: int,
-                 norm: str, dropout: float = 0.0) -> None:  # fmt: skip
-        super().__init__(in_channels, out_channels, kernel_size, stride, dims=dims, norm=norm, dropout=dropout)
+                 norm: str, dropout: float = 0.0, affine: bool = True) -> None:  # fmt: skip
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, dims=dims, norm=norm, dropout=dropout, affine=affine
+        )
         self.changes = in_channels != out_channels or max(geometry.steps(stride, dims, "strides")) > 1
         if self.changes:
             self.conv3 = Conv(in_channels, out_channels, 1, stride, dims, dropout)
-            self.norm3 = medical.normalisation(self.nn, norm, out_channels, dims)
+            self.norm3 = medical.normalisation(self.nn, norm, out_channels, dims, affine)
 
     def forward(self, x):
         return self.lrelu(self.branch(x) + (self.norm3(self.conv3(x)) if self.changes else x))
@@ -199,11 +201,14 @@ class UpBlock(Network):
     """
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, upsample: Sizes, *, dims: int,
-                 norm: str, dropout: float = 0.0, bias: bool = False, res_block: bool = False) -> None:  # fmt: skip
+                 norm: str, dropout: float = 0.0, affine: bool = True, bias: bool = False,
+                 res_block: bool = False) -> None:  # fmt: skip
         super().__init__()
+        options: dict[str, Any] = {"dims": dims, "norm": norm, "dropout": dropout, "affine": affine}
         self.transp_conv = Conv(in_channels, out_channels, upsample, upsample, dims, dropout, bias, transposed=True)
-        block = ResBlock if res_block else BasicBlock
-        self.conv_block = block(2 * out_channels, out_channels, kernel_size, dims=dims, norm=norm, dropout=dropout)
+        self.conv_block = (ResBlock if res_block else BasicBlock)(
+            2 * out_channels, out_channels, kernel_size, **options
+        )
 
     def forward(self, x, skip):
         return self.conv_block(self.nn.concatenate([self.transp_conv(x), skip], dim=1))

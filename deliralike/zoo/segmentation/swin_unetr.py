@@ -1,0 +1,409 @@
+"""Swin UNETR: a transformer of shifted windows down, convolutions up, in 2 and 3 dimensions, as MONAI builds it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import SettingError, suggestion
+from deliralike.network import Network
+from deliralike.nn import checks, geometry
+from deliralike.nn.start import Normal
+from deliralike.nn.windows import Sizes
+from deliralike.zoo import medical
+from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+from deliralike.zoo.segmentation.dynunet import OutBlock, UpBlock
+from deliralike.zoo.segmentation.unetr import ConvLayer, attend
+
+_FORBIDDEN = 100.0  # what is taken from the scores of tokens that are neighbours only after rolling
+
+# The neighbours that merge in 3 dimensions, in order. MONAI's first version, from 0.9 on, took two of the eight twice
+# and left two out; published weights are made with it. Later its "merging" takes each once, but in another order than
+# "mergingv2".
+MERGINGS = {
+    "merging": ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 1, 1)),
+    "mergingv2": tuple(product(range(2), repeat=3)),
+    "merging0.9": ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 1), (0, 1, 0), (0, 0, 1), (1, 1, 1)),
+}
+
+
+class SwinUNETR(Model):
+    """Four stages of attention within shifted windows; each one's output, through convolutions, joins the way up.
+
+    Source: Hatamizadeh et al. 2022, arXiv 2201.01266; version 2: He et al. 2023, doi 10.1007/978-3-031-43901-8_40.
+    Names, order, shapes and start values are those of MONAI's ``SwinUNETR``. Patches have a side of 2: no other side
+    fits the five steps up.
+
+    Args:
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
+        feature_size: The width of the first stage's tokens, which each stage doubles.
+        depths: The number of blocks in each of the four stages; every second one shifts its windows.
+        num_heads: The number of attention heads in each stage.
+        window_size: The windows' size, one number or one for each axis.
+        mlp_ratio: How many times wider the inner layer of each block's perceptron is.
+        qkv_bias: Whether queries, keys and values have biases.
+        norm: Of the convolutions: ``"instance"`` (without scale and shift), ``"batch"`` or ``"group"``.
+        dropout: Probability of dropping an element of the tokens in training.
+        attention_dropout: The same for the attention weights.
+        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from the first.
+        normalize: Whether each stage's output is normalised over its channels before it goes to the convolutions.
+        patch_norm: Whether the patches' tokens are normalised.
+        dims: Number of spatial axes: 2 or 3.
+        downsample: The order of the neighbours that merge between stages, in 3 dimensions: ``"merging"``,
+            ``"mergingv2"`` or, for weights of that time, ``"merging0.9"``, which takes two of them twice.
+        use_v2: Whether a residual block of convolutions comes before each stage.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be multiples of 32.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: A size is no such multiple, or the coarsest stage would have a single element (the error names it);
+            or the input has another number of axes or channels (the error names the layer).
+    """
+
+    head, outputs = ("out.conv.conv",), "out_channels"
+    stem = ("swinViT.patch_embed.proj", "encoder1.layer.conv1.conv", "encoder1.layer.conv3.conv")
+
+    def __init__(self, in_channels: int = 1, out_channels: int = 14, feature_size: int = 48,
+                 depths: Sequence[int] = (2, 2, 2, 2), num_heads: Sequence[int] = (3, 6, 12, 24),
+                 window_size: Sizes = 7, mlp_ratio: float = 4.0, qkv_bias: bool = True, norm: str = "instance",
+                 dropout: float = 0.0, attention_dropout: float = 0.0, stochastic_depth: float = 0.0,
+                 normalize: bool = True, patch_norm: bool = False, dims: int = 3, downsample: str = "merging",
+                 use_v2: bool = False) -> None:  # fmt: skip
+        super().__init__()
+        medical.two_or_three(dims, "SwinUNETR")
+        if downsample not in MERGINGS:
+            raise SettingError(f"SwinUNETR: there is no downsample={downsample!r}. {suggestion(downsample, MERGINGS)}")
+        width = checks.positive(feature_size, "feature_size", "SwinUNETR")
+        options: dict[str, Any] = {"dims": dims, "norm": norm, "affine": False, "res_block": True}
+        self.factors, self.several, self.normalize = (32,) * dims, norm == "instance", bool(normalize)
+        if in_channels == width:
+            self.stem = SwinUNETR.stem[:2]  # the first block's shortcut needs no convolution
+        self.swinViT = SwinTransformer(
+            in_channels, width, _four(depths, "depths"), _four(num_heads, "num_heads"),
+            geometry.steps(window_size, dims, "window_size"), patch_norm, use_v2, stochastic_depth, dropout,
+            {"mlp_ratio": mlp_ratio, "qkv_bias": qkv_bias, "dropout": dropout, "attention_dropout": attention_dropout},
+            downsample,
+        )  # fmt: skip
+        self.encoder1 = ConvLayer(in_channels, width, **options)
+        self.encoder2 = ConvLayer(width, width, **options)
+        self.encoder3 = ConvLayer(2 * width, 2 * width, **options)
+        self.encoder4 = ConvLayer(4 * width, 4 * width, **options)
+        self.encoder10 = ConvLayer(16 * width, 16 * width, **options)
+        self.decoder5 = UpBlock(16 * width, 8 * width, 3, 2, **options)
+        self.decoder4 = UpBlock(8 * width, 4 * width, 3, 2, **options)
+        self.decoder3 = UpBlock(4 * width, 2 * width, 3, 2, **options)
+        self.decoder2 = UpBlock(2 * width, width, 3, 2, **options)
+        self.decoder1 = UpBlock(width, width, 3, 2, **options)
+        self.out = OutBlock(width, out_channels, dims)
+
+    def forward(self, x):
+        return self.out(self.forward_stages(x)["decoder1"])
+
+    def forward_stages(self, x):
+        """The transformer's stages, ``(batch, feature_size * 2**i, *size / 2**(i + 1))``; those of the way up."""
+        medical.divides(self, x, self.factors, "encoder10", self.several)
+        names = ("patch_embed", "layers1", "layers2", "layers3", "layers4")
+        hidden = [self._normalised(stage) for stage in self.swinViT(x)]
+        stages = {f"swinViT.{name}": stage for name, stage in zip(names, hidden, strict=True)}
+        skips = [
+            self.encoder1(x),
+            self.encoder2(hidden[0]),
+            self.encoder3(hidden[1]),
+            self.encoder4(hidden[2]),
+            hidden[3],
+        ]
+        x = stages["encoder10"] = self.encoder10(hidden[4])
+        for i in (5, 4, 3, 2, 1):
+            x = stages[f"decoder{i}"] = getattr(self, f"decoder{i}")(x, skips.pop())
+        return stages
+
+    def _normalised(self, x):
+        """Each element over its channels, without scale and shift."""
+        if not self.normalize:
+            return x
+        return _channels_first(self.nn, self.nn.layer_norm(_channels_last(self.nn, x), (x.shape[1],)))
+
+    def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """The index tables are this network's own: they follow from the window."""
+        own = {}
+        for path, block in self.named_blocks():
+            if isinstance(block, WindowAttention) and f"{path}.relative_position_bias_table" in state:
+                own[f"{path}.relative_position_index"] = _relative_positions(block.window_size)
+        return {**state, **own}
+
+
+class SwinTransformer(Network):
+    """Patches, then four stages, each of which halves the size; gives what all five put out.
+
+    Source: Liu et al. 2021, arXiv 2103.14030; MONAI's ``SwinTransformer``.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives five times ``(batch, width * 2**i, *size / 2**(i + 1))``.
+    """
+
+    def __init__(self, in_channels: int, width: int, depths: Sequence[int], heads: Sequence[int],
+                 window: tuple[int, ...], patch_norm: bool, use_v2: bool, stochastic_depth: float, dropout: float,
+                 options: Mapping[str, Any], downsample: str) -> None:  # fmt: skip
+        super().__init__()
+        nn, total = self.nn, sum(depths)
+        chances = [stochastic_depth * i / max(1, total - 1) for i in range(total)]
+        self.use_v2 = bool(use_v2)
+        self.patch_embed = PatchEmbed(in_channels, width, len(window), patch_norm)
+        self.pos_drop = nn.Dropout(dropout)
+        start = 0
+        for i, (depth, count) in enumerate(zip(depths, heads, strict=True)):
+            stage = Stage(width * 2**i, count, window, chances[start : start + depth], downsample, **options)
+            setattr(self, f"layers{i + 1}", nn.ModuleList([stage]))
+            start += depth
+        if use_v2:
+            convs: dict[str, Any] = {"dims": len(window), "norm": "instance", "affine": False}
+            for i in range(4):
+                setattr(self, f"layers{i + 1}c", nn.ModuleList([ConvLayer(width * 2**i, width * 2**i, **convs)]))
+
+    def forward(self, x):
+        stages = [self.pos_drop(self.patch_embed(x))]
+        for i in range(1, 5):
+            x = getattr(self, f"layers{i}c")[0](stages[-1]) if self.use_v2 else stages[-1]
+            stages.append(getattr(self, f"layers{i}")[0](x))
+        return stages
+
+
+class PatchEmbed(Network):
+    """Patches with a side of 2 as tokens, normalised if wanted.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, width, *size / 2)``.
+    """
+
+    def __init__(self, in_channels: int, width: int, dims: int, patch_norm: bool) -> None:
+        super().__init__()
+        self.proj = by_dims(self.nn, dims, "Conv")(in_channels, width, 2, 2)
+        self.norm = self.nn.LayerNorm(width) if patch_norm else None
+
+    def forward(self, x):
+        x = self.proj(x)
+        return x if self.norm is None else _channels_first(self.nn, self.norm(_channels_last(self.nn, x)))
+
+
+class Stage(Network):
+    """So many blocks, every second one with shifted windows, and the merging of neighbours.
+
+    Shapes:
+        ``(batch, width, *size)`` gives ``(batch, 2 * width, *size / 2)``, rounded up.
+    """
+
+    def __init__(self, width: int, heads: int, window: tuple[int, ...], chances: Sequence[float], downsample: str,
+                 **options: Any) -> None:  # fmt: skip
+        super().__init__()
+        shifts = (tuple(0 for _ in window), tuple(side // 2 for side in window))
+        self.blocks = self.nn.ModuleList([
+            SwinBlock(width, heads, window, shifts[i % 2], chance, **options) for i, chance in enumerate(chances)
+        ])  # fmt: skip
+        self.downsample = PatchMerging(width, len(window), downsample)
+
+    def forward(self, x):
+        x = _channels_last(self.nn, x)
+        for block in self.blocks:
+            x = block(x)
+        return _channels_first(self.nn, self.downsample(x))
+
+
+class SwinBlock(Network):
+    """Window attention and a perceptron, each behind a normalisation and beside a shortcut.
+
+    Shapes:
+        ``(batch, *size, width)`` gives the same.
+    """
+
+    def __init__(self, width: int, heads: int, window: tuple[int, ...], shift: tuple[int, ...], chance: float, *,
+                 mlp_ratio: float, qkv_bias: bool, dropout: float, attention_dropout: float) -> None:  # fmt: skip
+        super().__init__()
+        nn = self.nn
+        self.window, self.shift = window, shift
+        self.norm1 = nn.LayerNorm(width)
+        self.attn = WindowAttention(width, heads, window, qkv_bias, dropout, attention_dropout)
+        self.drop_path = nn.DropPath(chance)
+        self.norm2 = nn.LayerNorm(width)
+        self.mlp = MLP(width, int(width * mlp_ratio), dropout)
+
+    def forward(self, x):
+        x = x + self.drop_path(self.attend(self.norm1(x)))
+        return x + self.drop_path(self.mlp(self.norm2(x)))
+
+    def attend(self, x):
+        """Attention within windows, shifted along the axes with several; windows that are not full end in zeros."""
+        nn, (batch, *size, width) = self.nn, x.shape
+        axes = tuple(range(1, len(size) + 1))
+        window, shift = _fitted(size, self.window, self.shift)
+        whole = [-(-n // side) * side for n, side in zip(size, window, strict=True)]
+        if whole != list(size):
+            extra = [(0, full - n) for full, n in zip(whole, size, strict=True)]
+            x = nn.pad(x, [*extra, (0, 0)])
+        mask = None
+        if any(shift):
+            x = nn.roll(x, [-step for step in shift], axes)
+            mask = self._mask(x, whole, window, shift)
+        x = self.attn(_windows(nn, x, window), mask)  # (batch, windows, tokens, width)
+        x = _images(nn, x, (batch, *whole, width), window)
+        if any(shift):
+            x = nn.roll(x, list(shift), axes)
+        return x if whole == list(size) else x[(slice(None), *(slice(0, n) for n in size))]
+
+    def _mask(self, x, size: Sequence[int], window: Sequence[int], shift: Sequence[int]):
+        """What is added to the scores of tokens that rolling made neighbours; (windows, 1, tokens, tokens)."""
+        nn, n, regions = self.nn, len(size), None
+        for axis, (length, side, step) in enumerate(zip(size, window, shift, strict=True)):
+            numbers = [0.0] * (length - side) + [1.0] * (side - step) + [2.0] * step if step else [0.0] * length
+            shape = (1, *(length if other == axis else 1 for other in range(n)), 1)
+            along = nn.reshape(nn.constant(np.array(numbers) * 3.0**axis, like=x), shape)
+            regions = along if regions is None else regions + along
+        regions = _windows(nn, nn.broadcast_to(regions, (1, *size, 1)), window)[0]  # (windows, tokens, 1)
+        apart = nn.clip(nn.abs(regions - nn.permute(regions, (0, 2, 1))), 0.0, 1.0)
+        return nn.expand_dims(apart, 1) * -_FORBIDDEN
+
+
+class WindowAttention(Network):
+    """Attention of a window's tokens to each other, with a learned bias for each relative position.
+
+    Shapes:
+        ``(batch, windows, tokens, width)`` gives the same.
+    """
+
+    start_values = {"relative_position_bias_table": Normal(0.02)}
+
+    def __init__(self, width: int, heads: int, window: tuple[int, ...], qkv_bias: bool, dropout: float,
+                 attention_dropout: float) -> None:  # fmt: skip
+        super().__init__()
+        nn = self.nn
+        checks.divides(width, heads, "SwinUNETR: the width of a stage", "num_heads")
+        self.window_size, self.num_heads = window, heads
+        rows = math.prod(2 * side - 1 for side in window)
+        self.relative_position_bias_table = nn.Parameter((rows, heads), Normal(0.02))
+        self.relative_position_index = nn.Buffer(_relative_positions(window))
+        self.qkv = nn.Linear(width, 3 * width, bias=qkv_bias)
+        self.attn_drop = nn.Dropout(attention_dropout)
+        self.proj = nn.Linear(width, width)
+        self.proj_drop = nn.Dropout(dropout)
+
+    def forward(self, x, mask=None):
+        nn, tokens = self.nn, x.shape[-2]
+        # Windows that an image is too small for are cut, but MONAI takes the first rows and columns of the whole
+        # window's table, which are not those of the tokens' own positions.
+        index = self.relative_position_index[:tokens, :tokens]
+        bias = nn.permute(nn.select(self.relative_position_bias_table, index, 0), (2, 0, 1))  # (heads, tokens, tokens)
+        y = attend(self, self.qkv(x), self.num_heads, self.attn_drop, bias if mask is None else bias + mask)
+        return self.proj_drop(self.proj(y))
+
+
+class MLP(Network):
+    """Two linear maps, GELU between them; the shape stays."""
+
+    def __init__(self, width: int, inner: int, dropout: float) -> None:
+        super().__init__()
+        nn = self.nn
+        self.linear1 = nn.Linear(width, inner)
+        self.linear2 = nn.Linear(inner, width)
+        self.fn = nn.GELU()
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x):
+        return self.drop(self.linear2(self.drop(self.fn(self.linear1(x)))))
+
+
+class PatchMerging(Network):
+    """Neighbours side by side, normalised, as one token of twice the width.
+
+    Shapes:
+        ``(batch, *size, width)`` gives ``(batch, *size / 2, 2 * width)``, rounded up.
+    """
+
+    def __init__(self, width: int, dims: int, downsample: str) -> None:
+        super().__init__()
+        nn = self.nn
+        self.corners = _corners(dims, downsample)
+        self.reduction = nn.Linear(2**dims * width, 2 * width, bias=False)
+        self.norm = nn.LayerNorm(2**dims * width)
+
+    def forward(self, x):
+        nn, size = self.nn, x.shape[1:-1]
+        if any(n % 2 for n in size):
+            x = nn.pad(x, [*((0, n % 2) for n in size), (0, 0)])
+        corners = [x[(slice(None), *(slice(start, None, 2) for start in corner))] for corner in self.corners]
+        return self.reduction(self.norm(nn.concatenate(corners, dim=-1)))
+
+
+def _corners(dims: int, downsample: str) -> tuple[tuple[int, ...], ...]:
+    """Which of the neighbours merge, in order; in two dimensions the reference takes the last axis first."""
+    if dims == 2:
+        return tuple((down, right) for right, down in product(range(2), repeat=2))
+    return MERGINGS[downsample]
+
+
+def _fitted(size: Sequence[int], window: Sequence[int], shift: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Window and shift for a size: no window is longer than its axis, and along a single one nothing is shifted."""
+    single = [n <= side for n, side in zip(size, window, strict=True)]
+    sides = [n if one else side for n, side, one in zip(size, window, single, strict=True)]
+    return sides, [0 if one else step for step, one in zip(shift, single, strict=True)]
+
+
+def _windows(nn, x, window: Sequence[int]):
+    """Cut ``(batch, *size, width)`` into windows; (batch, windows, tokens, width)."""
+    batch, *size, width = x.shape
+    n = len(size)
+    x = nn.reshape(
+        x, (batch, *(part for m, side in zip(size, window, strict=True) for part in (m // side, side)), width)
+    )
+    x = nn.permute(x, (0, *range(1, 2 * n, 2), *range(2, 2 * n + 1, 2), 2 * n + 1))
+    tokens = math.prod(window)
+    return nn.reshape(x, (batch, math.prod(size) // tokens, tokens, width))
+
+
+def _images(nn, x, shape: Sequence[int], window: Sequence[int]):
+    """What `_windows` cut, put together to a shape."""
+    batch, *size, width = shape
+    n = len(size)
+    x = nn.reshape(x, (batch, *(m // side for m, side in zip(size, window, strict=True)), *window, width))
+    x = nn.permute(x, (0, *(axis for i in range(n) for axis in (1 + i, 1 + n + i)), 2 * n + 1))
+    return nn.reshape(x, tuple(shape))
+
+
+def _channels_last(nn, x):
+    return nn.permute(x, (0, *range(2, len(x.shape)), 1))
+
+
+def _channels_first(nn, x):
+    last = len(x.shape) - 1
+    return nn.permute(x, (0, last, *range(1, last)))
+
+
+def _relative_positions(window: Sequence[int]) -> np.ndarray:
+    """For each pair of tokens in a window the row of the bias table for the offset between them."""
+    places = np.indices(tuple(window)).reshape(len(window), -1)
+    offsets = places[:, :, None] - places[:, None, :]
+    rows = np.zeros(offsets.shape[1:], np.int64)
+    for side, offset in zip(window, offsets, strict=True):
+        rows = rows * (2 * side - 1) + offset + side - 1
+    return rows
+
+
+def _four(numbers: Sequence[int], name: str) -> tuple[int, ...]:
+    if isinstance(numbers, int | str) or len(numbers) != 4:
+        raise SettingError(f"SwinUNETR: {name}={numbers!r}; wanted one number for each of the four stages")
+    return tuple(checks.positive(number, name, "SwinUNETR") for number in numbers)
+
+
+register(
+    SwinUNETR,
+    name="swin_unetr",
+    task="segmentation",
+    dims=(2, 3),
+    source="Hatamizadeh et al. 2022, arXiv 2201.01266; MONAI SwinUNETR, as its tutorial on abdominal organs sets it",
+    shape=medical.volume((0, 256, 96)),
+)

@@ -1,0 +1,324 @@
+"""UNETR: a vision transformer down, convolutions up, in 1, 2 and 3 dimensions, as MONAI builds it."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import SettingError, ShapeError, suggestion
+from deliralike.network import Network
+from deliralike.nn import checks, geometry
+from deliralike.nn.start import ZEROS, Normal
+from deliralike.nn.windows import Sizes
+from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+from deliralike.zoo.segmentation.dynunet import BasicBlock, Conv, OutBlock, ResBlock, UpBlock
+
+PATCH, LAYERS = 16, 12  # the reference has no other: four steps up lead from patches to elements
+PROJECTIONS = ("conv", "perceptron")
+
+
+class UNETR(Model):
+    """Twelve transformer blocks on patches; what every third gives is brought to the sizes of the way up.
+
+    Source: Hatamizadeh et al. 2022, arXiv 2103.10504. Names, order, shapes and start values are those of MONAI's
+    ``UNETR``.
+
+    Args:
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
+        img_size: The inputs' size, one number or one for each axis: multiples of 16, the side of a patch. A position
+            table for another size is resampled when it is loaded.
+        feature_size: The width of the finest level.
+        hidden_size: The width of the tokens; a multiple of `num_heads`.
+        mlp_dim: The inner width of each block's perceptron.
+        num_heads: The number of attention heads.
+        proj_type: How patches become tokens: ``"conv"`` or ``"perceptron"`` (a linear map; the weights lie otherwise).
+        norm: ``"instance"`` (without scale and shift), ``"batch"`` or ``"group"``.
+        conv_block: Whether a block of convolutions follows each transposed one beside the way up.
+        res_block: Whether the blocks of convolutions are residual.
+        dropout: Probability of dropping an element of tokens and attention weights in training.
+        dims: Number of spatial axes: 1, 2 or 3.
+        qkv_bias: Whether queries, keys and values have biases.
+
+    Shapes:
+        ``(batch, in_channels, *img_size)`` gives ``(batch, out_channels, *img_size)``.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The input has another size, or another number of axes or channels (the error names the layer).
+    """
+
+    head, outputs = ("out.conv.conv",), "out_channels"
+
+    def __init__(self, in_channels: int = 1, out_channels: int = 14, img_size: Sizes = 96, feature_size: int = 16,
+                 hidden_size: int = 768, mlp_dim: int = 3072, num_heads: int = 12, proj_type: str = "conv",
+                 norm: str = "instance", conv_block: bool = True, res_block: bool = True, dropout: float = 0.0,
+                 dims: int = 3, qkv_bias: bool = False) -> None:  # fmt: skip
+        super().__init__()
+        by_dims(self.nn, dims, "Conv")
+        size = geometry.steps(img_size, dims, "img_size")
+        if any(n % PATCH for n in size):
+            raise SettingError(f"UNETR: img_size={img_size!r}; wanted multiples of {PATCH}, the side of a patch")
+        checks.divides(hidden_size, checks.positive(num_heads, "num_heads", "UNETR"), "UNETR: hidden_size", "num_heads")
+        width, wide = checks.positive(feature_size, "feature_size", "UNETR"), hidden_size
+        options: dict[str, Any] = {"dims": dims, "norm": norm, "affine": False, "res_block": bool(res_block)}
+        self.img_size, self.proj_type = size, proj_type
+        self.grid = tuple(n // PATCH for n in size)
+        self.vit = ViT(in_channels, self.grid, wide, mlp_dim, num_heads, proj_type, dropout, qkv_bias)
+        self.encoder1 = ConvLayer(in_channels, width, **options)
+        self.encoder2 = ProjectedUp(wide, 2 * width, 2, conv_block, **options)
+        self.encoder3 = ProjectedUp(wide, 4 * width, 1, conv_block, **options)
+        self.encoder4 = ProjectedUp(wide, 8 * width, 0, conv_block, **options)
+        self.decoder5 = UpBlock(wide, 8 * width, 3, 2, **options)
+        self.decoder4 = UpBlock(8 * width, 4 * width, 3, 2, **options)
+        self.decoder3 = UpBlock(4 * width, 2 * width, 3, 2, **options)
+        self.decoder2 = UpBlock(2 * width, width, 3, 2, **options)
+        self.out = OutBlock(width, out_channels, dims)
+
+    @property
+    def stem(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What reads the input: the patches (not a linear map, whose columns are elements) and the finest level."""
+        patches = ("vit.patch_embedding.patch_embeddings",) if self.proj_type == "conv" else ()
+        shortcut = ("encoder1.layer.conv3.conv",) if hasattr(self.encoder1.layer, "conv3") else ()
+        return (*patches, "encoder1.layer.conv1.conv", *shortcut)
+
+    def forward(self, x):
+        return self.out(self.forward_stages(x)["decoder2"])
+
+    def forward_stages(self, x):
+        """Tokens after every third block, as images of patches; the levels beside the way up; the way up."""
+        if tuple(x.shape[2:]) != tuple(self.img_size):
+            raise ShapeError(
+                f"UNETR: got an input of shape {tuple(x.shape)}, wanted the size {tuple(self.img_size)}: the position "
+                f"table in 'vit.patch_embedding' is made for it, set img_size"
+            )
+        every, last = self.vit(x)
+        stages = {f"vit.blocks.{i}": self._image(every[i]) for i in (3, 6, 9)} | {"vit.norm": self._image(last)}
+        stages["encoder1"] = self.encoder1(x)
+        for i, block in ((2, 3), (3, 6), (4, 9)):
+            stages[f"encoder{i}"] = getattr(self, f"encoder{i}")(stages[f"vit.blocks.{block}"])
+        x = stages["vit.norm"]
+        for i in (5, 4, 3, 2):
+            x = stages[f"decoder{i}"] = getattr(self, f"decoder{i}")(x, stages[f"encoder{i - 1}"])
+        return stages
+
+    def _image(self, tokens):
+        """Tokens in place of patches: ``(batch, hidden_size, *grid)``."""
+        nn, grid = self.nn, tuple(self.grid)
+        tokens = nn.reshape(tokens, (tokens.shape[0], *grid, tokens.shape[-1]))
+        return nn.permute(tokens, (0, len(grid) + 1, *range(1, len(grid) + 1)))
+
+    def adapt_weight(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+        """The position table of images with equal sides, resampled linearly, the cells' edges in place."""
+        if not name.endswith("position_embeddings") or value.ndim != 3 or value.shape[2] != shape[2]:
+            return None
+        n = len(self.grid)
+        side = round(value.shape[1] ** (1 / n))
+        if side**n != value.shape[1]:
+            return None
+        table = value.reshape(*(side,) * n, -1).astype(np.float64)
+        for axis, new in enumerate(self.grid):
+            matrix = geometry.linear_matrix(side, new, False, new / side)
+            table = np.moveaxis(np.tensordot(matrix, table, (1, axis)), 0, axis)
+        return table.reshape(shape).astype(value.dtype)
+
+    def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Without the attention across sequences that MONAI's files had for a while; it was never used."""
+        return {name: value for name, value in state.items() if ".cross_attn." not in name}
+
+
+class ViT(Network):
+    """A vision transformer without a head; gives the tokens after each block, and normalised at last.
+
+    Source: Dosovitskiy et al. 2021, arXiv 2010.11929; MONAI's ``ViT``.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives a list of ``(batch, tokens, hidden_size)`` and another one of these.
+    """
+
+    def __init__(self, in_channels: int, grid: tuple[int, ...], hidden_size: int, mlp_dim: int, num_heads: int,
+                 proj_type: str, dropout: float, qkv_bias: bool) -> None:  # fmt: skip
+        super().__init__()
+        nn = self.nn
+        self.patch_embedding = PatchEmbedding(in_channels, grid, hidden_size, proj_type, dropout)
+        blocks = [TransformerBlock(hidden_size, mlp_dim, num_heads, dropout, qkv_bias) for _ in range(LAYERS)]
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = nn.LayerNorm(hidden_size)
+
+    def forward(self, x):
+        x, every = self.patch_embedding(x), []
+        for block in self.blocks:
+            x = block(x)
+            every.append(x)
+        return every, self.norm(x)
+
+
+class PatchEmbedding(Network):
+    """Patches as tokens, and a learned vector for each position added.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, tokens, hidden_size)``.
+    """
+
+    start_values = {"position_embeddings": Normal(0.02), "patch_embeddings.1.weight": Normal(0.02),
+                    "patch_embeddings.1.bias": ZEROS}  # fmt: skip
+
+    def __init__(self, in_channels: int, grid: tuple[int, ...], hidden_size: int, proj_type: str,
+                 dropout: float) -> None:  # fmt: skip
+        super().__init__()
+        nn, dims = self.nn, len(grid)
+        if proj_type not in PROJECTIONS:
+            raise SettingError(f"UNETR: there is no proj_type={proj_type!r}. {suggestion(proj_type, PROJECTIONS)}")
+        self.position_embeddings = nn.Parameter((1, math.prod(grid), hidden_size), ZEROS)
+        if proj_type == "conv":
+            self.patch_embeddings = by_dims(nn, dims, "Conv")(in_channels, hidden_size, PATCH, PATCH)
+        else:
+            linear = nn.Linear(checks.positive(in_channels, "in_channels", "UNETR") * PATCH**dims, hidden_size)
+            self.patch_embeddings = nn.Sequential(Patches(), linear)
+        self.proj_type = proj_type
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        nn, x = self.nn, self.patch_embeddings(x)
+        if self.proj_type == "conv":
+            x = nn.permute(nn.flatten(x, 2), (0, 2, 1))  # (batch, tokens, hidden_size)
+        return self.dropout(x + self.position_embeddings)
+
+
+class Patches(Network):
+    """Cuts images into patches and lays out each with its channels last.
+
+    Shapes:
+        ``(batch, channels, *size)`` gives ``(batch, tokens, 16 ** axes * channels)``.
+    """
+
+    def forward(self, x):
+        nn, (batch, channels, *size) = self.nn, x.shape
+        n = len(size)
+        x = nn.reshape(x, (batch, channels, *(part for side in size for part in (side // PATCH, PATCH))))
+        x = nn.permute(x, (0, *range(2, 2 * n + 2, 2), *range(3, 2 * n + 2, 2), 1))
+        return nn.reshape(x, (batch, math.prod(size) // PATCH**n, PATCH**n * channels))
+
+
+class TransformerBlock(Network):
+    """Attention and a perceptron, each behind a normalisation and beside a shortcut; the shape stays."""
+
+    def __init__(self, hidden_size: int, mlp_dim: int, num_heads: int, dropout: float, qkv_bias: bool) -> None:
+        super().__init__()
+        nn = self.nn
+        self.mlp = MLP(hidden_size, mlp_dim, dropout)
+        self.norm1 = nn.LayerNorm(hidden_size)
+        self.attn = SelfAttention(hidden_size, num_heads, dropout, qkv_bias)
+        self.norm2 = nn.LayerNorm(hidden_size)
+        self.norm_cross_attn = nn.LayerNorm(hidden_size)  # MONAI makes it whether or not it has a use for it; here none
+
+    def forward(self, x):
+        x = x + self.attn(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class MLP(Network):
+    """Two linear maps, GELU between them; the shape stays."""
+
+    def __init__(self, hidden_size: int, mlp_dim: int, dropout: float) -> None:
+        super().__init__()
+        nn = self.nn
+        self.linear1 = nn.Linear(hidden_size, mlp_dim)
+        self.linear2 = nn.Linear(mlp_dim, hidden_size)
+        self.fn = nn.GELU()
+        self.drop1 = nn.Dropout(dropout)
+        self.drop2 = nn.Dropout(dropout)
+
+    def forward(self, x):
+        return self.drop2(self.linear2(self.drop1(self.fn(self.linear1(x)))))
+
+
+class SelfAttention(Network):
+    """Attention of tokens to each other; ``(batch, tokens, hidden_size)`` gives the same."""
+
+    def __init__(self, hidden_size: int, num_heads: int, dropout: float, qkv_bias: bool) -> None:
+        super().__init__()
+        nn = self.nn
+        self.num_heads = num_heads
+        self.out_proj = nn.Linear(hidden_size, hidden_size)
+        self.qkv = nn.Linear(hidden_size, 3 * hidden_size, bias=qkv_bias)
+        self.drop_output = nn.Dropout(dropout)
+        self.drop_weights = nn.Dropout(dropout)
+
+    def forward(self, x):
+        return self.drop_output(self.out_proj(attend(self, self.qkv(x), self.num_heads, self.drop_weights)))
+
+
+def attend(layer: Any, packed: Any, heads: int, dropout: Any, bias: Any = None) -> Any:
+    """Attention with several heads, from queries, keys and values side by side.
+
+    Args:
+        packed: ``(..., tokens, 3 * width)``.
+        dropout: The layer that drops weights in training.
+        bias: Added to the scores ``(..., heads, tokens, tokens)``.
+
+    Returns:
+        ``(..., tokens, width)``.
+    """
+    nn, (*batch, tokens, width) = layer.nn, packed.shape
+    n, width = len(batch), width // 3
+    packed = nn.reshape(packed, (*batch, tokens, 3, heads, width // heads))
+    packed = nn.permute(packed, (n + 1, *range(n), n + 2, n, n + 3))  # (3, ..., heads, tokens, width / heads)
+    kept = None
+    if dropout.training and dropout.p:
+        kept = dropout(nn.zeros((*batch, heads, tokens, tokens), like=packed) + 1.0)
+    y, _ = nn.attention(packed[0], packed[1], packed[2], bias, kept, need_weights=False)
+    return nn.reshape(nn.permute(y, (*range(n), n + 1, n, n + 2)), (*batch, tokens, width))
+
+
+class ConvLayer(Network):
+    """A block of convolutions under the name ``layer``.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, res_block: bool = True, **options: Any) -> None:
+        super().__init__()
+        self.layer = (ResBlock if res_block else BasicBlock)(in_channels, out_channels, **options)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class ProjectedUp(Network):
+    """A transposed convolution, and `count` more of them, each followed by a block of convolutions if wanted.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size * 2 ** (1 + count))``.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, count: int, conv_block: bool, res_block: bool,
+                 **options: Any) -> None:  # fmt: skip
+        super().__init__()
+        nn, dims = self.nn, options["dims"]
+        block = ResBlock if res_block else BasicBlock
+        ups = [Conv(out_channels, out_channels, 2, 2, dims, transposed=True) for _ in range(count)]
+        self.transp_conv_init = Conv(in_channels, out_channels, 2, 2, dims, transposed=True)
+        if conv_block:
+            ups = [nn.Sequential(up, block(out_channels, out_channels, **options)) for up in ups]
+        self.blocks = nn.ModuleList(ups)
+
+    def forward(self, x):
+        x = self.transp_conv_init(x)
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+register(
+    UNETR,
+    name="unetr",
+    task="segmentation",
+    dims=(1, 2, 3),
+    source="Hatamizadeh et al. 2022, arXiv 2103.10504; MONAI UNETR, as its tutorial on abdominal organs sets it",
+    shape=lambda s: (s["in_channels"], *geometry.steps(s["img_size"], s["dims"], "img_size")),
+)
