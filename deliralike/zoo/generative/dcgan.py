@@ -1,0 +1,227 @@
+"""DCGAN: a generator of pictures from noise, and the discriminator that tells them from real ones."""
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from deliralike.errors import SettingError, ShapeError, suggestion
+from deliralike.nn import checks
+from deliralike.nn.start import Normal
+from deliralike.zoo.blocks import by_dims, images, run_stages
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+
+NORMS = ("batch", "instance", "layer", None)
+
+
+class Generator(Model):
+    """Noise becomes a picture: transposed convolutions that double the size, from 4 elements along each axis.
+
+    Source: Radford et al. 2016, arXiv 1511.06434. Names, order and start values (normal with 0.02, norms around 1) are
+    those of PyTorch's example (``main.0``, ``main.1`` …).
+
+    Args:
+        latent_size: Length of the noise.
+        width: Channels before the last layer; each level before it has twice as many.
+        out_channels: Channels of the picture.
+        image_size: Its size along each axis: 8, 16, 32, 64 …
+        dims: Number of spatial axes: 1, 2 or 3.
+
+    Shapes:
+        ``(batch, latent_size)`` gives ``(batch, out_channels, *image_size)`` with values from -1 to 1. The example's
+        ``(batch, latent_size, 1, 1)`` is taken as well.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The noise has another length.
+    """
+
+    outputs = "out_channels"
+
+    def __init__(self, latent_size: int = 100, width: int = 64, out_channels: int = 3, image_size: int = 64,
+                 dims: int = 2) -> None:  # fmt: skip
+        super().__init__()
+        self.latent_size = checks.positive(latent_size, "latent_size", "Generator")
+        checks.positive(width, "width", "Generator")
+        self.levels, self.dims = doublings(image_size, "Generator"), dims
+        self.main = self.nn.Sequential(*_up(self.nn, latent_size, width, out_channels, self.levels, dims))
+
+    @property
+    def head(self):  # type: ignore[override]
+        """The last transposed convolution."""
+        return (f"main.{3 * self.levels}",)
+
+    @property
+    def start_values(self):  # type: ignore[override]
+        """The example's: normal with 0.02 around 0, for norms around 1."""
+        return dict(_start_values(self.main))
+
+    def forward(self, noise):
+        nn, x = self.nn, next(reversed(self.forward_stages(noise).values()))
+        return nn.tanh(self.main[3 * self.levels](x))
+
+    def forward_stages(self, noise):
+        """The levels but the last: ``(batch, width * 2**n, *size)``, n counting down to 0, the size from 4 upwards."""
+        if tuple(noise.shape[1:2]) != (self.latent_size,) or any(size != 1 for size in noise.shape[2:]):
+            raise ShapeError(f"{checks.where(self)}: got noise of shape {tuple(noise.shape)}, wanted "
+                             f"(batch, {self.latent_size})")  # fmt: skip
+        x = self.nn.reshape(noise, (noise.shape[0], self.latent_size, *(1,) * self.dims))
+        return run_stages(self.main, x, [(f"level{n}", 3 * n) for n in range(1, self.levels + 1)])
+
+
+class Discriminator(Model):
+    """A picture becomes a score: convolutions that halve the size down to 4 elements along each axis, then one more.
+
+    Source: Radford et al. 2016, arXiv 1511.06434. Names, order and start values are those of PyTorch's example. Its
+    last sigmoid is left to the loss (`discriminator_loss`, `bce_with_logits`), which is more accurate so.
+
+    Args:
+        in_channels: Channels of the picture.
+        width: Channels of the first layer; each level has twice as many as the one before.
+        image_size: The picture's size along each axis: 8, 16, 32, 64 …
+        num_classes: Number of scores; 0 for no head: the features of the last level, flattened.
+        dims: Number of spatial axes: 1, 2 or 3.
+        norm: After all convolutions but the first and the last: ``"batch"``, ``"instance"`` (with scale and shift),
+            ``"layer"`` (over all elements of a sample, scale and shift for each channel) or None. Before the first two
+            convolutions have no bias.
+
+    Shapes:
+        ``(batch, in_channels, *image_size)`` gives ``(batch,)``, or ``(batch, num_classes)`` for several scores.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The picture has another size or (the error names ``main.0``) number of channels.
+    """
+
+    stem = ("main.0",)
+
+    def __init__(self, in_channels: int = 3, width: int = 64, image_size: int = 64, num_classes: int = 1, dims: int = 2,
+                 norm: str | None = "batch") -> None:  # fmt: skip
+        super().__init__()
+        checks.positive(in_channels, "in_channels", type(self).__name__)
+        checks.positive(width, "width", type(self).__name__)
+        if norm not in NORMS:
+            raise SettingError(f"{type(self).__name__}: there is no norm={norm!r}. {suggestion(str(norm), NORMS)}")
+        self.levels, self.image_size = doublings(image_size, type(self).__name__), image_size
+        self.num_classes, self.per_level = _scores(num_classes), 2 if norm is None else 3
+        layers = _down(self.nn, in_channels, width, self.levels, num_classes, dims, norm)
+        self.main = self.nn.Sequential(*layers)
+
+    @property
+    def head(self):  # type: ignore[override]
+        """The last convolution."""
+        return (f"main.{self._ends()[-1][1]}",) if self.num_classes else ()
+
+    @property
+    def start_values(self):  # type: ignore[override]
+        """The example's: normal with 0.02 around 0, for norms around 1."""
+        return dict(_start_values(self.main))
+
+    def forward(self, x):
+        nn, last = self.nn, self._ends()[-1]
+        x = self.forward_stages(x)[last[0]]
+        if not self.num_classes:
+            return nn.flatten(x)
+        scores = nn.flatten(self.main[last[1]](x))  # (batch, num_classes)
+        return scores[:, 0] if self.num_classes == 1 else scores
+
+    def forward_stages(self, x):
+        """The levels: ``(batch, width * 2**n, *size / 2**(n + 1))``, n from 0, down to 4 elements along each axis."""
+        if any(size != self.image_size for size in x.shape[2:]):
+            raise ShapeError(
+                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted {self.image_size} elements "
+                f"along each spatial axis"
+            )
+        return run_stages(self.main, x, self._ends())
+
+    def _ends(self) -> list[tuple[str, int]]:
+        """The name of each level, and how many blocks there are up to its end: the first has no norm."""
+        return [(f"level{n}", 2 + self.per_level * (n - 1)) for n in range(1, self.levels + 1)]
+
+
+def doublings(image_size: int, what: str) -> int:
+    """How often 4 has to be doubled to have that size.
+
+    Raises:
+        SettingError: The size is not 8, 16, 32 …
+    """
+    times = checks.positive(image_size, "image_size", what).bit_length() - 3
+    if times < 1 or image_size != 4 * 2**times:
+        raise SettingError(f"{what}: image_size={image_size!r}; wanted 8, 16, 32, 64 or so on")
+    return times
+
+
+def _up(nn, latent_size: int, width: int, out_channels: int, levels: int, dims: int) -> Iterator[Any]:
+    conv, norm = by_dims(nn, dims, "ConvTranspose", "BatchNorm")
+    widths = [width * 2**level for level in reversed(range(levels))]
+    yield from (conv(latent_size, widths[0], 4, 1, 0, bias=False), norm(widths[0]), nn.ReLU())
+    for before, here in pairwise(widths):
+        yield from (conv(before, here, 4, 2, 1, bias=False), norm(here), nn.ReLU())
+    yield from (conv(width, out_channels, 4, 2, 1, bias=False), nn.Tanh())
+
+
+def _down(
+    nn, in_channels: int, width: int, levels: int, num_classes: int, dims: int, norm: str | None
+) -> Iterator[Any]:
+    conv, bias = by_dims(nn, dims, "Conv"), norm in (None, "layer")
+    before = in_channels
+    for level in range(levels):
+        here = width * 2**level
+        yield conv(before, here, 4, 2, 1, bias=bias)
+        if level and norm is not None:
+            yield _norm(nn, norm, here, dims)
+        yield nn.LeakyReLU(0.2)
+        before = here
+    if num_classes:
+        yield conv(before, num_classes, 4, 1, 0, bias=bias)
+
+
+def _norm(nn, norm: str, channels: int, dims: int):
+    if norm == "layer":
+        return nn.GroupNorm(1, channels)
+    if norm == "instance":
+        return by_dims(nn, dims, "InstanceNorm")(channels, affine=True)
+    return by_dims(nn, dims, "BatchNorm")(channels)
+
+
+def _start_values(main) -> Iterator[tuple[str, Normal]]:
+    for number, layer in enumerate(main):
+        if hasattr(layer, "weight"):
+            is_norm = hasattr(layer, "eps")
+            yield f"main.{number}.weight", Normal(0.02, mean=1.0 if is_norm else 0.0)
+
+
+def _scores(num_classes: int) -> int:
+    return 0 if num_classes == 0 else checks.positive(num_classes, "num_classes", "Discriminator")
+
+
+def noise(settings: Mapping[str, Any]) -> tuple[int, ...]:
+    """One sample's noise, from the settings."""
+    return (settings["latent_size"],)
+
+
+def pictures(settings: Mapping[str, Any]) -> tuple[int, ...]:
+    """One sample's picture, from the settings."""
+    return images(settings["image_size"])(settings)
+
+
+_SOURCE = "Radford et al. 2016, arXiv 1511.06434; PyTorch's example"
+
+register(
+    Generator,
+    name="dcgan_generator",
+    task="generation",
+    dims=(1, 2, 3),
+    source=_SOURCE,
+    shape=noise,
+    parameters=3_576_704,
+)
+register(
+    Discriminator,
+    name="dcgan_discriminator",
+    task="generation",
+    dims=(1, 2, 3),
+    source=_SOURCE,
+    shape=pictures,
+    parameters=2_765_568,
+)
