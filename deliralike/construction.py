@@ -6,6 +6,7 @@ once every parameter's path is known.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -28,6 +29,7 @@ class Construction:
     dtype: str = "float32"
     device: Any = None
     _starts: dict[int, tuple[Any, Distribution]] = field(default_factory=dict)
+    _signatures: dict[Any, inspect.Signature] = field(default_factory=dict)
 
     def declare(self, parameter: Any, start: Distribution) -> Any:
         """Note the distribution of a native parameter; returns the parameter."""
@@ -37,6 +39,12 @@ class Construction:
     def start_of(self, parameter: Any) -> Distribution | None:
         """The distribution declared for a native parameter, or None when its value is to be kept."""
         return self._starts.get(id(parameter), (None, None))[1]
+
+    def signature(self, function: Any) -> inspect.Signature:
+        """A function's arguments, looked up once: a network has many blocks of few classes."""
+        if function not in self._signatures:
+            self._signatures[function] = inspect.signature(function)
+        return self._signatures[function]
 
 
 _current: ContextVar[Construction | None] = ContextVar("deliralike_construction", default=None)

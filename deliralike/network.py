@@ -446,7 +446,8 @@ def _backend_in_construction(cls: type) -> Backend:
 def _bind_arguments(cls: type, args: tuple, kwargs: dict) -> InitKwargs:
     """The arguments by name; defaults are left out, since they may change."""
     written: Any = getattr(cls, "written_once", cls)
-    signature = inspect.signature(written.__init__)
+    construction = current_construction()
+    signature = (inspect if construction is None else construction).signature(written.__init__)
     try:
         bound = signature.bind(None, *args, **kwargs)
     except TypeError as error:

@@ -361,7 +361,9 @@ class AbstractOutlineNetwork(AbstractNetwork):
         trace = _trace.get()
         if trace is None:
             return self.forward(*args, **kwargs)  # type: ignore[attr-defined]
-        block = trace.blocks.setdefault(self.block_path, self._block())
+        block = trace.blocks.get(self.block_path)
+        if block is None:
+            block = trace.blocks[self.block_path] = self._block()
         box = self._box(trace, block, (args, kwargs))
         trace.running.append(block)
         output = self.forward(*args, **kwargs)  # type: ignore[attr-defined]
@@ -383,19 +385,22 @@ class AbstractOutlineNetwork(AbstractNetwork):
     def _block(self) -> Block:
         own = [value for value in vars(self).values() if isinstance(value, Parameter)]
         size = sum(math.prod(value.shape) for value in own)
-        return Block(self.block_path, type(self).__name__, size, not any(self._children()))
+        return Block(self.block_path, type(self).__name__, size, not self._children())
 
-    def _children(self) -> Iterator[tuple[str, AbstractOutlineNetwork]]:
-        return ((name, value) for name, value in vars(self).items() if isinstance(value, AbstractOutlineNetwork))
+    def _children(self) -> list[tuple[str, AbstractOutlineNetwork]]:
+        return [(name, value) for name, value in vars(self).items() if isinstance(value, AbstractOutlineNetwork)]
 
     def neutral_slots(self) -> dict[str, Slot]:
         """Own parameters, own buffers, then children; ties appear under each of their names."""
-        own = vars(self).items()
-        slots: dict[str, Slot] = {name: OutlineSlot(value) for name, value in own if isinstance(value, Parameter)}
-        slots |= {name: OutlineSlot(value) for name, value in own if isinstance(value, Buffer)}
-        for child, block in self._children():
-            slots |= {f"{child}.{name}": slot for name, slot in block.neutral_slots().items()}
+        slots: dict[str, Slot] = {}
+        self._add_slots("", slots)
         return slots
+
+    def _add_slots(self, prefix: str, slots: dict[str, Slot]) -> None:
+        for kind in (Parameter, Buffer):
+            slots |= {prefix + name: OutlineSlot(value) for name, value in vars(self).items() if type(value) is kind}
+        for child, block in self._children():
+            block._add_slots(f"{prefix}{child}.", slots)
 
     def named_blocks(self) -> Iterator[tuple[str, Any]]:
         """Every block with its dotted path, each once."""

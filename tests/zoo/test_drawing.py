@@ -91,7 +91,7 @@ def test_the_unet_joins_each_level_with_the_one_of_equal_size():
 FIRST = {zoo.find(name).network: name for name in reversed(zoo.list())}  # one name for each class of network
 
 
-@pytest.mark.parametrize("name", reversed(FIRST.values()))
+@pytest.mark.parametrize("name", [*reversed(FIRST.values())])
 def test_every_architecture_can_be_drawn(name):
     boxes = flow(name)
     figure = draw(name)
