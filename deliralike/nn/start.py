@@ -92,6 +92,18 @@ class HeNormal:
 
 
 @dataclass(frozen=True)
+class HeUniform:
+    """Uniform with variance 2/fan; `fan` is ``"in"`` or ``"out"``. Source: He et al. 2015, arXiv 1502.01852."""
+
+    fan: str = "in"
+
+    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Draw an array in float64."""
+        bound = math.sqrt(6.0 / _fan(shape, self.fan))
+        return generator.uniform(-bound, bound, shape)
+
+
+@dataclass(frozen=True)
 class XavierUniform:
     """Uniform with variance 2/(fan in + fan out). Source: Glorot and Bengio 2010."""
 

@@ -1,6 +1,7 @@
 """Small things that several families need when they are built."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from deliralike.errors import SettingError, ShapeError
@@ -56,18 +57,41 @@ def large_enough(model: Any, x: Any, least: int, stage: str) -> None:
         )
 
 
-def run_stages(blocks: Any, x: Any, ends: Iterable[tuple[str, int]]) -> dict[str, Any]:
+def in_turn(x: Any, steps: Mapping[str, Callable[[Any], Any]], until: Collection[str] | None = None) -> dict[str, Any]:
+    """Run stages one after the other, each on what the one before it gave; what they give, by name.
+
+    Args:
+        x: The first stage's input.
+        steps: The stages in order.
+        until: Stop as soon as these have run.
+    """
+    stages: dict[str, Any] = {}
+    for name, step in steps.items():
+        x = stages[name] = step(x)
+        if until is not None and all(wanted in stages for wanted in until):
+            break
+    return stages
+
+
+def run_stages(blocks: Any, x: Any, ends: Iterable[tuple[str, int]],
+               until: Collection[str] | None = None) -> dict[str, Any]:  # fmt: skip
     """Run numbered blocks one after the other; what some of them put out, by name.
 
     Args:
         blocks: An ``nn.Sequential``.
         x: The first block's input.
         ends: The stages' names in order, each with the number of blocks up to its end.
+        until: Stop as soon as these have run.
     """
-    stages: dict[str, Any] = {}
+    steps: dict[str, Callable[[Any], Any]] = {}
     start = 0
     for name, end in ends:
-        for index in range(start, end):
-            x = blocks[index](x)
-        stages[name], start = x, end
-    return stages
+        steps[name] = partial(_through, blocks, range(start, end))
+        start = end
+    return in_turn(x, steps, until)
+
+
+def _through(blocks: Any, indices: range, x: Any) -> Any:
+    for index in indices:
+        x = blocks[index](x)
+    return x

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from deliralike.errors import CapabilityError
 from deliralike.network import Network
 from deliralike.zoo.keymaps import KeyMap
 
@@ -21,12 +22,14 @@ class Model(Network):
             block has that name.
         outputs: The name of the setting that holds their number.
         keymaps: Other layouts of the state that are in use, for example timm's.
+        can_stop: Whether ``forward_stages(..., until=names)`` stops as soon as it has the stages of those names.
     """
 
     stem: ClassVar[tuple[str, ...]]  # no values here: these would hide blocks called stem and head
     head: ClassVar[tuple[str, ...]]
     outputs: ClassVar[str] = "num_classes"
     keymaps: ClassVar[tuple[KeyMap, ...]] = ()
+    can_stop: ClassVar[bool] = False
 
     @property
     def stem_paths(self) -> tuple[str, ...]:
@@ -44,7 +47,7 @@ class Model(Network):
         Shapes:
             As ``forward`` takes; for images a stage gives ``(batch, channels, *size / reduction)``.
         """
-        raise NotImplementedError(f"{type(self).__name__} names no stages: write forward_stages")
+        raise CapabilityError(f"{type(self).__name__} names no stages: write forward_stages")
 
     def adapt_weight(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
         """A weight of another shape made to fit, where this model knows how (position tables); else None.

@@ -9,6 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 from deliralike import nest
+from deliralike.errors import CapabilityError
 from deliralike.zoo.registry import Architecture, Input, Shape, find, inputs
 
 
@@ -101,7 +102,7 @@ def outline(network: Any, input_shape: Shape | Sequence[Shape] | None = None, **
         if block.is_leaf or block.parameters or block.multiply_adds
     )
     return Outline(
-        name=_architecture(network).name,
+        name=architecture_of(network).name,
         inputs=tuple((1, *entry.shape) for entry in ran.inputs),
         output=nest.map(lambda leaf: getattr(leaf, "shape", leaf), ran.output),
         parameters=ran.network.count_parameters(),
@@ -110,7 +111,8 @@ def outline(network: Any, input_shape: Shape | Sequence[Shape] | None = None, **
     )
 
 
-def _architecture(network: Any) -> Architecture:
+def architecture_of(network: Any) -> Architecture:
+    """A name of the zoo, an architecture or a class written once, as an architecture."""
     if isinstance(network, Architecture):
         return network
     return find(network) if isinstance(network, str) else Architecture(network.__name__, network)
@@ -124,7 +126,8 @@ def _inputs(architecture: Architecture, given: Any, settings: dict[str, Any]) ->
     if architecture.shape is None:
         return entries
     own = architecture.inputs_for(**settings)
-    return tuple(replace(entry, below=kind.below) for entry, kind in zip_longest(entries, own, fillvalue=Input(())))
+    pairs = zip_longest(entries, own, fillvalue=Input(()))
+    return tuple(entry if entry.below is not None else replace(entry, below=kind.below) for entry, kind in pairs)
 
 
 @dataclass(frozen=True)
@@ -151,11 +154,18 @@ def run_on_shapes(
 
     Args:
         depth: How many calls deep to follow the data; see `deliralike.zoo.flow`.
+
+    Raises:
+        CapabilityError: The network has no such method.
     """
     module = importlib.import_module("deliralike.backends.outline")
-    architecture = _architecture(network)
+    architecture = architecture_of(network)
     entries = _inputs(architecture, input_shape, settings)
     built = architecture.on(module.BACKEND)(**settings).eval()
+    if not hasattr(built, method):
+        raise CapabilityError(
+            f"{type(built).__name__} has no {method}: derive it from deliralike.zoo.Model and write it"
+        )
     with module.tracing(depth) as trace:
         output = getattr(built, method)(*module.inputs(entries))
     return Run(built, entries, trace, output)
@@ -189,7 +199,11 @@ def stages(network: Any, input_shape: Shape | Sequence[Shape] | None = None, **s
         >>> {name: (stage.channels, stage.reduction) for name, stage in stages("resnet18").items()}
         {'stem': (64, (2, 2)), 'layer1': (64, (4, 4)), 'layer2': (128, (8, 8)), 'layer3': (256, (16, 16)), 'layer4': (512, (32, 32))}
     """  # noqa: E501 - what it prints
-    ran = run_on_shapes(network, input_shape, settings, "forward_stages")
+    return stages_of(run_on_shapes(network, input_shape, settings, "forward_stages"))
+
+
+def stages_of(ran: Run) -> dict[str, Stage]:
+    """What the stages put out in a run of ``forward_stages``."""
     size = ran.inputs[0].shape[1:]
     return {name: _stage(output.shape[1:], size) for name, output in ran.output.items()}
 

@@ -173,7 +173,12 @@ def ours(label: str, backend_name: str) -> Results:
     gradients = backend.gradients(loss, network.train(), *inputs, *weights)
     floating = [g for x, g in zip(inputs, gradients.inputs, strict=False) if x.dtype.kind == "f"]
     value = float(np.asarray(gradients.loss))
-    return Results(evaluated, trained, value, dict(gradients.parameters), floating, network.neutral_state())
+    shapes = {name: slot.shape for name, slot in network.neutral_slots().items()}
+    parameters = {
+        name: np.zeros(shapes[name]) if gradient is None else gradient
+        for name, gradient in gradients.parameters.items()
+    }
+    return Results(evaluated, trained, value, parameters, floating, network.neutral_state())
 
 
 @cache

@@ -1,13 +1,14 @@
 """Residual networks: torchvision's ResNet, ResNeXt and Wide ResNet, and the small ones for tiny images."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from deliralike.errors import SettingError, suggestion
 from deliralike.network import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal
-from deliralike.zoo.blocks import by_dims, classifier, images
+from deliralike.zoo import chainer_links
+from deliralike.zoo.blocks import by_dims, classifier, images, in_turn
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
@@ -25,15 +26,13 @@ class BasicBlock(Network):
     def __init__(self, in_channels: int, channels: int, stride: int = 1, groups: int = 1,
                  base_width: int = 64, dilation: int = 1, dims: int = 2, projection: bool = True) -> None:  # fmt: skip
         super().__init__()
-        if groups != 1 or base_width != 64 or dilation != 1:
-            raise SettingError(
-                "ResNet: block='basic' takes no groups, width_per_group or dilation, block='bottleneck' does"
-            )
+        if groups != 1 or base_width != 64:
+            raise SettingError("ResNet: block='basic' takes no groups or width_per_group, block='bottleneck' does")
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
-        self.conv1 = conv(in_channels, channels, 3, stride, padding=1, bias=False)
+        self.conv1 = conv(in_channels, channels, 3, stride, dilation, dilation, bias=False)
         self.bn1 = norm(channels)
-        self.relu = self.nn.ReLU()
-        self.conv2 = conv(channels, channels, 3, padding=1, bias=False)
+        self.relu = self.nn.ReLU(inplace=True)
+        self.conv2 = conv(channels, channels, 3, 1, dilation, dilation, bias=False)
         self.bn2 = norm(channels)
         self.downsample = _shortcut(self.nn, in_channels, channels, stride, dims, projection)
 
@@ -66,7 +65,7 @@ class Bottleneck(Network):
         self.bn2 = norm(width)
         self.conv3 = conv(width, channels * self.expansion, 1, bias=False)
         self.bn3 = norm(channels * self.expansion)
-        self.relu = self.nn.ReLU()
+        self.relu = self.nn.ReLU(inplace=True)
         self.downsample = _shortcut(self.nn, in_channels, channels * self.expansion, stride, dims, projection)
 
     def forward(self, x):
@@ -94,7 +93,10 @@ class ResNet(Model):
         zero_init_residual: Start the last normalisation of each block at zero, so that a block starts as its shortcut.
         groups: Groups of the 3x3 convolutions (ResNeXt's cardinality).
         width_per_group: Width of each group in the first stage.
-        replace_stride_with_dilation: For each of the last three stages, whether to dilate instead of halving the size.
+        replace_stride_with_dilation: For each of the last three stages, whether to dilate instead of halving the size,
+            as torchvision: bottlenecks only, and the first one still has the dilation of the stage before.
+        output_stride: 8 or 16 to dilate what would make the size smaller than that, as segmentation_models_pytorch:
+            every 3x3 convolution of these stages, in either kind of block; 32 for none.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five times, rounding up.
@@ -105,27 +107,28 @@ class ResNet(Model):
             normalisation sees a single value for each channel (the error names it).
     """
 
-    stem, head = ("conv1",), ("fc",)
+    stem, head, can_stop = ("conv1",), ("fc",), True
 
     def __init__(self, block: str = "basic", layers: Sequence[int] = (2, 2, 2, 2), num_classes: int = 1000,
                  in_channels: int = 3, dims: int = 2, zero_init_residual: bool = False, groups: int = 1,
                  width_per_group: int = 64,
-                 replace_stride_with_dilation: Sequence[bool] = (False, False, False)) -> None:  # fmt: skip
+                 replace_stride_with_dilation: Sequence[bool] = (False, False, False),
+                 output_stride: int = 32) -> None:  # fmt: skip
         super().__init__()
         checks.positive(in_channels, "in_channels", "ResNet")
         checks.positive(groups, "groups", "ResNet")
         checks.positive(width_per_group, "width_per_group", "ResNet")
         layers = _counts(layers, 4, "ResNet")
-        dilate = _flags(replace_stride_with_dilation)
+        steps = _dilated(_flags(replace_stride_with_dilation), output_stride, block)
         nn, block_class = self.nn, _block(block)
         conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
         self.block, self.zero_init_residual = block, bool(zero_init_residual)
         self.conv1 = conv(in_channels, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = norm(64)
-        self.relu = nn.ReLU()
+        self.relu = nn.ReLU(inplace=True)
         self.maxpool = by_dims(nn, dims, "MaxPool")(3, stride=2, padding=1)
         options = {"groups": groups, "base_width": width_per_group, "dims": dims}
-        self.layer1, self.layer2, self.layer3, self.layer4 = _stages(nn, block_class, layers, dilate, options)
+        self.layer1, self.layer2, self.layer3, self.layer4 = _stages(nn, block_class, layers, steps, options)
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
         self.fc = classifier(nn, 512 * block_class.expansion, num_classes, "ResNet")
 
@@ -139,14 +142,17 @@ class ResNet(Model):
     def forward(self, x):
         return self.fc(self.nn.flatten(self.avgpool(self.forward_stages(x)["layer4"])))
 
-    def forward_stages(self, x):
+    def forward_stages(self, x, until=None):
         """The stem and the four stages: ``(batch, 64, *size / 2)``, then 64 to 512 times the expansion, / 4 to / 32."""
-        stages = {"stem": self.relu(self.bn1(self.conv1(x)))}
-        stages["layer1"] = self.layer1(self.maxpool(stages["stem"]))
-        stages["layer2"] = self.layer2(stages["layer1"])
-        stages["layer3"] = self.layer3(stages["layer2"])
-        stages["layer4"] = self.layer4(stages["layer3"])
-        return stages
+        steps = {"stem": self._stem, "layer1": self._first, "layer2": self.layer2, "layer3": self.layer3,
+                 "layer4": self.layer4}  # fmt: skip
+        return in_turn(x, steps, until)
+
+    def _stem(self, x):
+        return self.relu(self.bn1(self.conv1(x)))
+
+    def _first(self, x):
+        return self.layer1(self.maxpool(x))
 
 
 class Subsample(Network):
@@ -193,6 +199,7 @@ class SmallResNet(Model):
     """
 
     stem, head = ("conv1",), ("fc",)
+    keymaps = (chainer_links.RESNET,)
     start_values = {"*conv?.weight": HeNormal("in"), "*downsample.0.weight": HeNormal("in")}
 
     def __init__(self, depth: int = 20, num_classes: int = 10, in_channels: int = 3, dims: int = 2,
@@ -207,7 +214,7 @@ class SmallResNet(Model):
         conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
         self.conv1 = conv(in_channels, 16, 3, padding=1, bias=False)
         self.bn1 = norm(16)
-        self.relu = nn.ReLU()
+        self.relu = nn.ReLU(inplace=True)
         options: dict[str, Any] = {"dims": dims, "projection": shortcut == "B"}
         self.layer1 = _stage(nn, BasicBlock, 16, 16, count, stride=1, **options)
         self.layer2 = _stage(nn, BasicBlock, 16, 32, count, stride=2, **options)
@@ -227,16 +234,32 @@ class SmallResNet(Model):
         return stages
 
 
-def _stages(nn, block, layers: tuple[int, ...], dilate: tuple[bool, ...], options: dict[str, Any]):
-    """The four stages; one that is dilated keeps its size, and its first block has the dilation of the stage before."""
-    width, dilation = 64, 1
-    for stage, (count, dilated) in enumerate(zip(layers, (False, *dilate), strict=True)):
-        stride, before = 1 if stage == 0 else 2, dilation
-        if dilated:
-            dilation, stride = dilation * stride, 1
+def _stages(nn, block, layers: tuple[int, ...], steps: Iterable[tuple[int, tuple[int, int]]], options: dict[str, Any]):
+    """The four stages, each with its stride and the dilations of its first and its later blocks."""
+    width = 64
+    for stage, (count, (stride, dilations)) in enumerate(zip(layers, steps, strict=True)):
         channels = 64 * 2**stage
-        yield _stage(nn, block, width, channels, count, stride, (before, dilation), **options)
+        yield _stage(nn, block, width, channels, count, stride, dilations, **options)
         width = channels * block.expansion
+
+
+def _dilated(flags: tuple[bool, ...], output_stride: int, block: str) -> list[tuple[int, tuple[int, int]]]:
+    """Stride and dilations of each stage; one that is dilated keeps its size."""
+    if output_stride not in (8, 16, 32) or (output_stride < 32 and any(flags)):
+        raise SettingError(
+            f"ResNet: output_stride={output_stride!r}; wanted 8, 16 or 32, and 32 beside replace_stride_with_dilation"
+        )
+    if any(flags) and block == "basic":
+        raise SettingError(
+            "ResNet: block='basic' takes no replace_stride_with_dilation, block='bottleneck' does; either takes "
+            "output_stride"
+        )
+    steps, dilation = [(1, (1, 1))], 1
+    for dilated, reduction in zip(flags, (8, 16, 32), strict=True):
+        before, dilation = dilation, 2 * dilation if dilated else dilation
+        rate = max(1, reduction // output_stride)  # segmentation_models_pytorch: the first block has it as well
+        steps.append((1 if dilated or rate > 1 else 2, (before * rate, dilation * rate)))
+    return steps
 
 
 def _stage(

@@ -1,0 +1,262 @@
+"""Classifiers as encoders of segmentation networks: which stages a decoder takes, and how wide they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deliralike.errors import CapabilityError, SettingError, ShapeError
+from deliralike.nn import checks
+from deliralike.nn.start import ZEROS, HeUniform, XavierUniform
+from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import Architecture
+from deliralike.zoo.summary import Run, Stage, architecture_of, run_on_shapes, stages_of
+
+
+@dataclass(frozen=True)
+class Tap:
+    """What a decoder takes from its encoder.
+
+    Attributes:
+        reduction: How many times smaller than the input it is along each axis.
+        stage: The stage's name; None for the input itself.
+        channels: Its number of channels.
+    """
+
+    reduction: int
+    stage: str | None
+    channels: int
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A classifier and its settings, to be built without the layers that none of its stages runs through.
+
+    Example:
+        >>> encoder = Encoder.of("resnet18", in_channels=1)
+        >>> [(tap.stage, tap.channels) for tap in encoder.taps([1, 2, 32], "Decoder")]
+        [(None, 1), ('stem', 64), ('layer4', 512)]
+        >>> encoder.unused
+        ('avgpool', 'fc')
+    """
+
+    architecture: Architecture
+    settings: Mapping[str, Any]
+    stages: Mapping[str, Stage]
+    unused: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, network: Any, in_channels: int = 3, dims: int = 2, settings: Mapping[str, Any] | None = None
+    ) -> Encoder:
+        """Look at a classifier on shapes alone.
+
+        Args:
+            network: A name of the zoo, an `Architecture`, or a class written once.
+            in_channels: Number of input channels.
+            dims: Number of spatial axes.
+            settings: Further settings of the classifier.
+
+        Raises:
+            UnknownName: The zoo has no such architecture; the message names the nearest.
+            ArgumentError: It lacks the setting in_channels, num_classes, dims or one of `settings`.
+            SettingError: It names no stages, or one of the settings makes no sense.
+        """
+        architecture = architecture_of(network)
+        own = (
+            {"in_channels": in_channels, "num_classes": 0}
+            | ({} if dims == 2 else {"dims": dims})
+            | dict(settings or {})
+        )
+        shape = None if architecture.shape is not None else (in_channels, *(256,) * dims)
+        try:
+            run = run_on_shapes(architecture, shape, own, "forward_stages")
+        except CapabilityError as error:
+            raise SettingError(f"{architecture.name} cannot be an encoder: {error}") from None
+        return cls(architecture, own, stages_of(run), _unused(run))
+
+    def taps(self, reductions: Iterable[int], owner: str) -> tuple[Tap, ...]:
+        """For each reduction the last stage that has it; for 1 the input itself, unless there is such a stage.
+
+        Raises:
+            SettingError: No stage has one of them; the message lists those that there are.
+        """
+        at = {_reduction(stage): (name, stage.channels) for name, stage in self.stages.items()}
+        at.setdefault(1, (None, self.settings["in_channels"]))  # type: ignore[arg-type]
+        missing = [reduction for reduction in reductions if reduction not in at]
+        if missing:
+            there = ", ".join(f"{name} ({'1/' + str(_reduction(stage)) if _reduction(stage) else 'no image'})"
+                              for name, stage in self.stages.items())  # fmt: skip
+            raise SettingError(
+                f"{owner}: encoder {self.architecture.name!r} has no stage at {_fractions(missing)} of the input's "
+                f"size, which this decoder needs; its stages are {there}"
+            )
+        return tuple(Tap(reduction, *at[reduction]) for reduction in reductions)
+
+    def dilated(self, output_stride: int, owner: str) -> Encoder:
+        """The same one, with its last stages dilated so that they are no smaller than that.
+
+        Raises:
+            SettingError: It has no such setting.
+        """
+        if output_stride not in (8, 16, 32):
+            raise SettingError(f"{owner}: output_stride={output_stride!r}; wanted 8, 16 or 32")
+        if "output_stride" not in self.architecture.settings:
+            raise SettingError(
+                f"{owner}: encoder {self.architecture.name!r} cannot keep its last stages at 1/{output_stride} of the "
+                f"input's size, since it has no setting output_stride: take a residual network"
+            )
+        settings = {**self.settings, "output_stride": output_stride}
+        return Encoder(self.architecture, settings, self.stages, self.unused)
+
+    def build(self) -> Any:
+        """The network, for a block of the network that is being built."""
+        network = self.architecture.network(**self.architecture.arguments(**self.settings))
+        blocks = dict(network.named_blocks())
+        for path in self.unused:
+            parent, _, name = path.rpartition(".")
+            setattr(blocks[parent], name, network.nn.Identity())
+        return network
+
+
+def _unused(run: Run) -> tuple[str, ...]:
+    """The topmost blocks that did not run, and below which nothing did."""
+    ran = {path[:end] for path in run.trace.blocks for end in (*_dots(path), len(path))}
+    unused: list[str] = []
+    for path, _ in run.network.named_blocks():
+        if path and path not in ran and not path.startswith(tuple(f"{above}." for above in unused)):
+            unused.append(path)
+    return tuple(unused)
+
+
+def _dots(path: str) -> list[int]:
+    return [at for at, letter in enumerate(path) if letter == "."]
+
+
+def _reduction(stage: Stage) -> int | None:
+    """The nearest power of two, the same along each axis; None when there is none."""
+    nearest = {2 ** round(math.log2(max(1, reduction))) for reduction in stage.reduction}
+    return nearest.pop() if len(nearest) == 1 else None
+
+
+def _fractions(reductions: Sequence[int]) -> str:
+    return ", ".join(f"1/{reduction}" for reduction in reductions)
+
+
+class EncoderDecoder(Model):
+    """The base of segmentation networks made of an `encoder`, a `decoder` and a `segmentation_head`.
+
+    Names, order, shapes and start values are those of segmentation_models_pytorch. The encoder is any classifier of the
+    zoo that has stages at the reductions which the decoder takes; its layers keep their names below ``encoder.``, and
+    the state is that of the whole classifier without its head, also where the decoder takes the first stages only.
+
+    Attributes:
+        multiple: What each spatial axis of the input must be a multiple of.
+    """
+
+    head = ("segmentation_head.0",)
+    multiple = 1
+
+    @property
+    def stem(self):  # type: ignore[override]
+        """The encoder's stem."""
+        return tuple(f"encoder.{path}" for path in getattr(self.encoder, "stem_paths", ()))
+
+    def encode_with(self, encoder: Any, depths: Iterable[int], in_channels: int, dims: int,
+                    settings: Mapping[str, Any] | None, output_stride: int = 32) -> tuple[int, ...]:  # fmt: skip
+        """Build the encoder.
+
+        Args:
+            encoder: A name of the zoo, an `Architecture`, or a class written once.
+            depths: How often what the decoder takes is halved, from the finest to the coarsest; 0 is the input.
+            in_channels, dims: Of the input.
+            settings: Further settings of the encoder.
+            output_stride: Dilate what would be smaller than this.
+
+        Returns:
+            The channels of what the decoder takes.
+        """
+        owner, depths = type(self).__name__, tuple(depths)
+        checks.positive(in_channels, "in_channels", owner)
+        by_dims(self.nn, dims, "Conv")
+        plan = Encoder.of(encoder, in_channels, dims, settings)
+        taps = plan.taps([2**depth for depth in depths], owner)
+        if 2 ** max(depths) > output_stride:
+            plan = plan.dilated(output_stride, owner)
+        self.encoder = plan.build()
+        self.taken = tuple(tap.stage for tap in taps)
+        return tuple(tap.channels for tap in taps)
+
+    def forward(self, x):
+        return self.segmentation_head(self.forward_stages(x)["decoder"])
+
+    def forward_stages(self, x):
+        """The encoder's stages, as far as the decoder needs them, and ``decoder``: what the head reads."""
+        _divisible(self, x, self.multiple)
+        stages = run_stages_of(self.encoder, (x,), tuple(name for name in self.taken if name is not None))
+        stages["decoder"] = self.decoder([x if name is None else stages[name] for name in self.taken], x.shape[2:])
+        return stages
+
+
+def run_stages_of(model: Any, inputs: tuple[Any, ...], wanted: tuple[str, ...]) -> dict[str, Any]:
+    """The stages of a model by name: at least those wanted, no later ones where the model can stop."""
+    if getattr(model, "can_stop", False):
+        return model.forward_stages(*inputs, until=wanted)
+    return model.forward_stages(*inputs)
+
+
+def depth_of(encoder_depth: int, least: int, owner: str) -> int:
+    """How often the encoder halves the size.
+
+    Raises:
+        SettingError: It is less than the decoder needs, or more than 5.
+    """
+    if isinstance(encoder_depth, bool) or encoder_depth not in range(least, 6):
+        raise SettingError(f"{owner}: encoder_depth={encoder_depth!r}; wanted a whole number from {least} to 5")
+    return encoder_depth
+
+
+def segmentation_head(
+    nn: Any, in_channels: int, num_classes: int, kernel_size: int, dims: int, upsampling: int = 1
+) -> Any:
+    """A convolution to the classes, and a resize to the size of the input (linear, with aligned corners)."""
+    checks.positive(num_classes, "num_classes", "segmentation head")
+    conv = by_dims(nn, dims, "Conv")(in_channels, num_classes, kernel_size, padding=kernel_size // 2)
+    if upsampling == 1:
+        return nn.Sequential(conv)
+    return nn.Sequential(conv, nn.Upsample(scale_factor=float(upsampling), mode="linear", align_corners=True))
+
+
+def widths(decoder_channels: Sequence[int], depth: int, owner: str) -> tuple[int, ...]:
+    """The widths of a decoder's blocks, from the coarsest to the finest.
+
+    Raises:
+        SettingError: They are not as many as the encoder is deep.
+    """
+    if isinstance(decoder_channels, int | str) or len(decoder_channels) != depth:
+        raise SettingError(
+            f"{owner}: decoder_channels={decoder_channels!r}; wanted {depth} widths, as encoder_depth is"
+        )
+    return tuple(checks.positive(width, "decoder_channels", owner) for width in decoder_channels)
+
+
+HEAD_START = {"segmentation_head.0.weight": XavierUniform(), "segmentation_head.0.bias": ZEROS}
+DECODER_START = {"decoder.*.0.weight": HeUniform(), "decoder.*.0.bias": ZEROS} | HEAD_START
+
+
+def _divisible(model: Any, x: Any, multiple: int) -> None:
+    """Each spatial axis is a multiple of what the decoder's joins need.
+
+    Raises:
+        ShapeError: One is not; the message tells what to pad to.
+    """
+    size = tuple(x.shape[2:])
+    if any(length % multiple for length in size):
+        padded = tuple(-(-length // multiple) * multiple for length in size)
+        raise ShapeError(
+            f"{checks.where(model)}: an input of shape {tuple(x.shape)}; each spatial axis must be a multiple of "
+            f"{multiple}: pad it to {padded}"
+        )

@@ -1,0 +1,164 @@
+"""The U-Net with a classifier as its encoder, as segmentation_models_pytorch's Unet."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deliralike.errors import SettingError, suggestion
+from deliralike.network import Network
+from deliralike.zoo.blocks import by_dims, images
+from deliralike.zoo.encoders import DECODER_START, EncoderDecoder, depth_of, segmentation_head, widths
+from deliralike.zoo.mobile import ConvNormActivation
+from deliralike.zoo.registry import Architecture, register
+
+RESIZES = {"nearest": "nearest", "bilinear": "linear"}
+
+
+class EncoderUNet(EncoderDecoder):
+    """An encoder, and a decoder that doubles the size step by step, joining the encoder's stage of equal size.
+
+    Source: Ronneberger et al. 2015, arXiv 1505.04597; names, order, shapes and start values are those of
+    segmentation_models_pytorch's ``Unet``.
+
+    Args:
+        encoder: A classifier: a name of the zoo, an `Architecture`, or a class written once.
+        encoder_depth: How often the encoder halves the size, 1 to 5.
+        decoder_channels: The width of each block of the decoder, from the coarsest to the finest.
+        num_classes: Number of output channels.
+        in_channels: Number of input channels.
+        dims: Number of spatial axes: 1, 2 or 3, as the encoder can have.
+        center: Whether two more convolutions follow the encoder; None for VGG encoders only, as the reference.
+        interpolation: How the size is doubled: ``"nearest"`` or ``"bilinear"``.
+        attention: ``"scse"`` for gates before the first and after the second convolution of each block; None for none.
+        encoder_settings: Further settings of the encoder.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)`` for any size.
+
+    Raises:
+        UnknownName: The zoo has no such encoder.
+        SettingError: A setting makes no sense, or the encoder has no stage at a size that the decoder takes.
+    """
+
+    start_values = DECODER_START
+
+    def __init__(self, encoder: Any = "resnet34", encoder_depth: int = 5,
+                 decoder_channels: Sequence[int] = (256, 128, 64, 32, 16), num_classes: int = 1, in_channels: int = 3,
+                 dims: int = 2, center: bool | None = None, interpolation: str = "nearest",
+                 attention: str | None = None, encoder_settings: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+        super().__init__()
+        depth = depth_of(encoder_depth, 1, "EncoderUNet")
+        out = widths(decoder_channels, depth, "EncoderUNet")
+        channels = self.encode_with(encoder, range(1, depth + 1), in_channels, dims, encoder_settings)
+        options = {"interpolation": interpolation, "attention": attention, "dims": dims}
+        self.decoder = Decoder(channels, out, has_center(encoder) if center is None else center, **options)
+        self.segmentation_head = segmentation_head(self.nn, out[-1], num_classes, 3, dims)
+
+
+class Decoder(Network):
+    """One block for each halving of the encoder.
+
+    Shapes:
+        The encoder's stages, from the finest to the coarsest, and the size of the input; gives
+        ``(batch, decoder_channels[-1], *size)``.
+    """
+
+    def __init__(
+        self, channels: tuple[int, ...], out: tuple[int, ...], center: bool, dims: int, **options: Any
+    ) -> None:
+        super().__init__()
+        nn, (*skips, width) = self.nn, channels
+        self.center = doubled(nn, width, width, dims) if center else nn.Identity()
+        befores, skips = (width, *out), (*reversed(skips), 0)
+        self.blocks = nn.ModuleList([
+            Block(before, skip, after, dims=dims, **options)
+            for before, skip, after in zip(befores, skips, out, strict=False)
+        ])  # fmt: skip
+
+    def forward(self, features, size):
+        *skips, x = features
+        x = self.center(x)
+        sizes = [*(skip.shape[2:] for skip in reversed(skips)), size]
+        for block, to, skip in zip(self.blocks, sizes, [*reversed(skips), None], strict=True):
+            x = block(x, to, skip)
+        return x
+
+
+class Block(Network):
+    """Resize to the skip's size, join with it, then two convolutions.
+
+    Shapes:
+        ``(batch, in_channels, *coarse)`` and ``(batch, skip_channels, *size)`` give ``(batch, out_channels, *size)``.
+    """
+
+    def __init__(self, in_channels: int, skip_channels: int, out_channels: int, dims: int, interpolation: str,
+                 attention: str | None) -> None:  # fmt: skip
+        super().__init__()
+        if interpolation not in RESIZES:
+            raise SettingError(f"there is no interpolation={interpolation!r}. {suggestion(interpolation, RESIZES)}")
+        self.mode = RESIZES[interpolation]
+        self.conv1 = ConvNormActivation(in_channels + skip_channels, out_channels, dims=dims)
+        # The reference has a gate without a skip to join as well, which then never runs.
+        self.attention1 = Attention(attention, in_channels + skip_channels, dims)
+        self.conv2 = ConvNormActivation(out_channels, out_channels, dims=dims)
+        self.attention2 = Attention(attention, out_channels, dims)
+
+    def forward(self, x, size, skip=None):
+        x = self.nn.interpolate(x, size=tuple(size), mode=self.mode)
+        if skip is not None:
+            x = self.attention1(self.nn.concatenate([x, skip], dim=1))
+        return self.attention2(self.conv2(self.conv1(x)))
+
+
+class Attention(Network):
+    """A gate for each channel and each position, or nothing; the shape stays.
+
+    Source: Roy et al. 2018, arXiv 1803.02579 (scSE: the two are added).
+    """
+
+    def __init__(self, kind: str | None, channels: int, dims: int) -> None:
+        super().__init__()
+        if kind not in (None, "scse"):
+            raise SettingError(f"there is no attention={kind!r}; wanted 'scse' or None")
+        self.attention = self.nn.Identity() if kind is None else ChannelAndSpaceGate(channels, dims)
+
+    def forward(self, x):
+        return self.attention(x)
+
+
+class ChannelAndSpaceGate(Network):
+    """Scales by a gate of the channels' averages, and by one of each position; the sum of the two."""
+
+    def __init__(self, channels: int, dims: int, reduction: int = 16) -> None:
+        super().__init__()
+        nn, (conv, pool) = self.nn, by_dims(self.nn, dims, "Conv", "AdaptiveAvgPool")
+        if channels < reduction:
+            raise SettingError(f"attention='scse': {channels} channels; wanted {reduction} or more")
+        squeezed = channels // reduction
+        self.cSE = nn.Sequential(
+            pool(1), conv(channels, squeezed, 1), nn.ReLU(), conv(squeezed, channels, 1), nn.Sigmoid()
+        )
+        self.sSE = nn.Sequential(conv(channels, 1, 1), nn.Sigmoid())
+
+    def forward(self, x):
+        return x * self.cSE(x) + x * self.sSE(x)
+
+
+def doubled(nn: Any, in_channels: int, out_channels: int, dims: int) -> Any:
+    """Two 3x3 convolutions, each normalised and followed by a ReLU."""
+    return nn.Sequential(ConvNormActivation(in_channels, out_channels, dims=dims),
+                         ConvNormActivation(out_channels, out_channels, dims=dims))  # fmt: skip
+
+
+def has_center(encoder: Any) -> bool:
+    """Whether the reference puts two convolutions between encoder and decoder: by the encoder's name."""
+    return str(encoder.name if isinstance(encoder, Architecture) else encoder).startswith("vgg")
+
+
+register(
+    EncoderUNet,
+    name="encoder_unet",
+    task="segmentation",
+    dims=(1, 2, 3),
+    source="Ronneberger et al. 2015, arXiv 1505.04597; segmentation_models_pytorch Unet",
+    shape=images(224),
+)

@@ -1,0 +1,116 @@
+"""Fully convolutional networks, as torchvision builds them, and what its other segmentation networks share."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from deliralike.nn import checks
+from deliralike.zoo.blocks import by_dims, images
+from deliralike.zoo.encoders import Encoder
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+from deliralike.zoo.summary import architecture_of
+
+# How backbones are asked to dilate their last stages instead of halving the size, as torchvision does.
+DILATION = {"replace_stride_with_dilation": (False, True, True), "dilated": True}
+
+
+class BackboneSegmentation(Model):
+    """The base of torchvision's segmentation networks: a dilated `backbone`, a `classifier`, an `aux_classifier`.
+
+    The outputs are resized to the input's size. A derived class calls `run_on`, and creates the heads.
+    """
+
+    @property
+    def stem(self):  # type: ignore[override]
+        """The backbone's stem."""
+        return tuple(f"backbone.{path}" for path in getattr(self.backbone, "stem_paths", ()))
+
+    @property
+    def head(self):  # type: ignore[override]
+        """The last layer of each head."""
+        return ("classifier.4",) + (() if self.aux_classifier is None else ("aux_classifier.4",))
+
+    def run_on(self, backbone: Any, in_channels: int, dims: int, settings: Mapping[str, Any] | None) -> tuple[int, int]:
+        """Build the backbone, dilated where it can be.
+
+        Returns:
+            The channels of its last stage, and of the one before, which the auxiliary head reads.
+        """
+        checks.positive(in_channels, "in_channels", type(self).__name__)
+        by_dims(self.nn, dims, "Conv")
+        known = architecture_of(backbone).settings
+        dilation = {name: value for name, value in DILATION.items() if name in known}
+        plan = Encoder.of(backbone, in_channels, dims, dilation | dict(settings or {}))
+        self.backbone = plan.build()
+        *_, self.aux_stage, self.out_stage = plan.stages
+        return plan.stages[self.out_stage].channels, plan.stages[self.aux_stage].channels
+
+    def forward(self, x):
+        stages, size = self.forward_stages(x), tuple(x.shape[2:])
+        outputs = {"out": self._resized(self.classifier(stages[self.out_stage]), size)}
+        if self.aux_classifier is not None:
+            outputs["aux"] = self._resized(self.aux_classifier(stages[self.aux_stage]), size)
+        return outputs
+
+    def forward_stages(self, x):
+        """The backbone's stages."""
+        return self.backbone.forward_stages(x)
+
+    def _resized(self, x, size):
+        return self.nn.interpolate(x, size=size, mode="linear")
+
+
+class FCN(BackboneSegmentation):
+    """Dilated features of a classifier, and two convolutions.
+
+    Source: Long et al. 2015, arXiv 1411.4038; names, order, shapes and start values are those of
+    ``torchvision.models.segmentation.fcn``.
+
+    Args:
+        backbone: A classifier: a name of the zoo, an `Architecture`, or a class written once. Its last two stages are
+            dilated if it can do that.
+        num_classes: Number of output channels.
+        in_channels: Number of input channels.
+        dims: Number of spatial axes: 1, 2 or 3, as the backbone can have.
+        aux_loss: Whether there is an auxiliary head on the last but one stage.
+        dropout: Of the head in training.
+        aux_dropout: Of the auxiliary head.
+        backbone_settings: Further settings of the backbone.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``{"out": (batch, num_classes, *size)}``, and ``"aux"`` as well with
+        `aux_loss`, in evaluation too.
+
+    Raises:
+        UnknownName: The zoo has no such backbone.
+        SettingError: A setting makes no sense.
+    """
+
+    def __init__(self, backbone: Any = "resnet50", num_classes: int = 21, in_channels: int = 3, dims: int = 2,
+                 aux_loss: bool = False, dropout: float = 0.1, aux_dropout: float = 0.1,
+                 backbone_settings: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+        super().__init__()
+        width, aux_width = self.run_on(backbone, in_channels, dims, backbone_settings)
+        checks.positive(num_classes, "num_classes", "FCN")
+        self.classifier = fcn_head(self.nn, width, num_classes, dropout, dims)
+        self.aux_classifier = fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims) if aux_loss else None
+
+
+def fcn_head(nn: Any, in_channels: int, num_classes: int, dropout: float, dims: int) -> Any:
+    """A 3x3 convolution to a quarter of the channels, normalised, and a 1x1 convolution to the classes."""
+    conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
+    width = in_channels // 4
+    return nn.Sequential(conv(in_channels, width, 3, padding=1, bias=False), norm(width), nn.ReLU(),
+                         nn.Dropout(dropout), conv(width, num_classes, 1))  # fmt: skip
+
+
+for _name in ("resnet50", "resnet101"):
+    register(
+        FCN,
+        name=f"fcn_{_name}",
+        variant={"backbone": _name},
+        task="segmentation",
+        dims=(1, 2, 3),
+        source="Long et al. 2015, arXiv 1411.4038; torchvision",
+        shape=images(520),
+    )
