@@ -29,7 +29,7 @@ class AlexNet(Model):
             than 63 along an axis.
     """
 
-    stem = ("features.0",)
+    stem, can_stop = ("features.0",), True
 
     def __init__(self, num_classes: int = 1000, in_channels: int = 3, dropout: float = 0.5, hidden: int = 4096) -> None:
         super().__init__()
@@ -60,10 +60,10 @@ class AlexNet(Model):
         x = self.avgpool(self.forward_stages(x)["features"])  # (batch, 256, 6, 6)
         return self.classifier(self.nn.flatten(x))
 
-    def forward_stages(self, x):
+    def forward_stages(self, x, until=None):
         """The convolutions before each pooling, / 4, / 8 and / 16, and the last pooling, / 32 (all rounded down)."""
         large_enough(self, x, 63, "features")
-        return run_stages(self.features, x, _STAGES)
+        return run_stages(self.features, x, _STAGES, until)
 
 
 register(

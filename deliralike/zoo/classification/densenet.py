@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from deliralike.errors import SettingError
 from deliralike.network import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal
-from deliralike.zoo.blocks import by_dims, classifier, images, large_enough
+from deliralike.zoo.blocks import by_dims, classifier, images, in_turn, large_enough
 from deliralike.zoo.keymaps import KeyMap
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
@@ -105,20 +106,22 @@ class Features(Network):
         self.width = width
 
     def forward(self, x):
-        *_, last = self.stages(x).values()
+        *_, last = in_turn(x, self.steps()).values()
         return last
 
-    def stages(self, x):
-        """What the stem and each block give; the last one normalised and through a ReLU."""
-        stages = {"stem": self.relu0(self.norm0(self.conv0(x)))}
-        x = self.pool0(stages["stem"])
-        for i in range(1, len(self.layers)):
-            x = stages[f"denseblock{i}"] = getattr(self, f"denseblock{i}")(x)
-            x = getattr(self, f"transition{i}")(x)
+    def steps(self):
+        """The stem and each block with the transition before it; the last one normalised and through a ReLU."""
+        blocks = {f"denseblock{i}": partial(self._block, i) for i in range(1, len(self.layers) + 1)}
+        return {"stem": self._stem, **blocks}
+
+    def _stem(self, x):
+        return self.relu0(self.norm0(self.conv0(x)))
+
+    def _block(self, i, x):
         last = len(self.layers)
-        x = getattr(self, f"denseblock{last}")(x)
-        stages[f"denseblock{last}"] = self.relu(getattr(self, f"norm{last + 1}")(x))
-        return stages
+        x = self.pool0(x) if i == 1 else getattr(self, f"transition{i - 1}")(x)
+        x = getattr(self, f"denseblock{i}")(x)
+        return self.relu(getattr(self, f"norm{last + 1}")(x)) if i == last else x
 
 
 _OLD = re.compile(r"(denselayer\d+\.(?:norm|conv))([12]\.)")
@@ -155,7 +158,7 @@ class DenseNet(Model):
             small for a transition: the least size is 29 with four blocks.
     """
 
-    stem = ("features.conv0",)
+    stem, can_stop = ("features.conv0",), True
     start_values = {"*conv?.weight": HeNormal("in"), "*.conv.weight": HeNormal("in"), "classifier.bias": ZEROS}
     keymaps = (KeyMap("old", _old_names),)
 
@@ -183,10 +186,10 @@ class DenseNet(Model):
         *_, last = self.forward_stages(x).values()
         return self.classifier(self.nn.flatten(self.avgpool(last)))
 
-    def forward_stages(self, x):
+    def forward_stages(self, x, until=None):
         """The stem, / 2, and each dense block, / 4 to / 32, before its transition; the last one normalised."""
         large_enough(self, x, self.least, f"transition{len(self.features.layers) - 1}")
-        return self.features.stages(x)
+        return in_turn(x, self.features.steps(), until)
 
 
 def _counts(layers: Any) -> tuple[int, ...]:

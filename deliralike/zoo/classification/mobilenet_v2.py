@@ -72,7 +72,7 @@ class MobileNetV2(Model):
         ShapeError: The input has another number of axes or channels; the error names ``features.0.0``.
     """
 
-    stem = ("features.0.0",)
+    stem, can_stop = ("features.0.0",), True
     start_values = {"*.0.weight": HeNormal("out"), "classifier.1.weight": Normal(0.01), "classifier.1.bias": ZEROS}
 
     def __init__(self, blocks: Sequence[Sequence[int]] = _BLOCKS, width_mult: float = 1.0, num_classes: int = 1000,
@@ -104,9 +104,9 @@ class MobileNetV2(Model):
         *_, last = self.forward_stages(x).values()
         return self.classifier(self.nn.flatten(self.avgpool(last)))
 
-    def forward_stages(self, x):
+    def forward_stages(self, x, until=None):
         """What comes before each halving of the size, / 2 to / 16, and the last 1x1 convolution, / 32."""
-        return run_stages(self.features, x, self.ends)
+        return run_stages(self.features, x, self.ends, until)
 
 
 def _rows(blocks: Any) -> tuple[tuple[int, ...], ...]:

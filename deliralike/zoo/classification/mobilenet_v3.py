@@ -147,7 +147,7 @@ class MobileNetV3(Model):
         ShapeError: The input has another number of axes or channels; the error names ``features.0.0``.
     """
 
-    stem = ("features.0.0",)
+    stem, can_stop = ("features.0.0",), True
     start_values = {"*.0.weight": HeNormal("out"), "*.fc?.weight": HeNormal("out"), "*.fc?.bias": ZEROS,
                     "classifier.*.weight": Normal(0.01), "classifier.*.bias": ZEROS}  # fmt: skip
 
@@ -177,9 +177,9 @@ class MobileNetV3(Model):
         *_, last = self.forward_stages(x).values()
         return self.classifier(self.nn.flatten(self.avgpool(last)))
 
-    def forward_stages(self, x):
+    def forward_stages(self, x, until=None):
         """What comes before each halving of the size, / 2 to / 16, and the last 1x1 convolution, / 32 (not dilated)."""
-        return run_stages(self.features, x, self.ends)
+        return run_stages(self.features, x, self.ends, until)
 
 
 def _rows(blocks: Any) -> tuple[Row, ...]:

@@ -39,7 +39,7 @@ class VGG(Model):
             for one of the poolings: the least size is 32 with five blocks.
     """
 
-    stem = ("features.0",)
+    stem, can_stop = ("features.0",), True
     keymaps = (chainer_links.VGG,)
 
     def __init__(self, layers: Sequence[int] = (1, 1, 2, 2, 2), widths: Sequence[int] = (64, 128, 256, 512, 512),
@@ -74,10 +74,10 @@ class VGG(Model):
         x = self.avgpool(self.forward_stages(x)["features"])  # (batch, widths[-1], *(pooled,) * dims)
         return self.classifier(self.nn.flatten(x))
 
-    def forward_stages(self, x):
+    def forward_stages(self, x, until=None):
         """Each block before its pooling, / 1 to / 16, and the last pooling, / 32: the `widths`, the last one twice."""
         large_enough(self, x, self.least, "features")
-        return run_stages(self.features, x, self.ends)
+        return run_stages(self.features, x, self.ends, until)
 
 
 def _blocks(layers: Sequence[int], widths: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -1,0 +1,141 @@
+"""MNASNet (variant B1), as torchvision builds it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from deliralike.errors import SettingError
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.start import ZEROS, HeNormal, Uniform
+from deliralike.zoo.blocks import classifier, images, run_stages
+from deliralike.zoo.mobile import make_divisible
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+
+# channels, kernel, stride, expansion, number of blocks: figure 7 of the paper
+_STACKS = ((24, 3, 2, 3, 3), (40, 5, 2, 3, 3), (80, 5, 2, 6, 3), (96, 3, 1, 6, 2), (192, 5, 2, 6, 4), (320, 3, 1, 6, 1))
+_MOMENTUM = 1 - 0.9997  # the paper's 0.9997 is the weight of the old statistics, as TensorFlow has it
+
+
+class InvertedResidual(Network):
+    """Wide inside, narrow outside: 1x1, depthwise and 1x1 convolutions, the last without an activation; torchvision.
+
+    Shapes:
+        ``(batch, in_channels, height, width)`` gives ``(batch, out_channels, height / stride, width / stride)``,
+        rounded up.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        nn, inside = self.nn, in_channels * expansion
+        self.layers = nn.Sequential(
+            nn.Conv2d(in_channels, inside, 1, bias=False), nn.BatchNorm2d(inside, momentum=_MOMENTUM), nn.ReLU(),
+            nn.Conv2d(inside, inside, kernel, stride, kernel // 2, groups=inside, bias=False),
+            nn.BatchNorm2d(inside, momentum=_MOMENTUM), nn.ReLU(),
+            nn.Conv2d(inside, out_channels, 1, bias=False), nn.BatchNorm2d(out_channels, momentum=_MOMENTUM),
+        )  # fmt: skip
+        self.shortcut = stride == 1 and in_channels == out_channels
+
+    def forward(self, x):
+        return self.layers(x) + x if self.shortcut else self.layers(x)
+
+
+class MNASNet(Model):
+    """A separable convolution, six stacks of inverted residual blocks, a 1x1 convolution.
+
+    Source: Tan et al. 2019, arXiv 1807.11626; names, order, shapes and start values are those of
+    ``torchvision.models.mnasnet``. Its files hold a version in their metadata; those of version 1 (before 2019) have
+    a stem of 32 and 16 channels at any width, so that only ``width_mult=1`` reads them here.
+
+    Args:
+        stacks: For each stack: channels, kernel, stride of its first block, expansion, number of blocks.
+        width_mult: Factor for all channels but the last 1280, rounded to multiples of 8.
+        num_classes: Number of outputs; 0 for no head: the pooled features.
+        in_channels: Number of input channels.
+        dropout: Before the linear layer.
+
+    Shapes:
+        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; the size is halved five times, rounding
+        up.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The input has another number of axes or channels; the error names ``layers.0``.
+    """
+
+    stem, can_stop = ("layers.0",), True
+
+    def __init__(self, stacks: Sequence[Sequence[int]] = _STACKS, width_mult: float = 1.0, num_classes: int = 1000,
+                 in_channels: int = 3, dropout: float = 0.2) -> None:  # fmt: skip
+        super().__init__()
+        checks.positive(in_channels, "in_channels", "MNASNet")
+        nn, stacks, momentum = self.nn, _rows(stacks), {"momentum": _MOMENTUM}
+        first, width = make_divisible(32 * width_mult), make_divisible(16 * width_mult)
+        blocks: list[Any] = [
+            nn.Conv2d(in_channels, first, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(first, **momentum),
+            nn.ReLU(),
+            nn.Conv2d(first, first, 3, padding=1, groups=first, bias=False), nn.BatchNorm2d(first, **momentum),
+            nn.ReLU(),
+            nn.Conv2d(first, width, 1, bias=False), nn.BatchNorm2d(width, **momentum),
+        ]  # fmt: skip
+        for channels, kernel, stride, expansion, count in stacks:
+            out = make_divisible(channels * width_mult)
+            rest = (InvertedResidual(out, out, kernel, 1, expansion) for _ in range(count - 1))
+            blocks.append(nn.Sequential(InvertedResidual(width, out, kernel, stride, expansion), *rest))
+            width = out
+        ends = [at for at, row in enumerate(stacks, start=8) if row[2] > 1] + [len(blocks) + 3]
+        blocks += [nn.Conv2d(width, 1280, 1, bias=False), nn.BatchNorm2d(1280, momentum=_MOMENTUM), nn.ReLU()]
+        self.layers = nn.Sequential(*blocks)
+        self.ends = tuple((f"layers.{end - 1}", end) for end in ends)
+        self.classifier = nn.Sequential(nn.Dropout(dropout), classifier(nn, 1280, num_classes, "MNASNet"))
+        self.num_classes = num_classes
+
+    @property
+    def head(self):  # type: ignore[override]
+        """The linear layer."""
+        return ("classifier.1",) if self.num_classes else ()
+
+    @property
+    def start_values(self):  # type: ignore[override]
+        """Torchvision's: He normal by fan out for convolutions, uniform with variance 1/fan out for the last."""
+        convolutions = ("layers.[036]", "*.layers.[036]", f"layers.{len(self.layers) - 3}")
+        linear = Uniform((3 / max(1, self.num_classes)) ** 0.5)
+        return {f"{name}.weight": HeNormal("out") for name in convolutions} | {
+            "classifier.1.weight": linear,
+            "classifier.1.bias": ZEROS,
+        }
+
+    def forward(self, x):
+        *_, last = self.forward_stages(x).values()
+        return self.classifier(self.nn.mean(last, (2, 3)))
+
+    def forward_stages(self, x, until=None):
+        """What comes before each halving of the size, / 2 to / 16, and the last 1x1 convolution, / 32."""
+        return run_stages(self.layers, x, self.ends, until)
+
+
+def _rows(stacks: Any) -> tuple[tuple[int, ...], ...]:
+    if isinstance(stacks, int | str) or not stacks or any(len(row) != 5 for row in stacks):
+        raise SettingError(
+            f"MNASNet: stacks={stacks!r}; wanted rows of channels, kernel, stride, expansion, number of blocks"
+        )
+    return tuple(tuple(checks.positive(value, "stacks", "MNASNet") for value in row) for row in stacks)
+
+
+# name: (factor for the channels, parameters)
+_VARIANTS = {
+    "mnasnet0_5": (0.5, 2_218_512),
+    "mnasnet0_75": (0.75, 3_170_208),
+    "mnasnet1_0": (1.0, 4_383_312),
+    "mnasnet1_3": (1.3, 6_282_256),
+}
+
+for _name, (_factor, _count) in _VARIANTS.items():
+    register(
+        MNASNet,
+        name=_name,
+        variant={"width_mult": _factor},
+        source="Tan et al. 2019, arXiv 1807.11626; torchvision",
+        shape=images(224),
+        parameters=_count,
+    )

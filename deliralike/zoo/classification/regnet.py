@@ -1,0 +1,183 @@
+"""RegNet X and Y, as torchvision builds them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from deliralike.errors import SettingError
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.start import ZEROS, HeNormal, Normal
+from deliralike.zoo.blocks import by_dims, classifier, images, in_turn
+from deliralike.zoo.mobile import ConvNormActivation, SqueezeExcitation
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+
+
+class Transform(Network):
+    """1x1 (`a`), grouped 3x3 (`b`) and 1x1 (`c`) convolutions, with squeeze and excitation (`se`) in RegNet Y.
+
+    Args:
+        in_channels, out_channels: Channels before and after; the convolutions inside have `out_channels`.
+        stride: Of the 3x3 convolution.
+        group_width: Channels of each of its groups.
+        squeeze_channels: Inside the squeeze and excitation; 0 for none.
+        dims: Number of spatial axes.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int, group_width: int, squeeze_channels: int,
+                 dims: int = 2) -> None:  # fmt: skip
+        super().__init__()
+        groups = out_channels // group_width
+        self.a = ConvNormActivation(in_channels, out_channels, 1, dims=dims)
+        self.b = ConvNormActivation(out_channels, out_channels, 3, stride, groups=groups, dims=dims)
+        self.se = SqueezeExcitation(out_channels, squeeze_channels, dims=dims) if squeeze_channels else None
+        self.c = ConvNormActivation(out_channels, out_channels, 1, activation=None, dims=dims)
+
+    def forward(self, x):
+        y = self.b(self.a(x))  # (batch, out_channels, *size / stride)
+        return self.c(y if self.se is None else self.se(y))
+
+
+class Block(Network):
+    """A bottleneck without narrowing, and a shortcut. Source: Radosavovic et al. 2020, figure 4; torchvision.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int, group_width: int, squeeze: float,
+                 dims: int = 2) -> None:  # fmt: skip
+        super().__init__()
+        self.proj = None
+        if stride != 1 or in_channels != out_channels:
+            self.proj = ConvNormActivation(in_channels, out_channels, 1, stride, activation=None, dims=dims)
+        inside = round(squeeze * in_channels)  # of the channels that come in, not of those it is applied to
+        self.f = Transform(in_channels, out_channels, stride, group_width, inside, dims)
+        self.activation = self.nn.ReLU()
+
+    def forward(self, x):
+        return self.activation((x if self.proj is None else self.proj(x)) + self.f(x))
+
+
+class Stage(Network):
+    """So many blocks in a row, called ``block1-0``, ``block1-1`` … in the first stage; the first halves the size."""
+
+    def __init__(self, number: int, count: int, in_channels: int, out_channels: int, **options: Any) -> None:
+        super().__init__()
+        self.names = tuple(f"block{number}-{i}" for i in range(count))
+        for i, name in enumerate(self.names):
+            block = Block(out_channels if i else in_channels, out_channels, 1 if i else 2, **options)
+            setattr(self, name, block)
+
+    def forward(self, x):
+        for name in self.names:
+            x = getattr(self, name)(x)
+        return x
+
+
+class RegNet(Model):
+    """A convolution and four stages of bottlenecks whose widths grow by a rule; X without, Y with a squeeze.
+
+    Source: Radosavovic et al. 2020, arXiv 2003.13678; names, order, shapes and start values are those of
+    ``torchvision.models.regnet``.
+
+    Args:
+        layers: The number of blocks in each stage.
+        widths: The channels of each stage: multiples of the group width, unless smaller.
+        group_width: Channels of each group of the 3x3 convolutions.
+        squeeze: The channels inside the squeeze and excitation as a share of a block's input; 0 for none (RegNet X).
+        num_classes: Number of outputs; 0 for no head: the pooled features.
+        in_channels: Number of input channels.
+        dims: Number of spatial axes: 1, 2 or 3.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five times, rounding up.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The input has another number of axes or channels; the error names ``stem.0``.
+    """
+
+    can_stop = True
+    start_values = {"stem.0.weight": HeNormal("out"), "trunk_output.*.0.weight": HeNormal("out"),
+                    "*.se.fc?.weight": HeNormal("out"), "fc.weight": Normal(0.01), "fc.bias": ZEROS}  # fmt: skip
+
+    def __init__(self, layers: Sequence[int] = (1, 3, 6, 6), widths: Sequence[int] = (48, 104, 208, 440),
+                 group_width: int = 8, squeeze: float = 0.25, num_classes: int = 1000, in_channels: int = 3,
+                 dims: int = 2) -> None:  # fmt: skip
+        super().__init__()
+        checks.positive(in_channels, "in_channels", "RegNet")
+        layers, widths = _stages(layers, widths, checks.positive(group_width, "group_width", "RegNet"))
+        if not 0 <= squeeze <= 1:
+            raise SettingError(f"RegNet: squeeze={squeeze!r}; wanted a share from 0 to 1")
+        self.stem = ConvNormActivation(in_channels, 32, 3, 2, dims=dims)  # type: ignore[assignment]
+        options = {"squeeze": squeeze, "dims": dims}
+        stages, width = {}, 32
+        for number, (count, out) in enumerate(zip(layers, widths, strict=True), start=1):
+            stages[f"block{number}"] = Stage(number, count, width, out, group_width=min(group_width, out), **options)
+            width = out
+        self.trunk_output = self.nn.ModuleDict(stages)
+        self.avgpool = by_dims(self.nn, dims, "AdaptiveAvgPool")(1)
+        self.fc = classifier(self.nn, width, num_classes, "RegNet")
+        self.num_classes = num_classes
+
+    @property
+    def stem_paths(self):
+        """The first convolution."""
+        return ("stem.0",)
+
+    @property
+    def head(self):  # type: ignore[override]
+        """The linear layer."""
+        return ("fc",) if self.num_classes else ()
+
+    def forward(self, x):
+        *_, last = self.forward_stages(x).values()
+        return self.fc(self.nn.flatten(self.avgpool(last)))
+
+    def forward_stages(self, x, until=None):
+        """The first convolution, ``(batch, 32, *size / 2)``, and the stages: the `widths`, / 4 to / 32."""
+        return in_turn(x, {"stem": self.stem, **dict(self.trunk_output.items())}, until)
+
+
+def _stages(layers: Any, widths: Any, group_width: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if isinstance(layers, int | str) or isinstance(widths, int | str) or not len(layers) == len(widths) > 0:
+        raise SettingError(f"RegNet: layers={layers!r} and widths={widths!r}; wanted a number in both for each stage")
+    layers = tuple(checks.positive(count, "layers", "RegNet") for count in layers)
+    widths = tuple(checks.positive(width, "widths", "RegNet") for width in widths)
+    for width in widths:
+        checks.divides(width, min(group_width, width), "RegNet: widths", "group_width")
+    return layers, widths
+
+
+# name: (blocks of each stage, channels of each stage, channels of a group, parameters); both numbers of each stage
+# follow from the paper's equations 2 to 4
+_VARIANTS = {
+    "regnet_x_400mf": ((1, 2, 7, 12), (32, 64, 160, 400), 16, 5_495_976),
+    "regnet_x_800mf": ((1, 3, 7, 5), (64, 128, 288, 672), 16, 7_259_656),
+    "regnet_x_1_6gf": ((2, 4, 10, 2), (72, 168, 408, 912), 24, 9_190_136),
+    "regnet_x_3_2gf": ((2, 6, 15, 2), (96, 192, 432, 1008), 48, 15_296_552),
+    "regnet_x_8gf": ((2, 5, 15, 1), (80, 240, 720, 1920), 120, 39_572_648),
+    "regnet_x_16gf": ((2, 6, 13, 1), (256, 512, 896, 2048), 128, 54_278_536),
+    "regnet_x_32gf": ((2, 7, 13, 1), (336, 672, 1344, 2520), 168, 107_811_560),
+    "regnet_y_400mf": ((1, 3, 6, 6), (48, 104, 208, 440), 8, 4_344_144),
+    "regnet_y_800mf": ((1, 3, 8, 2), (64, 144, 320, 784), 16, 6_432_512),
+    "regnet_y_1_6gf": ((2, 6, 17, 2), (48, 120, 336, 888), 24, 11_202_430),
+    "regnet_y_3_2gf": ((2, 5, 13, 1), (72, 216, 576, 1512), 24, 19_436_338),
+    "regnet_y_8gf": ((2, 4, 10, 1), (224, 448, 896, 2016), 56, 39_381_472),
+    "regnet_y_16gf": ((2, 4, 11, 1), (224, 448, 1232, 3024), 112, 83_590_140),
+    "regnet_y_32gf": ((2, 5, 12, 1), (232, 696, 1392, 3712), 232, 145_046_770),
+    "regnet_y_128gf": ((2, 7, 17, 1), (528, 1056, 2904, 7392), 264, 644_812_894),
+}
+
+for _name, (_layers, _widths, _group_width, _count) in _VARIANTS.items():
+    register(
+        RegNet,
+        name=_name,
+        variant={"layers": _layers, "widths": _widths, "group_width": _group_width}
+        | ({"squeeze": 0.0} if "_x_" in _name else {}),
+        dims=(1, 2, 3),
+        source="Radosavovic et al. 2020, arXiv 2003.13678; torchvision",
+        shape=images(224),
+        parameters=_count,
+    )
