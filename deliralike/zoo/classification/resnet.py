@@ -108,6 +108,7 @@ class ResNet(Model):
     """
 
     stem, head, can_stop = ("conv1",), ("fc",), True
+    keymaps = (chainer_links.RESNET,)
 
     def __init__(self, block: str = "basic", layers: Sequence[int] = (2, 2, 2, 2), num_classes: int = 1000,
                  in_channels: int = 3, dims: int = 2, zero_init_residual: bool = False, groups: int = 1,
@@ -199,7 +200,6 @@ class SmallResNet(Model):
     """
 
     stem, head = ("conv1",), ("fc",)
-    keymaps = (chainer_links.RESNET,)
     start_values = {"*conv?.weight": HeNormal("in"), "*downsample.0.weight": HeNormal("in")}
 
     def __init__(self, depth: int = 20, num_classes: int = 10, in_channels: int = 3, dims: int = 2,
