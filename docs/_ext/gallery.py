@@ -22,6 +22,7 @@ class Gallery(SphinxDirective):
     required_arguments = 1
 
     def run(self):
+        self.env.note_reread()  # the code may have changed, which is not among the pages
         folder = Path(self.env.srcdir) / "_generated" / "gallery"
         folder.mkdir(parents=True, exist_ok=True)
         lines = []
@@ -49,7 +50,7 @@ def example(name):
     The classes are few, so that the lines say how they are set.
     """
     built = zoo.find(name).on(BACKEND)()
-    setting = f", {built.outputs}=4" if built.head else ""
+    setting = f", {built.outputs}=4" if built.head_paths else ""
     return "\n".join(
         [
             "from deliralike import backends, zoo",
@@ -74,30 +75,28 @@ def _section(module, names, folder):
     first = names[0]
     draw(first, folder / f"{first}.svg")
     return [
-        title, "-" * len(title), "",
+        f"## {title}", "",
         *inspect.getdoc(importlib.import_module(module)).splitlines(), "",
-        f".. image:: /_generated/gallery/{first}.svg", f"   :alt: the architecture of {first}", "   :width: 100%", "",
-        *_table(names),
-        f"Names and shapes in the state of ``{first}``:", "", *_code("text", _names(first)),
-        *_code("python", example(smallest(names)).splitlines()),
-        *(line for each in classes for line in (f".. autoclass:: {each.__module__}.{each.__name__}", "")),
+        f"![The architecture of {first}](/_generated/gallery/{first}.svg)", "",
+        *_table(names), "",
+        f"Names and shapes in the state of `{first}`:", "",
+        "```text", *_names(first), "```", "",
+        "```python", example(smallest(names)), "```", "",
+        "```{eval-rst}", *(f".. autoclass:: {each.__module__}.{each.__name__}" for each in classes), "```", "",
     ]  # fmt: skip
 
 
 def _table(names):
     head = ["name", "parameters", "multiply-adds", "input", "output", "axes", "source"]
-    rows = [head, *map(_row, names)]
-    lines = [".. list-table::", "   :header-rows: 1", ""]
-    for row in rows:
-        lines += [f"   {'*' if i == 0 else ' '} - {cell}" for i, cell in enumerate(row)]
-    return [*lines, ""]
+    rows = [head, ["---"] * len(head), *map(_row, names)]
+    return [f"| {' | '.join(row)} |" for row in rows]
 
 
 def _row(name):
     architecture, sketch = zoo.find(name), zoo.outline(name)
     shapes = ", ".join(_sizes(shape[1:]) for shape in sketch.inputs)
     axes = ", ".join(map(str, architecture.dims))
-    return [f"``{name}``", f"{sketch.parameters:,}", f"{sketch.multiply_adds / 1e9:.3g} G", shapes,
+    return [f"`{name}`", f"{sketch.parameters:,}", f"{sketch.multiply_adds / 1e9:.3g} G", shapes,
             _output(sketch.output), axes, architecture.source]  # fmt: skip
 
 
@@ -118,10 +117,6 @@ def _names(name, shown=5):
     if len(slots) <= 2 * shown:
         return slots
     return [*slots[:shown], f"… {len(slots) - 2 * shown} more …", *slots[-shown:]]
-
-
-def _code(language, lines):
-    return [f".. code-block:: {language}", "", *(f"   {line}".rstrip() for line in lines), ""]
 
 
 def setup(app):
