@@ -191,7 +191,12 @@ def divides(model: Any, x: Any, factors: Sequence[int], stage: str, several: boo
 
 def volume(sides: Sequence[int]) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:
     """One sample's shape, from the settings: a signal, an image or a volume with the sides for 1, 2 and 3 axes."""
-    return lambda settings: (settings["in_channels"], *(sides[settings["dims"] - 1],) * settings["dims"])
+
+    def shape(settings: Mapping[str, Any]) -> tuple[int, ...]:
+        side = dict(enumerate(sides, start=1)).get(settings["dims"], 0)  # the network refuses another number of axes
+        return (settings["in_channels"], *(side,) * settings["dims"])
+
+    return shape
 
 
 def without_twins(state: Mapping[str, np.ndarray], first: Callable[[str], str]) -> Mapping[str, np.ndarray]:
