@@ -88,9 +88,8 @@ def _layers(shapes: Mapping[str, Shape]) -> list[Layer]:
 def _same_layers(source: list[Layer], target: list[Layer]) -> None:
     """Both have as many layers of every kind and shape."""
     have, want = Counter(layer.signature for layer in source), Counter(layer.signature for layer in target)
-    wrong = [
-        f"{want[s]} {_words(s)} wanted, {have[s]} came" for s in dict.fromkeys([*want, *have]) if have[s] != want[s]
-    ]
+    differ = [signature for signature in dict.fromkeys([*want, *have]) if have[signature] != want[signature]]
+    wrong = [f"{want[signature]} of {_words(signature)} wanted, {have[signature]} came" for signature in differ]
     if wrong:
         more = f" and {len(wrong) - 4} more differences" if len(wrong) > 4 else ""
         raise StateError(f"the file holds other layers than the network: {'; '.join(wrong[:4])}{more}")

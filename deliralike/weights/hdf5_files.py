@@ -57,13 +57,15 @@ def _by_tree(h5py: Any, root: Any) -> dict[trees.Path, Any]:
     """Keras 3: a group for each layer, numbered among those of its class, with its arrays by number."""
     groups: dict[str, Any] = {}
     root.visititems(lambda name, node: groups.update({name: node}) if _is_variables(h5py, name, node) else None)
+    names = {name: str(group.attrs.get("name", "")) for name, group in groups.items()}
+    unique = len(set(names.values())) == len(names) and all(names.values())
     found = {}
     for name in sorted(groups, key=natural):
-        group, layer = groups[name], name.removesuffix("vars").strip("/").rpartition("/")[2]
-        own = str(group.attrs.get("name", layer)) or layer
-        arrays = [group[number] for number in sorted(group, key=int)]
+        path = [part for part in name.split("/")[:-1] if part != "layers"]
+        arrays = [groups[name][number] for number in sorted(groups[name], key=int)]
+        layer = path[-1] if path else ""
         for leaf, array in zip(_words(layer, arrays), arrays, strict=True):
-            found[(*own.split("."), _depthwise(layer, leaf, array))] = array
+            found[(*(names[name].split(".") if unique else path), _depthwise(layer, leaf, array))] = array
     return found
 
 
