@@ -1,0 +1,219 @@
+"""What only generative networks have: noise and time as inputs, start values, and training in turns with a penalty."""
+
+import numpy as np
+import pytest
+import torch
+from diffusers.models.embeddings import get_timestep_embedding
+from torch.utils.flop_counter import FlopCounterMode
+
+from deliralike import Network, backends, build, rules, zoo
+from deliralike.errors import SettingError, ShapeError
+from deliralike.zoo.generative.dcgan import Generator
+from deliralike.zoo.generative.wgan import Critic
+from tests.zoo.case import close
+from tests.zoo.cases.generative import FULL, TINY, discriminator, generator
+
+# Full sizes -----------------------------------------------------------------------------------------------------------
+
+
+def full_inputs(name):
+    """One sample of the full size on the meta device, as the reference wants it."""
+    shapes = {"dcgan_generator": [(1, 100, 1, 1)], "vae": [(1, 784), (1, 20)], "conv_vae": [(1, 3, 64, 64), (1, 128)]}
+    given = shapes.get(name, [(1, *zoo.find(name).input_shape)])
+    tensors = [torch.empty(shape, device="meta") for shape in given]
+    return [*tensors, torch.zeros(1, dtype=torch.long, device="meta")] if name.startswith("ddpm") else tensors
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_multiply_adds_are_half_of_the_references_operations(name):
+    with torch.device("meta"):
+        reference = FULL[name]().eval()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        reference(*full_inputs(name))
+    assert zoo.outline(name).multiply_adds * 2 == counter.get_total_flops()
+
+
+@pytest.mark.parametrize(("name", "last"), [("dcgan_generator", 12), ("dcgan_discriminator", 11), ("wgan_critic", 11)])
+def test_start_values_are_those_of_pytorchs_example(name, last):
+    network = zoo.build(name, backend="torch", seed=3)
+    state = network.neutral_state()
+    assert network.head == (f"main.{last}",)
+    for index, layer in enumerate(network.main):
+        if not hasattr(layer, "weight"):
+            continue
+        weight, is_norm = state[f"main.{index}.weight"], hasattr(layer, "eps")
+        assert weight.mean() == pytest.approx(float(is_norm), abs=5 * 0.02 / weight.size**0.5)
+        assert weight.std() == pytest.approx(0.02, rel=5 / (2 * weight.size) ** 0.5)
+        assert not is_norm or not state[f"main.{index}.bias"].any()
+
+
+# Noise and time -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flip", [True, False])
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_the_embedding_of_time_is_diffusers_up_to_its_single_precision(flip, shift):
+    network = zoo.build(
+        "ddpm_cifar10", backend="torch", dtype="float64", **TINY, flip_sin_to_cos=flip, freq_shift=shift
+    )
+    time = torch.tensor([0, 1, 17, 500, 999])
+    came = network._waves(time, torch.zeros(5, dtype=torch.float64))
+    wanted = get_timestep_embedding(time, TINY["features"][0], flip, shift)
+    np.testing.assert_allclose(came.numpy(), wanted.numpy(), atol=1e-4)
+    assert came.dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", ["vae", "conv_vae"])
+def test_without_noise_the_mean_is_decoded(name, backend):
+    settings = {"latent_size": 3} | ({"in_features": 8, "hidden": 5} if name == "vae" else
+                                     {"in_channels": 1, "features": (4, 4), "image_size": 8})  # fmt: skip
+    network = zoo.build(name, backend=backend.name, dtype="float64", **settings).train(False)
+    x, noise = (backend.prepare(array, network) for array in zoo.find(name).sample(2, dtype="float64", **settings))
+    with backend.evaluating():
+        still, zero, drawn = network(x), network(x, noise * 0.0), network(x, noise)
+    for mine, other in zip(still, zero, strict=True):
+        np.testing.assert_array_equal(backend.numpy(mine), backend.numpy(other))
+    assert np.abs(backend.numpy(drawn[0]) - backend.numpy(still[0])).max() > 1e-6
+    for mine, other in zip(still[1:], drawn[1:], strict=True):
+        np.testing.assert_array_equal(backend.numpy(mine), backend.numpy(other))
+
+
+def test_a_perceptron_gives_scores_instead_of_probabilities_on_request():
+    settings = {"in_features": 8, "hidden": 5, "latent_size": 3}
+    pictures, noise = map(torch.from_numpy, zoo.find("vae").sample(2, **settings))
+    with_sigmoid, scores = (zoo.build("vae", backend="torch", sigmoid=on, **settings) for on in (True, False))
+    torch.testing.assert_close(torch.sigmoid(scores(pictures, noise)[0]), with_sigmoid(pictures, noise)[0])
+
+
+def test_noise_of_the_examples_shape_is_taken_as_well():
+    network = zoo.build("dcgan_generator", backend="torch", width=2, image_size=8).eval()
+    noise = torch.randn(2, 100)
+    torch.testing.assert_close(network(noise), network(noise[:, :, None, None]))
+
+
+# Bad input ------------------------------------------------------------------------------------------------------------
+
+SETTINGS = [
+    ("dcgan_generator", {"image_size": 48}, "image_size=48; wanted 8, 16, 32, 64"),
+    ("dcgan_generator", {"image_size": 4}, "image_size=4; wanted 8"),
+    ("dcgan_generator", {"latent_size": 0}, "latent_size must be a whole number of at least 1"),
+    ("dcgan_discriminator", {"norm": "Batch"}, "Discriminator: there is no norm='Batch'. Did you mean 'batch'"),
+    ("wgan_gp_critic", {"norm": "groups"}, "Critic: there is no norm='groups'"),
+    ("wgan_critic", {"num_classes": -1}, "num_classes must be a whole number"),
+    ("conv_vae", {"image_size": 40}, "image_size=40; wanted a multiple of 32 for 5 levels"),
+    ("conv_vae", {"features": 3}, "features=3; wanted one width or more"),
+    ("ddpm_cifar10", {"features": ()}, "wanted one width or more"),
+    ("ddpm_cifar10", {"attention": (True,)}, "wanted True or False for each of 4 levels"),
+    ("ddpm_cifar10", {"downsample_padding": 2}, "downsample_padding=2; wanted 0 or 1"),
+    ("ddpm_cifar10", {"features": (9, 9), "attention": (False, False), "num_groups": 3}, "cannot be divided by 2"),
+    ("ddpm_cifar10", {"head_width": 7}, "Attention: channels=256 cannot be divided by head_width=7"),
+    ("ddpm_cifar10", {"num_groups": 24}, "cannot be divided by num_groups=24"),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "message"), SETTINGS)
+def test_settings_that_make_no_sense_are_refused(name, settings, message):
+    with pytest.raises(SettingError, match=message.replace("(", r"\(").replace(")", r"\)")):
+        zoo.outline(name, **settings)
+
+
+SHAPES = [
+    ("dcgan_generator", [(99,)], r"Generator: got noise of shape \(1, 99\), wanted \(batch, 100\)"),
+    ("dcgan_generator", [(100, 2, 2)], r"got noise of shape \(1, 100, 2, 2\)"),
+    ("dcgan_discriminator", [(3, 64, 32)], "wanted 64 elements along each spatial axis"),
+    ("dcgan_discriminator", [(1, 64, 64)], "Conv2d at 'main.0'"),
+    ("vae", [(784,), (19,)], r"VAE: got noise of shape \(1, 19\), wanted \(1, 20\)"),
+    ("vae", [(783,), (20,)], "Linear at 'fc1'"),
+    ("conv_vae", [(3, 32, 32), (128,)], "wanted 64 elements along each spatial axis"),
+    ("ddpm_cifar10", [(3, 32, 36), zoo.registry.Input((), 9)], "wanted sizes that are multiples of 8"),
+    ("ddpm_cifar10", [(1, 32, 32), zoo.registry.Input((), 9)], "Conv2d at 'conv_in'"),
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "message"), SHAPES)
+def test_inputs_that_do_not_fit_are_refused(name, shape, message):
+    with pytest.raises(ShapeError, match=message):
+        zoo.outline(name, shape)
+
+
+def test_time_steps_are_whole_numbers():
+    network = zoo.build("ddpm_cifar10", backend="torch", **TINY)
+    with pytest.raises(SettingError, match=r"DiffusionUNet: time steps: got an array of torch.float32"):
+        network(torch.zeros(1, 2, 4, 4), torch.zeros(1))
+
+
+# Training in turns ----------------------------------------------------------------------------------------------------
+
+
+class Pair(Network):
+    """A generator and its critic."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = Generator(5, 3, 2, 16)
+        self.critic = Critic(2, 3, 16)
+
+    def forward(self, noise):
+        return self.generator(noise)
+
+
+def critic_loss(network, real, noise, mix):
+    nn = network.nn
+    fake = nn.stop_gradient(network.generator(noise))
+    apart = nn.discriminator_loss(network.critic(real), network.critic(fake), "wasserstein")
+    return apart + 10.0 * nn.gradient_penalty(network.critic, real, fake, mix)
+
+
+def generator_loss(network, noise):
+    return network.nn.generator_loss(network.critic(network.generator(noise)), "wasserstein")
+
+
+def batches():
+    """Two rounds: pictures, noise and places between them for the critic, and noise for the generator."""
+    draw = np.random.default_rng(0)
+    return [(draw.normal(size=(3, 2, 16, 16)), draw.normal(size=(3, 5)), draw.random(3), draw.normal(size=(3, 5)))
+            for _ in range(2)]  # fmt: skip
+
+
+def by_pytorch(state):
+    """The same training with PyTorch alone: losses, and the state afterwards."""
+    pair = torch.nn.Module()
+    pair.generator = generator(5, 3, 2, 2)
+    pair.critic = discriminator(2, 3, 2, lambda channels: torch.nn.GroupNorm(1, channels), True)
+    pair.double().load_state_dict({name: torch.tensor(value) for name, value in state.items()})
+    options = {"lr": 1e-3, "betas": (0.5, 0.9)}
+    steps = (
+        torch.optim.Adam(pair.critic.parameters(), **options),
+        torch.optim.Adam(pair.generator.parameters(), **options),
+    )
+    losses = []
+    for real, noise, mix, later in (map(torch.from_numpy, batch) for batch in batches()):
+        fake = pair.generator(noise[:, :, None, None]).detach()
+        between = (mix[:, None, None, None] * real + (1.0 - mix[:, None, None, None]) * fake).requires_grad_()
+        (slope,) = torch.autograd.grad(pair.critic(between).sum(), between, create_graph=True)
+        penalty = ((slope.flatten(1).norm(dim=1) - 1.0) ** 2).mean()
+        losses.append(pair.critic(fake).mean() - pair.critic(real).mean() + 10.0 * penalty)
+        steps[0].zero_grad()
+        losses[-1].backward()
+        steps[0].step()
+        losses.append(-pair.critic(pair.generator(later[:, :, None, None])).mean())
+        steps[1].zero_grad()
+        losses[-1].backward()
+        steps[1].step()
+    return [loss.item() for loss in losses], {name: value.numpy() for name, value in pair.state_dict().items()}
+
+
+def test_steps_with_a_gradient_penalty_are_pytorchs_on_every_backend(backend):
+    network = build(Pair.on(backend), dtype="float64").train()
+    wanted_losses, wanted = by_pytorch(build(Pair.on(backends.get("torch")), dtype="float64").neutral_state())
+    rule = rules.rule("adam", lr=1e-3, betas=(0.5, 0.9))
+    critic = backend.optimizer(rule, network, parameters="critic.*")
+    maker = backend.optimizer(rule, network, parameters="generator.*")
+    losses = []
+    for *batch, later in batches():
+        losses += [critic.update(critic_loss, *batch), maker.update(generator_loss, later)]
+    np.testing.assert_allclose([float(backend.numpy(loss)) for loss in losses], wanted_losses, rtol=1e-9)
+    state = network.neutral_state()
+    assert list(state) == list(wanted)
+    for name, value in wanted.items():
+        close(state[name], value, 1e-9, name=name)
