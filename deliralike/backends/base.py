@@ -156,6 +156,10 @@ class Backend(ABC):
         """Write a neutral state as a weight file of the framework's own."""
         raise CapabilityError(f"backend {self.name!r} has no weight files of its own: use safetensors")
 
+    def own_outputs(self, state: Mapping[str, np.ndarray], x: np.ndarray) -> tuple[str, np.ndarray] | None:
+        """The name of the network among the framework's own that has such names, and its outputs; None without one."""
+        return None
+
     # Networks ----------------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -67,5 +67,6 @@ RESNET = KeyMap(
         "it has the stride of a stage in the first 1x1 convolution of a block (downsample_fb=True: in the 3x3 one, as "
         "here), pools without padding after the stem, and normalises with eps=2e-5: outputs differ",
     ),
+    framework="chainer",
 )
-VGG = KeyMap(NAME, _vgg, notes=(_CAFFE,))
+VGG = KeyMap(NAME, _vgg, notes=(_CAFFE,), framework="chainer")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,10 +60,11 @@ def convert(
     with tempfile.TemporaryDirectory() as folder:  # nothing of a check stays, and a failure leaves the target alone
         trial = Path(folder) / Path(target).name
         report = weight_files.convert(source, trial, rename=plan)
-        difference = plan.largest_difference(Path(source), trial)
+        difference, notes = plan.compared(Path(source), trial)
     if not dry_run:
         report = weight_files.convert(source, target, rename=plan)
-    return replace(report, target=Path(target), written=not dry_run, largest_difference=difference)
+    return replace(report, target=Path(target), written=not dry_run, notes=(*report.notes, *notes),
+                   largest_difference=difference)  # fmt: skip
 
 
 class _Plan:
@@ -79,6 +80,7 @@ class _Plan:
         if to not in (None, *layouts):
             raise UnknownName(f"{architecture.name} has no layout {to!r}. {suggestion(str(to), layouts)}")
         self._ours: dict[str, np.ndarray] = {}
+        self._layouts: list[KeyMap] = []
         self._fitted = False
 
     def __call__(self, contents: Contents) -> Renaming:
@@ -89,6 +91,7 @@ class _Plan:
             state, layouts = keymap.to_theirs(state), [*layouts, keymap]
         if self._to in ("chainer", chainer_links.NAME):
             state = chainer_names.renamed(state)
+        self._layouts = layouts
         before = {name for found in contents.states.values() for name in found}
         last = contents.channels_last != weight_files.channels_last(self._target)
         turned = [name for name in self._ours if any(keymap.reshapes(name) for keymap in layouts)]
@@ -121,22 +124,33 @@ class _Plan:
     def _misfit(self, reason: str) -> str:
         return f"the weights do not fit {self._architecture.name} with these settings: {reason}"
 
-    def largest_difference(self, source: Path, converted: Path) -> float:
-        """Between the outputs of the network with the source's weights and with those that were written."""
-        first: Any = self._ours if self._fitted else source
+    def compared(self, source: Path, converted: Path) -> tuple[float, tuple[str, ...]]:
+        """The largest difference between the outputs of the network with the source's weights and with those written.
+
+        Where a framework has the network that a layout is named after, a note tells how far that one's outputs are.
+        """
         backends = importlib.import_module("deliralike.backends")
         backend = backends.get(backends.available()[0])
-        build = self._architecture.on(backend, dtype="float64")
         inputs = self._architecture.sample(batch=2, dtype="float64", **self._settings)
-        outputs = []
-        for weights in (first, converted):
-            network = build(**self._settings)
-            loading.load(network, weights)
-            with network.training_mode(False), backend.evaluating():
-                output = network(*(backend.array(x, x.dtype.name) for x in inputs))
-            outputs.append([backend.numpy(leaf) for leaf in nest.leaves(output)])
-        pairs = zip(*outputs, strict=True)
-        return max(float(np.abs(one - other).max(initial=0.0)) for one, other in pairs)
+        first, second = (self._outputs(backend, weights, inputs) for weights in
+                         (self._ours if self._fitted else source, converted))  # fmt: skip
+        notes = []
+        for keymap in self._layouts:
+            if keymap.framework in backends.available():
+                own = backends.get(keymap.framework).own_outputs(keymap.to_theirs(self._ours), *inputs)
+                notes += [] if own is None else [f"{own[0]} itself differs by {_largest(second, own[1:]):.3g}"]
+        return _largest(first, second), tuple(notes)
+
+    def _outputs(self, backend: Any, weights: Any, inputs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+        network = self._architecture.on(backend, dtype="float64")(**self._settings)
+        loading.load(network, weights)
+        with network.training_mode(False), backend.evaluating():
+            output = network(*(backend.array(x, x.dtype.name) for x in inputs))
+        return [backend.numpy(leaf) for leaf in nest.leaves(output)]
+
+
+def _largest(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> float:
+    return max(float(np.abs(a - b).max(initial=0.0)) for a, b in zip(one, other, strict=True))
 
 
 def _to_chainer(contents: Contents) -> Renaming:

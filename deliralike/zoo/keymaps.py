@@ -24,6 +24,7 @@ class KeyMap:
         mend: What turns a state of theirs into one of arrays that we have too, before it is renamed.
         complete: What adds to a state in their layout the arrays that only they have, after it is renamed.
         notes: What somebody must know who takes weights from one to the other: where outputs still differ.
+        framework: The backend of a framework that comes with this very network, if it does.
 
     Example:
         >>> names = by_patterns({r"fc\.(.*)": r"head.\1"})
@@ -39,6 +40,7 @@ class KeyMap:
     mend: Callable[[State], State] | None = None
     complete: Callable[[State], State] | None = None
     notes: tuple[str, ...] = ()
+    framework: str = ""
 
     def table(self, names: Iterable[str]) -> dict[str, str]:
         """Our names as theirs.

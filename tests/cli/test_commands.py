@@ -188,6 +188,19 @@ def test_weights_are_converted_and_a_dry_run_writes_nothing(trained, tmp_path):
     assert (np.load(target)["layers.1.bias"] == load_file(source)["layers.1.bias"]).all()
 
 
+def test_weights_are_converted_for_an_architecture_and_checked(trained, tmp_path):
+    settings, folder = trained
+    source, target = folder / "weights.safetensors", tmp_path / "weights.npz"
+    state = load_file(source)
+    sizes = f"in_features={state['layers.0.weight'].shape[1]}", f"out_features={len(state['layers.1.bias'])}"
+    hidden = f"hidden=({len(state['layers.0.bias'])},)"
+    chosen = [part for size in (*sizes, hidden) for part in ("--set", size)]
+    printed = run("convert", source, target, "--model", "mlp", "--to", "chainer", "--check", *chosen).stdout
+    assert "written as chainer: 4 renamed, 0 in another layout" in printed
+    assert "largest difference of the outputs in float64: 0" in printed
+    assert (np.load(target)["layers/1/W"] == state["layers.1.weight"]).all()
+
+
 # The zoo ---------------------------------------------------------------------------------------------------------
 
 
@@ -232,6 +245,9 @@ def test_a_network_is_shown_with_settings_layers_and_source():
         ("predict nowhere", "SettingError: 'nowhere' is not the folder of a run: there is no settings.toml in it"),
         ("predict torn", "does not hold settings"),
         ("convert nothing.pth x.npz", "WeightFileMissing: there is no file 'nothing.pth'"),
+        ("convert file x.npz", "is not a weight file: found an empty file"),
+        ("convert file x.npz --model resnet81", "UnknownName: the zoo has no 'resnet81'. Did you mean"),
+        ("convert file x.npz --check", "SettingError: which network the weights belong to is not said"),
         ("zoo resnet81", "UnknownName: the zoo has no 'resnet81'. Did you mean"),
         ("zoo resnet18 --input 3xA", "SettingError: --input '3xA': wanted whole numbers like 3x224x224"),
         ("demo --backends torch,foo", "BackendUnavailable: there is no backend 'foo'"),
@@ -262,7 +278,7 @@ def test_ctrl_c_ends_cleanly(monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(zoo, "outline", interrupt)
+    monkeypatch.setattr(zoo, "list", interrupt)
     result = run("zoo", code=130)
     assert result.stderr == "deliralike: stopped\n"
 

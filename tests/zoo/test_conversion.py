@@ -125,6 +125,19 @@ def test_chainers_own_vgg_gives_its_outputs_from_ours(tmp_path):
         np.testing.assert_allclose(module(torch.from_numpy(x)), wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
 
 
+@needs_chainer
+@pytest.mark.slow
+def test_the_check_tells_how_far_chainers_own_network_is(tmp_path):
+    """Its stride, its pooling and its epsilon are others."""
+    zoo_network = zoo.build("resnet50", backend="torch")
+    weights.write(tmp_path / "x.safetensors", zoo_network)
+    report = zoo.convert(tmp_path / "x.safetensors", tmp_path / "y.npz", "resnet50", to="chainer.links", check=True,
+                         dry_run=True)  # fmt: skip
+    assert report.largest_difference == 0
+    (note,) = [note for note in report.notes if note.startswith("chainer.links.ResNet50Layers itself differs by")]
+    assert float(note.split()[-1]) > 1e-3
+
+
 def test_a_bias_before_the_stems_norm_goes_into_its_mean():
     state = {"conv1.weight": np.ones((2, 1, 1, 1)), "conv1.bias": np.array([1.0, 2.0]), "bn1.running_mean": np.ones(2)}
     mended = chainer_links.RESNET.mend(state)

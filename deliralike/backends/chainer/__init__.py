@@ -10,7 +10,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.chainer import arrays, chance, mixed
+from deliralike.backends.chainer import arrays, chance, mixed, own_networks
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork, replicated_networks
 from deliralike.backends.chainer.functional import ChainerFunctions
@@ -71,6 +71,9 @@ class ChainerBackend(Backend):
 
     def stack(self, values: Sequence[Any], device: Any = None) -> Any:
         return arrays.stack(values, device)
+
+    def own_outputs(self, state: Mapping[str, np.ndarray], x: np.ndarray) -> tuple[str, np.ndarray] | None:
+        return own_networks.outputs(state, x)
 
     def is_native(self, value: Any) -> bool:
         return isinstance(value, chainer.Link)
