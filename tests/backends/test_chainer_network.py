@@ -195,6 +195,30 @@ def test_a_tied_parameter_is_updated_once_by_chainers_optimizers():
     np.testing.assert_allclose(network.neutral_state()["b.weight"], before - 2.0, rtol=1e-6)
 
 
+@pytest.mark.parametrize("mode", ["share", "copy", "init"])
+def test_chainers_own_copy_keeps_what_is_shared(mode):
+    class Shared(Network):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = self.nn.Linear(2, 2, bias=False), self.nn.Linear(2, 2, bias=False)
+            self.b.weight = self.a.weight
+            self.both = self.nn.Sequential(self.a, self.nn.BatchNorm1d(2))
+            self.list = chainer.ChainList(self.a, self.both)
+
+        def forward(self, x):
+            return self.list[1](self.b(x))
+
+    network = Shared.on("chainer")()
+    twin = network.copy(mode)
+    assert twin.a.weight is twin.b.weight is twin.both[0].weight
+    assert twin.list[0] is twin.a is not network.a
+    assert twin.list[1] is twin.both
+    assert (twin.a.weight.array is network.a.weight.array) == (mode == "share")
+    before = network.neutral_state()["a.weight"]
+    twin.a.weight.array[...] += 1.0
+    assert np.array_equal(network.neutral_state()["a.weight"], before) == (mode != "share")
+
+
 # Training mode -----------------------------------------------------------------------------------------------------
 
 

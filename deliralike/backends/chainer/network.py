@@ -332,6 +332,12 @@ class AbstractChainerNetwork(AbstractNetwork, chainer.Chain, metaclass=ChainerNe
                 seen.add(id(parameter))
                 yield parameter
 
+    def copy(self, mode: str = "share") -> AbstractChainerNetwork:
+        """Chainer's `copy`, which would give each name of a shared link or parameter a copy of its own; here one."""
+        new = super().copy(mode)
+        _tie_as(self, new, {})
+        return new
+
     @property
     def device_name(self) -> str:
         """The device of the link."""
@@ -351,6 +357,20 @@ class AbstractChainerNetwork(AbstractNetwork, chainer.Chain, metaclass=ChainerNe
         return _tree(self)
 
     __str__ = __repr__
+
+
+def _tie_as(link: chainer.Link, twin: chainer.Link, twins: dict[int, Any]) -> None:
+    """Where a link holds one parameter or child under several names, let its copy do so too."""
+    twins[id(link)] = twin
+    for name in link._params:
+        vars(twin)[name] = twins.setdefault(id(vars(link)[name]), vars(twin)[name])
+    for (name, child), (_, copied) in zip(_children(link), _children(twin), strict=True):
+        if id(child) not in twins:
+            _tie_as(child, copied, twins)
+        elif isinstance(twin, chainer.ChainList):
+            twin._children[int(name)] = twins[id(child)]
+        else:
+            vars(twin)[name] = twins[id(child)]
 
 
 class WrappedChainerNetwork(AbstractChainerNetwork):
