@@ -17,7 +17,7 @@ from deliralike.zoo.flow import Box, columns, flow
 from deliralike.zoo.registry import Shape, find
 from deliralike.zoo.summary import outline
 
-_WIDTH, _HEIGHT, _ACROSS, _DOWN = 1.5, 0.74, 1.9, 1.1  # inches: a box, and from one to the next
+_WIDTH, _HEIGHT, _ACROSS, _DOWN = 1.5, 0.74, 1.8, 1.0  # inches: a box, and from one to the next
 # What is left out of each format's metadata, so that equal drawings are equal files.
 _SUFFIXES: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".png": {}, ".pdf": {"CreationDate": None}}
 # Kinds of layers by a part of their class's name, the first that fits, with a colour that goes with black text.
@@ -35,13 +35,14 @@ def draw(
     """Draw an architecture; no framework is loaded.
 
     A box has the block's name, its class (and how many equal ones follow each other), the shape that it gives for one
-    sample, and its parameters. Arrows tell where its inputs come from.
+    sample, and its parameters. Arrows tell where its inputs come from. What has no parameters and keeps the shape (an
+    activation, a dropout) is left out.
 
     Args:
         network: A name of the zoo, an `Architecture`, or a class written once.
         path: Where to write it: ``.svg``, ``.png`` or ``.pdf``.
         input_shape, settings: As for `deliralike.zoo.outline`.
-        depth: How many calls deep blocks are looked into; as deep as gives at most 16 columns when None.
+        depth: How many calls deep blocks are looked into; as deep as gives about 12 columns when None.
 
     Returns:
         The figure; a notebook shows it.
@@ -51,7 +52,7 @@ def draw(
         UnknownName, ArgumentError, ShapeError: As `deliralike.zoo.outline` does.
 
     Example:
-        >>> len(draw("resnet18", depth=1).axes[0].patches) > 20
+        >>> len(draw("resnet18", depth=1).axes[0].patches) > 15
         True
     """
     if path is not None and Path(path).suffix not in _SUFFIXES:

@@ -11,7 +11,8 @@ from deliralike import nest
 from deliralike.zoo.registry import Shape
 from deliralike.zoo.summary import run_on_shapes
 
-_DEEPEST, _WIDEST = 4, 16
+_DEEPEST = 4
+_COLUMNS, _FEW, _MANY = 12, 6, 20  # more than so many are too small to read; but rather many than very few
 
 
 @dataclass(frozen=True)
@@ -41,27 +42,34 @@ class Box:
 
 
 def flow(
-    network: Any, input_shape: Shape | Sequence[Shape] | None = None, depth: int | None = None, **settings: Any
-) -> list[Box]:
+    network: Any, input_shape: Shape | Sequence[Shape] | None = None, depth: int | None = None, idle: bool = False,
+    **settings: Any,
+) -> list[Box]:  # fmt: skip
     """The boxes of a network in the order of their calls, the inputs first, without building it on a framework.
 
     Args:
         network, input_shape, settings: As for `deliralike.zoo.outline`.
-        depth: How many calls deep blocks are looked into; as deep as gives at most 16 columns when None.
+        depth: How many calls deep blocks are looked into; as deep as gives about 12 columns when None.
+        idle: Whether to show also what has no parameters and keeps the shape: activations, dropout.
 
     Example:
         >>> for box in flow("resnet18", depth=1)[-3:]:
         ...     print(box.name, box.type, box.sources, box.output, box.parameters)
-        layer4 Sequential (7,) (1, 512, 7, 7) 8393728
-        avgpool AdaptiveAvgPool2d (8,) (1, 512, 1, 1) 0
-        fc Linear (9,) (1, 1000) 513000
+        layer4 Sequential (6,) (1, 512, 7, 7) 8393728
+        avgpool AdaptiveAvgPool2d (7,) (1, 512, 1, 1) 0
+        fc Linear (8,) (1, 1000) 513000
     """
+
+    def boxes_at(depth: int) -> list[Box]:
+        boxes = _boxes(network, input_shape, depth, settings)
+        return _collapsed(boxes if idle else _busy(boxes))
+
     if depth is not None:
-        return _collapsed(_boxes(network, input_shape, depth, settings))
-    found = _collapsed(_boxes(network, input_shape, 1, settings))
+        return boxes_at(depth)
+    found = boxes_at(1)
     for deeper in range(2, _DEEPEST + 1):
-        boxes = _collapsed(_boxes(network, input_shape, deeper, settings))
-        if max(columns(boxes)) >= _WIDEST:
+        boxes = boxes_at(deeper)
+        if max(columns(boxes)) >= (_MANY if len(found) < _FEW else _COLUMNS):
             break
         found = boxes
     return found
@@ -85,6 +93,20 @@ def _boxes(network: Any, input_shape: Any, depth: int, settings: dict[str, Any])
         sources = tuple(sorted(source + first for source in call.sources))
         boxes.append(Box(path, call.block.type, sources, call.output, sum(block.parameters for block in below)))
     return boxes
+
+
+def _busy(boxes: list[Box]) -> list[Box]:
+    """Without those that have one source, no parameters, and keep its shape: what takes from them takes from it."""
+    kept: list[Box] = []
+    place: dict[int, int] = {}
+    for index, box in enumerate(boxes):
+        sources = tuple(sorted({place[source] for source in box.sources}))
+        if len(sources) == 1 and not box.parameters and box.output == kept[sources[0]].output:
+            place[index] = sources[0]
+        else:
+            kept.append(replace(box, sources=sources))
+            place[index] = len(kept) - 1
+    return kept
 
 
 def _collapsed(boxes: list[Box]) -> list[Box]:

@@ -27,7 +27,7 @@ class Branches(Network):
 
 
 def test_boxes_take_their_inputs_from_where_the_data_come_from():
-    boxes = flow(Branches, [(1, 8, 6), (4, 8, 6)], depth=1)
+    boxes = flow(Branches, [(1, 8, 6), (4, 8, 6)], depth=1, idle=True)
     assert [(box.name, box.sources) for box in boxes] == [
         ("", ()), ("", ()), ("first", (0,)), ("left", (2,)), ("right", (2,)), ("last", (3, 4)), ("stack", (5,)),
         ("left", (2,)),
@@ -36,8 +36,15 @@ def test_boxes_take_their_inputs_from_where_the_data_come_from():
 
 
 def test_deeper_boxes_replace_the_block_that_they_make_up_and_equal_ones_collapse():
-    boxes = flow(Branches, [(1, 8, 6), (4, 8, 6)], depth=2)
+    boxes = flow(Branches, [(1, 8, 6), (4, 8, 6)], depth=2, idle=True)
     assert [(box.name, box.type, box.count) for box in boxes[-2:]] == [("stack.0", "ReLU", 3), ("left", "Conv2d", 1)]
+
+
+def test_what_has_no_parameters_and_keeps_the_shape_is_left_out_on_request():
+    boxes = flow(Branches, [(1, 8, 6), (4, 8, 6)], depth=1)
+    assert [(box.name, box.sources) for box in boxes[-2:]] == [("last", (3, 4)), ("left", (2,))]
+    names = [box.name for box in flow("lenet", depth=1)]
+    assert names == ["", "conv1", "pool", "conv2", "pool", "fc1", "fc2", "fc3"]
 
 
 def test_equal_blocks_whose_output_is_used_elsewhere_stay_apart():
@@ -73,7 +80,7 @@ def test_boxes_are_called_as_in_the_real_network_and_hold_all_its_parameters(nam
     for path, block in net.named_children():
         block.register_forward_hook(lambda _b, _i, output, path=path: seen.append((path, tuple(output.shape))))
     net(torch.zeros(1, *zoo.find(name).input_shape))
-    boxes = flow(name, depth=1)
+    boxes = flow(name, depth=1, idle=True)
     assert [(box.name, box.output) for box in boxes if box.sources] == seen
     assert sum(box.parameters for box in boxes) == zoo.outline(name).parameters
     assert sum(box.parameters for box in flow(name, depth=3)) == zoo.outline(name).parameters
@@ -97,7 +104,7 @@ def test_every_architecture_can_be_drawn(name):
     figure = draw(name)
     axes = figure.axes[0]
     texts = [text.get_text() for text in axes.texts]
-    assert sum(text.startswith(("input", "Input")) for text in texts) == sum(not box.sources for box in boxes)
+    assert texts.count("input") == sum(not box.name for box in boxes)
     assert f"{zoo.outline(name).parameters:,} parameters" in texts[0]
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     for text in axes.texts:
@@ -132,3 +139,12 @@ def test_another_format_or_depth_is_refused(tmp_path):
     with pytest.raises(SettingError, match="depth=0; wanted at least 1"):
         draw("lenet", depth=0)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_only_gives_a_mask_its_type_is_no_source_of_it():
+    """The mask of the tokens to come is made once, in the embedding's type, and goes to each block."""
+    boxes = {box.name: box for box in flow("gpt2", depth=2, idle=True, n_layer=2)}
+    names = list(boxes)
+    assert [names[i] for i in boxes["transformer.wpe"].sources] == []
+    assert [names[i] for i in boxes["transformer.h.0"].sources] == ["transformer.drop"]
+    assert boxes["transformer.h.0"].count == 2
