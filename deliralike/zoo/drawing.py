@@ -119,7 +119,7 @@ def _draw_box(axes: Any, box: Box, place: tuple[int, int]) -> None:
     axes.add_patch(FancyBboxPatch(corner, _WIDTH, _HEIGHT, **style))
     times = f" \N{MULTIPLICATION SIGN} {box.count}" if box.count > 1 else ""
     parameters = f"{_short(box.parameters)} parameters" if box.parameters else ""
-    lines = [(_fitting(box.name), 8, "bold"), (_fitting(box.type, 24 - len(times)) + times, 8, "normal"),
+    lines = [(_fitting(box.name, 20), 8, "bold"), (_fitting(box.type, 23 - len(times)) + times, 8, "normal"),
              (_fitting(_sizes(box)), 8, "normal"), (parameters, 7, "normal")]  # fmt: skip
     lines = [line for line in lines if line[0]]
     for i, (text, size, weight) in enumerate(lines):
@@ -135,11 +135,13 @@ def _draw_arrow(axes: Any, places: Sequence[tuple[int, int]], source: int, to: t
     end = (column_to * _ACROSS - _WIDTH / 2, -row_to * _DOWN + (0.15 if between else 0))
     bow = f"arc3,rad={-min(0.35, 0.7 / (column_to - column)) if between else 0}"
     axes.add_patch(FancyArrowPatch(start, end, connectionstyle=bow, arrowstyle="-|>", mutation_scale=9,
-                                   shrinkA=0, shrinkB=0, color="#444444", lw=0.9))  # fmt: skip
+                                   shrinkA=0, shrinkB=0, color="#444444", lw=0.9, zorder=0))  # fmt: skip
 
 
 def _sizes(box: Box) -> str:
-    return ", ".join(" \N{MULTIPLICATION SIGN} ".join(map(str, shape)) or "scalar" for shape in box.shapes)
+    """The first output's shape, and how many others there are."""
+    shapes = [" \N{MULTIPLICATION SIGN} ".join(map(str, shape)) or "scalar" for shape in box.shapes]
+    return shapes[0] + (f" + {len(shapes) - 1} more" if len(shapes) > 1 else "") if shapes else ""
 
 
 def _short(count: int) -> str:
@@ -155,6 +157,6 @@ def _short(count: int) -> str:
     return str(count)
 
 
-def _fitting(text: str, most: int = 26) -> str:
+def _fitting(text: str, most: int = 24) -> str:
     """A text with its beginning left out if it is longer than a box is wide."""
     return text if len(text) <= most else "\N{HORIZONTAL ELLIPSIS}" + text[len(text) - most + 1 :]
