@@ -178,9 +178,11 @@ def _follow(functions: type) -> type:
 
 
 def _followed(function: Callable[..., Any]) -> Callable[..., Any]:
+    counting = 2 if function.__name__ in ("cast", "constant", "zeros") else None  # the second only gives them a type
+
     @wraps(function)
     def follow(*args: Any, **kwargs: Any) -> Any:
-        return _following(function(*args, **kwargs), args[1:])
+        return _following(function(*args, **kwargs), args[1:counting])
 
     return follow
 

@@ -39,15 +39,16 @@ def command(
 def _list(names: tuple[str, ...]) -> None:
     from deliralike import zoo
     from deliralike.cli.console import say, show_table
+    from deliralike.zoo.summary import count_parameters
 
     rows = []
     for name in names:
-        outline, architecture = zoo.outline(name), zoo.find(name)
-        shapes = [_sizes(shape[1:]) for shape in outline.inputs]
+        architecture = zoo.find(name)
+        parameters = architecture.parameters or count_parameters(architecture)
+        inputs = architecture.inputs_for() if architecture.shape is not None else ()
         dims = ", ".join(map(str, architecture.dims))
-        sizes = (f"{outline.parameters:,}", ", ".join(shapes), _sizes(outline.output[1:]))
-        rows.append((name, *sizes, dims, architecture.task))
-    show_table(["network", "parameters", "input", "output", "axes", "task"], rows, right=["parameters"])
+        rows.append((name, f"{parameters:,}", ", ".join(map(_input, inputs)), dims, architecture.task))
+    show_table(["network", "parameters", "input", "axes", "task"], rows, right=["parameters"])
     say("Shapes of one sample, channels first; axes: numbers of spatial axes. More: deliralike zoo NAME")
 
 
@@ -62,12 +63,17 @@ def _detail(name: str, shape: tuple[int, ...] | None, settings: dict[str, Any]) 
     values = {**architecture.settings, **settings}
     show_table(["setting", "value"], [(key, repr(value)) for key, value in values.items()])
     head = ["layer", "type", "output", "parameters", "multiply-adds"]
-    first = [("(input)", "", _sizes(shape[1:]), "", "") for shape in outline.inputs]
+    inputs = architecture.inputs_for(**settings) if architecture.shape is not None else ()
+    kinds = [entry.below for entry in inputs] + [None] * len(outline.inputs)
     rows = [
+        (f"(input {i})" if len(outline.inputs) > 1 else "(input)", "", _input(zoo.Input(shape[1:], below)), "", "")
+        for i, (shape, below) in enumerate(zip(outline.inputs, kinds, strict=False))
+    ]
+    rows += [
         (r.name or "(itself)", r.type, _nest(r.output), f"{r.parameters:,}", f"{r.multiply_adds:,}")
         for r in outline.rows
     ]
-    show_table(head, first + rows, right=head[3:])
+    show_table(head, [*rows, ("(output)", "", _nest(outline.output), "", "")], right=head[3:])
 
 
 def _draw(name: str, path: Path, shape: tuple[int, ...] | None, depth: int | None, settings: dict[str, Any]) -> None:
@@ -89,13 +95,21 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
         raise SettingError(f"--input {text!r}: wanted whole numbers like 3x224x224") from None
 
 
+def _input(entry: Any) -> str:
+    """The shape of an input; of whole numbers also their range."""
+    return _sizes(entry.shape) + ("" if entry.below is None else f" (0 to {entry.below - 1})")
+
+
 def _nest(output: Any) -> str:
     """The shapes of a layer's outputs, without the batch."""
-    from deliralike import nest
-
-    if isinstance(output, tuple) and all(isinstance(size, int) for size in output):
+    if isinstance(output, dict):
+        return ", ".join(f"{name}: {_nest(part)}" for name, part in output.items())
+    if not isinstance(output, tuple | list):
+        return str(output)
+    if output and all(isinstance(size, int) for size in output):
         return _sizes(output[1:])
-    return ", ".join(str(leaf) for leaf in nest.leaves(output))
+    parts = (f"({_nest(part)})" if isinstance(part, list | dict) else _nest(part) for part in output)
+    return ", ".join(parts)
 
 
 def _sizes(shape: tuple[int, ...]) -> str:

@@ -23,6 +23,7 @@ class Model(Network):
         outputs: The name of the setting that holds their number.
         keymaps: Other layouts of the state that are in use, for example timm's.
         can_stop: Whether ``forward_stages(..., until=names)`` stops as soon as it has the stages of those names.
+        channels_last: Whether a stage gives ``(batch, tokens, channels)``, as those of networks over sequences do.
     """
 
     stem: ClassVar[tuple[str, ...]]  # no values here: these would hide blocks called stem and head
@@ -30,6 +31,7 @@ class Model(Network):
     outputs: ClassVar[str] = "num_classes"
     keymaps: ClassVar[tuple[KeyMap, ...]] = ()
     can_stop: ClassVar[bool] = False
+    channels_last: ClassVar[bool] = False
 
     @property
     def stem_paths(self) -> tuple[str, ...]:

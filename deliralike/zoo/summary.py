@@ -111,6 +111,20 @@ def outline(network: Any, input_shape: Shape | Sequence[Shape] | None = None, **
     )
 
 
+def count_parameters(network: Any, **settings: Any) -> int:
+    """The number of parameters, shared ones counted once, without running the network: faster than an outline.
+
+    Args:
+        network, settings: As for `outline`.
+
+    Example:
+        >>> count_parameters("resnet18", num_classes=10)
+        11181642
+    """
+    backend = importlib.import_module("deliralike.backends.outline").BACKEND
+    return architecture_of(network).on(backend)(**settings).count_parameters()
+
+
 def architecture_of(network: Any) -> Architecture:
     """A name of the zoo, an architecture or a class written once, as an architecture."""
     if isinstance(network, Architecture):
@@ -126,8 +140,14 @@ def _inputs(architecture: Architecture, given: Any, settings: dict[str, Any]) ->
     if architecture.shape is None:
         return entries
     own = architecture.inputs_for(**settings)
-    pairs = zip_longest(entries, own, fillvalue=Input(()))
-    return tuple(entry if entry.below is not None else replace(entry, below=kind.below) for entry, kind in pairs)
+    return tuple(_of_kind(entry, kind) for entry, kind in zip_longest(entries, own))
+
+
+def _of_kind(given: Input | None, own: Input | None) -> Input:
+    """An input that was given, of the architecture's kind unless it states its own; the architecture's if none was."""
+    if given is None or own is None or given.below is not None:
+        return given or own  # type: ignore[return-value]
+    return replace(given, below=own.below)
 
 
 @dataclass(frozen=True)
@@ -176,8 +196,8 @@ class Stage:
     """What one stage of a model puts out, for one sample.
 
     Attributes:
-        channels: The size of its first axis.
-        shape: ``(channels, *size)``.
+        channels: The number of its channels.
+        shape: ``(channels, *size)``; ``(tokens, channels)`` of a network over sequences.
         reduction: How many times smaller than the input it is along each spatial axis, rounded; empty without any.
     """
 
@@ -204,8 +224,11 @@ def stages(network: Any, input_shape: Shape | Sequence[Shape] | None = None, **s
 
 def stages_of(ran: Run) -> dict[str, Stage]:
     """What the stages put out in a run of ``forward_stages``."""
+    shapes = {name: output.shape[1:] for name, output in ran.output.items()}
+    if getattr(ran.network, "channels_last", False):
+        return {name: Stage(shape[-1], shape, ()) for name, shape in shapes.items()}
     size = ran.inputs[0].shape[1:]
-    return {name: _stage(output.shape[1:], size) for name, output in ran.output.items()}
+    return {name: _stage(shape, size) for name, shape in shapes.items()}
 
 
 def _stage(shape: Shape, size: Shape) -> Stage:

@@ -5,7 +5,8 @@ import pytest
 
 from deliralike import Network, backends, zoo
 from deliralike.backends.outline import BACKEND, ShapeArray
-from deliralike.errors import ArgumentError, CapabilityError, ShapeError
+from deliralike.errors import ArgumentError, CapabilityError, SettingError, ShapeError
+from deliralike.zoo.summary import count_parameters
 
 # label: (architecture, one sample's shape, settings)
 SMALL = {
@@ -225,3 +226,49 @@ WRONG = {
 def test_shapes_that_do_not_fit_are_refused(name):
     with pytest.raises(ShapeError, match=r"\(2, 3, 5, 7\)"):
         WRONG[name](BACKEND.nn, ShapeArray(X), ShapeArray(Y))
+
+
+# Inputs that are no images ---------------------------------------------------------------------------------------
+
+
+class Joined(Network):
+    """Reads an image, a number for it, and a number between 0 and 4."""
+
+    def __init__(self, width=3):
+        super().__init__()
+        self.table = self.nn.Embedding(5, width)
+
+    def forward(self, image, vector, index):
+        return {"sum": self.nn.mean(image) + vector, "row": self.table(index)}
+
+
+JOINED = zoo.Architecture(
+    "joined", Joined, shape=lambda settings: [(1, 8, 8), (settings["width"],), zoo.Input((), below=5)]
+)
+
+
+def test_inputs_that_are_not_given_are_the_architectures_own():
+    outline = zoo.outline(JOINED, [(1, 4, 6), (2,)])
+    assert outline.inputs == ((1, 1, 4, 6), (1, 2), (1,))
+    assert outline.output == {"sum": (1, 2), "row": (1, 3)}
+
+
+def test_inputs_may_come_with_a_range_of_their_own():
+    assert zoo.outline(JOINED, [(1, 4, 6), (2,), zoo.Input((7,), below=2)]).output["row"] == (1, 7, 3)
+    with pytest.raises(SettingError, match="wanted whole numbers"):
+        zoo.outline(Joined, [(1, 4, 6), (2,), (7,)])
+
+
+@pytest.mark.parametrize("name", ["resnet18", "gpt2", "bert_tiny", "lenet"])
+def test_parameters_are_counted_without_a_run(name, monkeypatch):
+    wanted = zoo.outline(name).parameters
+    monkeypatch.setattr(type(BACKEND.nn.Linear(1, 1)), "forward", None)
+    assert count_parameters(name) == wanted
+
+
+@pytest.mark.parametrize(("name", "channels"), [
+    ("gpt_mini", 192), ("bert_tiny", 128), ("transformer_classifier", 512), ("lstm_classifier", 256),
+])  # fmt: skip
+def test_stages_of_networks_over_tokens_have_their_channels_last(name, channels):
+    last = list(zoo.stages(name, (9,)).values())[-1]
+    assert (last.channels, last.shape, last.reduction) == (channels, (9, channels), ())

@@ -144,6 +144,7 @@ def _layout(name: str, prefix: str = "", to: str = "", old: bool = False) -> Key
 class _BERTModel(Model):
     """What the encoder and the classifier share."""
 
+    channels_last = True
     start_values = {
         "*.weight": Normal(0.02),
         "*word_embeddings.weight": Normal(0.02, zero_row=PADDING),

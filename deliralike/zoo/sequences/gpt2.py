@@ -158,6 +158,7 @@ class GPT2(Model):
     """
 
     head, outputs = ("lm_head",), "vocab_size"
+    channels_last = True
     keymaps = (KeyMap("GPT2Model", by_patterns({r"transformer\.(.*)": r"\1"})),)
 
     def __init__(self, vocab_size: int = 50257, n_positions: int = 1024, n_embd: int = 768, n_layer: int = 12,

@@ -39,6 +39,7 @@ class RecurrentClassifier(Model):
     """
 
     head = ("fc",)
+    channels_last = True
 
     def __init__(self, cell: str = "lstm", num_classes: int = 2, vocab_size: int = 30000, in_features: int = 128,
                  hidden_size: int = 256, num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0,

@@ -46,8 +46,8 @@ def check_mask(model: Any, mask: Any, tokens: Any, name: str) -> None:
 
 
 def position_numbers(nn: Any, tokens: Any) -> Any:
-    """The numbers 0, 1, 2 … of the tokens in ``(batch, tokens)``."""
-    return nn.constant(np.arange(tokens.shape[1]), like=tokens)
+    """The numbers 0, 1, 2 … of the tokens in ``(batch, tokens)``, as ``(1, tokens)``."""
+    return nn.constant(np.arange(tokens.shape[1])[None], like=tokens)
 
 
 def padding_bias(nn: Any, attention_mask: Any, like: Any) -> Any:
@@ -59,8 +59,7 @@ def padding_bias(nn: Any, attention_mask: Any, like: Any) -> Any:
 def causal_bias(nn: Any, tokens: Any, like: Any) -> Any:
     """What forbids attention to later tokens: ``(tokens, tokens)``, for ``(batch, tokens)``."""
     positions = position_numbers(nn, tokens)
-    later = nn.cast(nn.expand_dims(positions, 0) > nn.expand_dims(positions, 1), like)
-    return later * FORBIDDEN
+    return nn.cast(positions > nn.permute(positions, (1, 0)), like) * FORBIDDEN
 
 
 def attend(nn: Any, query: Any, key: Any, value: Any, heads: int, bias: Any, dropout: Any) -> Any:

@@ -140,6 +140,7 @@ class TransformerClassifier(Model):
     """
 
     head = ("fc",)
+    channels_last = True
 
     def __init__(self, num_classes: int = 2, vocab_size: int = 30000, max_tokens: int = 512, d_model: int = 512,
                  nhead: int = 8, num_layers: int = 6, dim_feedforward: int = 2048, dropout: float = 0.1,
