@@ -71,6 +71,14 @@ class Separable(Sequential):
                          conv(in_channels, out_channels, 1, bias=False))  # fmt: skip
 
 
+def deeplab_head(nn: Any, in_channels: int, num_classes: int, rates: Sequence[int], dropout: float, dims: int) -> Any:
+    """The pyramid with 256 channels, a 3x3 convolution, normalised, and a 1x1 convolution to the classes."""
+    conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
+    return nn.Sequential(ASPP(in_channels, 256, _rates(rates), False, dropout, dims),
+                         conv(256, 256, 3, padding=1, bias=False), norm(256), nn.ReLU(),
+                         conv(256, num_classes, 1))  # fmt: skip
+
+
 class TorchvisionDeepLabV3(BackboneSegmentation):
     """Dilated features of a classifier, and atrous spatial pyramid pooling.
 
@@ -97,12 +105,8 @@ class TorchvisionDeepLabV3(BackboneSegmentation):
         super().__init__()
         width, aux_width = self.run_on(backbone, in_channels, dims, backbone_settings)
         checks.positive(num_classes, "num_classes", "TorchvisionDeepLabV3")
-        nn, (conv, norm) = self.nn, by_dims(self.nn, dims, "Conv", "BatchNorm")
-        self.classifier = nn.Sequential(
-            ASPP(width, 256, _rates(rates), False, dropout, dims), conv(256, 256, 3, padding=1, bias=False), norm(256),
-            nn.ReLU(), conv(256, num_classes, 1),
-        )  # fmt: skip
-        self.aux_classifier = fcn_head(nn, aux_width, num_classes, aux_dropout, dims) if aux_loss else None
+        self.classifier = deeplab_head(self.nn, width, num_classes, rates, dropout, dims)
+        self.aux_classifier = fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims) if aux_loss else None
 
 
 class DeepLabV3(EncoderDecoder):

@@ -34,13 +34,17 @@ SHORT = {"encoder": "resnet18", "encoder_settings": {"layers": (1,) * 4}}
 SHORT_BOTTLENECK = {"encoder": "resnet50", "encoder_settings": {"layers": (1, 1, 2, 2), "width_per_group": 8}}
 
 
-def reference(name, encoder, **settings):
-    """A decoder of the reference on one of these encoders, without dropout."""
-    model = DECODERS[name](encoder, encoder_weights=None, **settings)
+def without_dropout(model):
+    """Masks differ between libraries."""
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout | torch.nn.Dropout2d):
             module.p = 0.0
     return model
+
+
+def reference(name, encoder, **settings):
+    """A decoder of the reference on one of these encoders."""
+    return without_dropout(DECODERS[name](encoder, encoder_weights=None, **settings))
 
 
 CASES = [

@@ -3,32 +3,39 @@
 from functools import partial
 
 import torchvision
-from torch import nn
-from torchvision.models.segmentation.deeplabv3 import DeepLabHead, DeepLabV3
+from torchvision.models.segmentation.deeplabv3 import DeepLabHead, DeepLabV3, _deeplabv3_mobilenetv3
 from torchvision.models.segmentation.fcn import FCN, FCNHead
+from torchvision.models.segmentation.lraspp import _lraspp_mobilenetv3
 
 from tests.zoo.case import Case
-from tests.zoo.cases.encoders import NARROW, WIDTHS, smp
+from tests.zoo.cases import mobilenet_v3
+from tests.zoo.cases.encoders import NARROW, WIDTHS, smp, without_dropout
 
+MOBILES = ("deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large")
 RESNETS = {name: (f"{name}_resnet50", f"{name}_resnet101") for name in ("fcn", "deeplabv3")}
 FULL = {
     name: partial(torchvision.models.get_model, name, weights=None, weights_backbone=None)
-    for names in RESNETS.values()
+    for names in (*RESNETS.values(), MOBILES)
     for name in names
 }
 BACKBONE = {"backbone": NARROW["encoder"], "backbone_settings": NARROW["encoder_settings"]}
 
 
-def reference(network, head, aux=True):
+def reference(network, head):
     """Torchvision's network on a backbone that gives its last two stages, without dropout."""
     backbone = smp.encoders.get_encoder("vgg_narrow", weights=None)
     forward = backbone.forward
     backbone.forward = lambda x: dict(zip(("aux", "out"), forward(x)[-2:], strict=True))
-    model = network(backbone, head(WIDTHS[-1], 3), FCNHead(WIDTHS[-1], 3) if aux else None)
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    return model
+    return without_dropout(network(backbone, head(WIDTHS[-1], 3), FCNHead(WIDTHS[-1], 3)))
+
+
+MOBILE = {"blocks": mobilenet_v3.BLOCKS, "num_classes": 3}
+ZERO = ("backbone.*.block.[23].1.bias",)  # of a projection: what follows it is normalised
+
+
+def mobile_reference(make):
+    """Torchvision's network on a dilated MobileNetV3 of these blocks, without dropout."""
+    return without_dropout(make(mobilenet_v3.reference(dilated=True), 3))
 
 
 def outputs(model, x):
@@ -41,4 +48,8 @@ CASES = [
          (3, 64, 71), call=outputs, covers=RESNETS["fcn"], reference=partial(reference, FCN, FCNHead)),
     Case("deeplabv3_resnet50", {**BACKBONE, "num_classes": 3, "aux_loss": True, "dropout": 0.0, "aux_dropout": 0.0},
          (3, 64, 71), call=outputs, covers=RESNETS["deeplabv3"], reference=partial(reference, DeepLabV3, DeepLabHead)),
+    Case("deeplabv3_mobilenet_v3_large", {**MOBILE, "aux_loss": True, "dropout": 0.0, "aux_dropout": 0.0}, (3, 33, 47),
+         call=outputs, zero=ZERO, reference=partial(mobile_reference, partial(_deeplabv3_mobilenetv3, aux=True))),
+    Case("lraspp_mobilenet_v3_large", MOBILE, (3, 33, 47), call=outputs, zero=ZERO,
+         reference=partial(mobile_reference, _lraspp_mobilenetv3)),
 ]  # fmt: skip
