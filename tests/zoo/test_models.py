@@ -142,8 +142,9 @@ def test_a_pickled_network_is_the_same(label, backend):
     network = CASES[label].build(backend.name)
     twin = pickle.loads(pickle.dumps(network))
     assert repr(twin) == repr(network)
+    state = twin.neutral_state()
     for name, value in network.neutral_state().items():
-        np.testing.assert_array_equal(twin.neutral_state()[name], value)
+        np.testing.assert_array_equal(state[name], value)
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])

@@ -1,0 +1,223 @@
+"""GoogLeNet (Inception v1 with batch normalisation), as torchvision builds it."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from deliralike.errors import SettingError
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.start import Normal
+from deliralike.nn.windows import Sizes
+from deliralike.zoo.blocks import classifier, images, in_turn, large_enough
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+
+Widths = tuple[int, int, int, int, int, int]
+
+# table 1 of the paper: channels of the 1x1 branch, of the second branch inside and outside, of the third, of the pooled
+_BLOCKS: dict[str, Widths] = {
+    "3a": (64, 96, 128, 16, 32, 32),
+    "3b": (128, 128, 192, 32, 96, 64),
+    "4a": (192, 96, 208, 16, 48, 64),
+    "4b": (160, 112, 224, 24, 64, 64),
+    "4c": (128, 128, 256, 24, 64, 64),
+    "4d": (112, 144, 288, 32, 64, 64),
+    "4e": (256, 160, 320, 32, 128, 128),
+    "5a": (256, 160, 320, 32, 128, 128),
+    "5b": (384, 192, 384, 48, 128, 128),
+}
+
+
+class ConvNorm(Network):
+    """A convolution without bias, a normalisation with an epsilon of 0.001, a ReLU; torchvision's ``BasicConv2d``."""
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
+                 padding: Sizes = 0) -> None:  # fmt: skip
+        super().__init__()
+        self.conv = self.nn.Conv2d(in_channels, out_channels, kernel_size, stride, padding, bias=False)
+        self.bn = self.nn.BatchNorm2d(out_channels, eps=1e-3)
+
+    def forward(self, x):
+        return self.nn.relu(self.bn(self.conv(x)))
+
+
+class Inception(Network):
+    """Four branches side by side: 1x1, 3x3 and again 3x3 convolutions, and a pooling.
+
+    Source: Szegedy et al. 2015, arXiv 1409.4842, figure 2b. The third branch is 5x5 in the paper; torchvision, whose
+    weights these are, has 3x3 (its issue 906).
+
+    Shapes:
+        ``(batch, in_channels, height, width)`` gives as many channels as the branches have together.
+    """
+
+    def __init__(self, in_channels: int, widths: Widths) -> None:
+        super().__init__()
+        nn, (one, inside, two, inside_three, three, pooled) = self.nn, widths
+        self.branch1 = ConvNorm(in_channels, one, 1)
+        self.branch2 = nn.Sequential(ConvNorm(in_channels, inside, 1), ConvNorm(inside, two, 3, padding=1))
+        self.branch3 = nn.Sequential(
+            ConvNorm(in_channels, inside_three, 1), ConvNorm(inside_three, three, 3, padding=1)
+        )
+        self.branch4 = nn.Sequential(
+            nn.MaxPool2d(3, stride=1, padding=1, ceil_mode=True), ConvNorm(in_channels, pooled, 1)
+        )
+
+    def forward(self, x):
+        branches = [self.branch1(x), self.branch2(x), self.branch3(x), self.branch4(x)]
+        return self.nn.concatenate(branches, 1)
+
+
+class Auxiliary(Network):
+    """A classifier from the middle of the network, for training: the paper's section 5; torchvision.
+
+    Shapes:
+        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``.
+    """
+
+    def __init__(self, in_channels: int, num_classes: int, dropout: float) -> None:
+        super().__init__()
+        nn = self.nn
+        self.pool = nn.AdaptiveAvgPool2d(4)  # the paper's pooling gives this at 224 pixels
+        self.conv = ConvNorm(in_channels, 128, 1)
+        self.fc1 = nn.Linear(128 * 16, 1024)
+        self.fc2 = nn.Linear(1024, num_classes)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        x = self.nn.flatten(self.conv(self.pool(x)))  # (batch, 2048)
+        return self.fc2(self.dropout(self.nn.relu(self.fc1(x))))
+
+
+class GoogLeNet(Model):
+    """Nine inception blocks after three convolutions, with two auxiliary classifiers for training.
+
+    Source: Szegedy et al. 2015, arXiv 1409.4842; names, order, shapes, start values and batch normalisation are those
+    of ``torchvision.models.googlenet``.
+
+    Args:
+        blocks: The channels of the branches by block, ``"3a"`` to ``"5b"``; those left out are not there. Auxiliary
+            classifiers look at ``"4a"`` and ``"4d"``.
+        aux_logits: Whether to have them. Torchvision's weights come with them, and it leaves them out after loading.
+        num_classes: Number of outputs; 0 for no head (nor auxiliary ones): the pooled features.
+        in_channels: Number of input channels.
+        transform_input: The input is normalised as torchvision's models want it; take it back to what the published
+            weights were trained with. Needs three channels.
+        dropout: Before the linear layer.
+        dropout_aux: In the auxiliary classifiers.
+
+    Shapes:
+        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; in training, with auxiliary classifiers,
+        a tuple of three such: the output, the later auxiliary one (after ``"4d"``), the earlier one (after ``"4a"``).
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The input has another number of axes or channels (the error names ``conv1.conv``), or is smaller
+            than 15 along an axis.
+    """
+
+    stem, can_stop = ("conv1.conv",), True
+    # torchvision cuts them at 2, which is 200 standard deviations
+    start_values = {"*conv.weight": Normal(0.01), "*fc*.weight": Normal(0.01)}
+
+    def __init__(self, blocks: Mapping[str, Widths] = _BLOCKS, aux_logits: bool = True, num_classes: int = 1000,
+                 in_channels: int = 3, transform_input: bool = False, dropout: float = 0.2,
+                 dropout_aux: float = 0.7) -> None:  # fmt: skip
+        super().__init__()
+        check_input_settings("GoogLeNet", in_channels, transform_input)
+        nn, self.transform_input, self.num_classes = self.nn, transform_input, num_classes
+        self.aux_logits = bool(aux_logits) and num_classes != 0
+        self.names = _names(blocks, self.aux_logits)
+        self.conv1 = ConvNorm(in_channels, 64, 7, 2, 3)
+        self.maxpool1 = nn.MaxPool2d(3, stride=2, ceil_mode=True)
+        self.conv2 = ConvNorm(64, 64, 1)
+        self.conv3 = ConvNorm(64, 192, 3, padding=1)
+        self.maxpool2 = nn.MaxPool2d(3, stride=2, ceil_mode=True)
+        self.maxpool3 = nn.MaxPool2d(3, stride=2, ceil_mode=True)
+        self.maxpool4 = nn.MaxPool2d(2, stride=2, ceil_mode=True)
+        width, outputs = 192, {}
+        for name in self.names:
+            one, _, two, _, three, pooled = blocks[name]
+            setattr(self, f"inception{name}", Inception(width, tuple(blocks[name])))
+            width = outputs[name] = one + two + three + pooled
+        if self.aux_logits:
+            self.aux1 = Auxiliary(outputs["4a"], num_classes, dropout_aux)
+            self.aux2 = Auxiliary(outputs["4d"], num_classes, dropout_aux)
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.dropout = nn.Dropout(dropout)
+        self.fc = classifier(nn, width, num_classes, "GoogLeNet")
+
+    @property
+    def head(self):  # type: ignore[override]
+        """The last linear layer, and those of the auxiliary classifiers."""
+        if not self.num_classes:
+            return ()
+        return ("fc", "aux1.fc2", "aux2.fc2") if self.aux_logits else ("fc",)
+
+    def forward(self, x):
+        stages = self.forward_stages(x)
+        *_, last = stages.values()
+        y = self.fc(self.dropout(self.nn.flatten(self.avgpool(last))))
+        if self.training and self.aux_logits:
+            return y, self.aux2(stages["inception4d"]), self.aux1(stages["inception4a"])
+        return y
+
+    def forward_stages(self, x, until=None):
+        """The first convolution, / 2, the third, / 4, and each block: those called 3 / 8, 4 / 16, 5 / 32."""
+        large_enough(self, x, 15, "maxpool3")
+        steps = {"conv1": self._first, "conv3": self._third}
+        return in_turn(x, steps | {f"inception{name}": partial(self._inception, name) for name in self.names}, until)
+
+    def _first(self, x):
+        return self.conv1(as_trained(self.nn, x) if self.transform_input else x)
+
+    def _third(self, x):
+        return self.conv3(self.conv2(self.maxpool1(x)))
+
+    def _inception(self, name, x):
+        if name == next(other for other in self.names if other[0] == name[0]):
+            x = getattr(self, f"maxpool{int(name[0]) - 1}")(x)
+        return getattr(self, f"inception{name}")(x)
+
+
+def check_input_settings(what: str, in_channels: Any, transform_input: bool) -> None:
+    """Refuse a number of channels that makes no sense.
+
+    Raises:
+        SettingError: It is no positive number, or the input is to be transformed and has not three channels.
+    """
+    if checks.positive(in_channels, "in_channels", what) != 3 and transform_input:
+        raise SettingError(f"{what}: transform_input=True is for three channels, not in_channels={in_channels}")
+
+
+def as_trained(nn: Any, x: Any) -> Any:
+    """An image normalised by ImageNet's means and deviations, brought to the range from -1 to 1; torchvision.
+
+    Shapes:
+        ``(batch, 3, height, width)`` gives the same shape.
+    """
+    means, deviations = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    channels = [x[:, i : i + 1] * (deviations[i] / 0.5) + (means[i] - 0.5) / 0.5 for i in range(3)]
+    return nn.concatenate(channels, 1)
+
+
+def _names(blocks: Any, auxiliary: bool) -> tuple[str, ...]:
+    """The blocks in the order in which they run."""
+    if not isinstance(blocks, Mapping) or set(blocks) - set(_BLOCKS) or any(len(row) != 6 for row in blocks.values()):
+        raise SettingError(f"GoogLeNet: blocks={blocks!r}; wanted six numbers of channels for '3a' to '5b'")
+    names = tuple(name for name in _BLOCKS if name in blocks)
+    if {name[0] for name in names} != set("345") or (auxiliary and not {"4a", "4d"} <= set(names)):
+        raise SettingError(
+            f"GoogLeNet: blocks are {', '.join(names)}; wanted some of 3, 4 and 5, and '4a' and '4d' for aux_logits"
+        )
+    return names
+
+
+register(
+    GoogLeNet,
+    name="googlenet",
+    source="Szegedy et al. 2015, arXiv 1409.4842; torchvision",
+    shape=images(224),
+    parameters=13_004_888,  # torchvision publishes 6,624,904, which is without the auxiliary classifiers
+)

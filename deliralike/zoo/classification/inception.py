@@ -1,0 +1,295 @@
+"""Inception v3, as torchvision builds it."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from deliralike.errors import SettingError
+from deliralike.network import Network
+from deliralike.nn import checks
+from deliralike.nn.start import Normal
+from deliralike.zoo.blocks import classifier, images, in_turn, large_enough
+from deliralike.zoo.classification.googlenet import ConvNorm, as_trained, check_input_settings
+from deliralike.zoo.model import Model
+from deliralike.zoo.registry import register
+
+ROW, COLUMN = ((1, 7), 1, (0, 3)), ((7, 1), 1, (3, 0))  # kernel, stride, padding
+
+
+class _Mixed(Network):
+    """Branches side by side, whose outputs are put together; each is a row of convolutions by name."""
+
+    def chain(self, x, *names):
+        for name in names:
+            x = getattr(self, name)(x)
+        return x
+
+
+class InceptionA(_Mixed):
+    """1x1, 5x5, two 3x3 convolutions, and an average: figure 5 of the paper.
+
+    The average over 3x3 counts the zeros of the padding, here and in the blocks below (torchvision; TensorFlow, from
+    which the weights come, does not count them).
+
+    Shapes:
+        ``(batch, in_channels, height, width)`` gives ``224 + pool_features`` channels.
+    """
+
+    def __init__(self, in_channels: int, pool_features: int) -> None:
+        super().__init__()
+        self.branch1x1 = ConvNorm(in_channels, 64, 1)
+        self.branch5x5_1 = ConvNorm(in_channels, 48, 1)
+        self.branch5x5_2 = ConvNorm(48, 64, 5, padding=2)
+        self.branch3x3dbl_1 = ConvNorm(in_channels, 64, 1)
+        self.branch3x3dbl_2 = ConvNorm(64, 96, 3, padding=1)
+        self.branch3x3dbl_3 = ConvNorm(96, 96, 3, padding=1)
+        self.pool = self.nn.AvgPool2d(3, stride=1, padding=1)
+        self.branch_pool = ConvNorm(in_channels, pool_features, 1)
+
+    def forward(self, x):
+        branches = [self.branch1x1(x), self.chain(x, "branch5x5_1", "branch5x5_2"),
+                    self.chain(x, "branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3"),
+                    self.chain(x, "pool", "branch_pool")]  # fmt: skip
+        return self.nn.concatenate(branches, 1)
+
+
+class InceptionB(_Mixed):
+    """Half the size: a 3x3 convolution, two of them, and a maximum. Source: figure 10 of the paper.
+
+    Shapes:
+        ``(batch, in_channels, height, width)`` gives ``480 + in_channels`` channels and half the size, rounded down.
+    """
+
+    def __init__(self, in_channels: int) -> None:
+        super().__init__()
+        self.branch3x3 = ConvNorm(in_channels, 384, 3, 2)
+        self.branch3x3dbl_1 = ConvNorm(in_channels, 64, 1)
+        self.branch3x3dbl_2 = ConvNorm(64, 96, 3, padding=1)
+        self.branch3x3dbl_3 = ConvNorm(96, 96, 3, 2)
+        self.pool = self.nn.MaxPool2d(3, stride=2)
+
+    def forward(self, x):
+        double = self.chain(x, "branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3")
+        return self.nn.concatenate([self.branch3x3(x), double, self.pool(x)], 1)
+
+
+class InceptionC(_Mixed):
+    """Convolutions over 7 elements along one axis after the other, once and twice. Source: figure 6 of the paper.
+
+    Shapes:
+        ``(batch, in_channels, height, width)`` gives 768 channels.
+    """
+
+    def __init__(self, in_channels: int, inside: int) -> None:
+        super().__init__()
+        self.branch1x1 = ConvNorm(in_channels, 192, 1)
+        self.branch7x7_1 = ConvNorm(in_channels, inside, 1)
+        self.branch7x7_2 = ConvNorm(inside, inside, *ROW)
+        self.branch7x7_3 = ConvNorm(inside, 192, *COLUMN)
+        self.branch7x7dbl_1 = ConvNorm(in_channels, inside, 1)
+        self.branch7x7dbl_2 = ConvNorm(inside, inside, *COLUMN)
+        self.branch7x7dbl_3 = ConvNorm(inside, inside, *ROW)
+        self.branch7x7dbl_4 = ConvNorm(inside, inside, *COLUMN)
+        self.branch7x7dbl_5 = ConvNorm(inside, 192, *ROW)
+        self.pool = self.nn.AvgPool2d(3, stride=1, padding=1)
+        self.branch_pool = ConvNorm(in_channels, 192, 1)
+
+    def forward(self, x):
+        branches = [self.branch1x1(x), self.chain(x, "branch7x7_1", "branch7x7_2", "branch7x7_3"),
+                    self.chain(x, *(f"branch7x7dbl_{i}" for i in range(1, 6))),
+                    self.chain(x, "pool", "branch_pool")]  # fmt: skip
+        return self.nn.concatenate(branches, 1)
+
+
+class InceptionD(_Mixed):
+    """Half the size again: 3x3; 7 elements along each axis and 3x3; a maximum.
+
+    Shapes:
+        ``(batch, in_channels, height, width)`` gives ``512 + in_channels`` channels and half the size, rounded down.
+    """
+
+    def __init__(self, in_channels: int) -> None:
+        super().__init__()
+        self.branch3x3_1 = ConvNorm(in_channels, 192, 1)
+        self.branch3x3_2 = ConvNorm(192, 320, 3, 2)
+        self.branch7x7x3_1 = ConvNorm(in_channels, 192, 1)
+        self.branch7x7x3_2 = ConvNorm(192, 192, *ROW)
+        self.branch7x7x3_3 = ConvNorm(192, 192, *COLUMN)
+        self.branch7x7x3_4 = ConvNorm(192, 192, 3, 2)
+        self.pool = self.nn.MaxPool2d(3, stride=2)
+
+    def forward(self, x):
+        branches = [self.chain(x, "branch3x3_1", "branch3x3_2"),
+                    self.chain(x, *(f"branch7x7x3_{i}" for i in range(1, 5))), self.pool(x)]  # fmt: skip
+        return self.nn.concatenate(branches, 1)
+
+
+class InceptionE(_Mixed):
+    """Convolutions over 3 elements along one axis and along the other, side by side. Source: figure 7 of the paper.
+
+    Shapes:
+        ``(batch, in_channels, height, width)`` gives 2048 channels.
+    """
+
+    def __init__(self, in_channels: int) -> None:
+        super().__init__()
+        self.branch1x1 = ConvNorm(in_channels, 320, 1)
+        self.branch3x3_1 = ConvNorm(in_channels, 384, 1)
+        self.branch3x3_2a = ConvNorm(384, 384, (1, 3), padding=(0, 1))
+        self.branch3x3_2b = ConvNorm(384, 384, (3, 1), padding=(1, 0))
+        self.branch3x3dbl_1 = ConvNorm(in_channels, 448, 1)
+        self.branch3x3dbl_2 = ConvNorm(448, 384, 3, padding=1)
+        self.branch3x3dbl_3a = ConvNorm(384, 384, (1, 3), padding=(0, 1))
+        self.branch3x3dbl_3b = ConvNorm(384, 384, (3, 1), padding=(1, 0))
+        self.pool = self.nn.AvgPool2d(3, stride=1, padding=1)
+        self.branch_pool = ConvNorm(in_channels, 192, 1)
+
+    def forward(self, x):
+        single, double = self.branch3x3_1(x), self.chain(x, "branch3x3dbl_1", "branch3x3dbl_2")
+        branches = [self.branch1x1(x), self.branch3x3_2a(single), self.branch3x3_2b(single),
+                    self.branch3x3dbl_3a(double), self.branch3x3dbl_3b(double),
+                    self.chain(x, "pool", "branch_pool")]  # fmt: skip
+        return self.nn.concatenate(branches, 1)
+
+
+class Auxiliary(Network):
+    """A classifier from the middle of the network, for training: figure 8 of the paper.
+
+    Shapes:
+        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``.
+    """
+
+    def __init__(self, in_channels: int, num_classes: int) -> None:
+        super().__init__()
+        self.pool = self.nn.AvgPool2d(5, stride=3)
+        self.conv0 = ConvNorm(in_channels, 128, 1)
+        self.conv1 = ConvNorm(128, 768, 5)
+        self.average = self.nn.AdaptiveAvgPool2d(1)
+        self.fc = self.nn.Linear(768, num_classes)
+
+    def forward(self, x):
+        x = self.conv1(self.conv0(self.pool(x)))  # (batch, 768, 1, 1) at 299 pixels
+        return self.fc(self.nn.flatten(self.average(x)))
+
+
+class Inception3(Model):
+    """Five convolutions and eleven inception blocks, with an auxiliary classifier for training.
+
+    Source: Szegedy et al. 2016, arXiv 1512.00567; names, order, shapes and start values are those of
+    ``torchvision.models.inception``.
+
+    Args:
+        pool_features: The channels of the average in each of the blocks ``Mixed_5b``, ``Mixed_5c`` …
+        channels_7x7: The channels inside the blocks ``Mixed_6b``, ``Mixed_6c`` …
+        last: The number of blocks ``Mixed_7b``, ``Mixed_7c`` …
+        aux_logits: Whether to have the auxiliary classifier, which looks at the last of the blocks ``Mixed_6``.
+            Torchvision's weights come with it, and it is left out there after loading.
+        num_classes: Number of outputs; 0 for no head (nor an auxiliary one): the pooled features, as the Fréchet
+            inception distance takes them.
+        in_channels: Number of input channels.
+        transform_input: The input is normalised as torchvision's models want it; take it back to what the published
+            weights were trained with. Needs three channels.
+        dropout: Before the linear layer.
+
+    Shapes:
+        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; in training, with the auxiliary
+        classifier, a tuple of two such: the output and the auxiliary one. Images have 299 pixels, at least 75.
+
+    Raises:
+        SettingError: A setting makes no sense.
+        ShapeError: The input has another number of axes or channels (the error names ``Conv2d_1a_3x3.conv``), or is
+            smaller than 75 along an axis, in training with the auxiliary classifier than 299.
+    """
+
+    stem, can_stop = ("Conv2d_1a_3x3.conv",), True
+    # Torchvision cuts them at 2, which is 20 standard deviations. It means to give AuxLogits.conv1 0.01, but says so to
+    # the block, where it is not looked for.
+    start_values = {"*conv.weight": Normal(0.1), "fc.weight": Normal(0.1), "AuxLogits.fc.weight": Normal(0.001)}
+
+    def __init__(self, pool_features: Sequence[int] = (32, 64, 64), channels_7x7: Sequence[int] = (128, 160, 160, 192),
+                 last: int = 2, aux_logits: bool = True, num_classes: int = 1000, in_channels: int = 3,
+                 transform_input: bool = False, dropout: float = 0.5) -> None:  # fmt: skip
+        super().__init__()
+        check_input_settings("Inception3", in_channels, transform_input)
+        nn, self.transform_input, self.num_classes = self.nn, transform_input, num_classes
+        self.Conv2d_1a_3x3 = ConvNorm(in_channels, 32, 3, 2)
+        self.Conv2d_2a_3x3 = ConvNorm(32, 32, 3)
+        self.Conv2d_2b_3x3 = ConvNorm(32, 64, 3, padding=1)
+        self.maxpool1 = nn.MaxPool2d(3, stride=2)
+        self.Conv2d_3b_1x1 = ConvNorm(64, 80, 1)
+        self.Conv2d_4a_3x3 = ConvNorm(80, 192, 3)
+        self.maxpool2 = nn.MaxPool2d(3, stride=2)
+        first = {f"Mixed_5{letter}": features for letter, features in _by_letter(pool_features, "pool_features")}
+        middle = {f"Mixed_6{letter}": inside for letter, inside in _by_letter(channels_7x7, "channels_7x7")}
+        final = [f"Mixed_7{letter}" for letter in _LETTERS[: checks.positive(last, "last", "Inception3")]]
+        self.names = (*first, "Mixed_6a", *middle, "Mixed_7a", *final)
+        width = 192
+        for name, features in first.items():
+            setattr(self, name, InceptionA(width, features))
+            width = 224 + features
+        self.Mixed_6a = InceptionB(width)
+        width += 480
+        for name, inside in middle.items():
+            setattr(self, name, InceptionC(width, inside))
+            width = 768
+        self.AuxLogits = Auxiliary(width, num_classes) if aux_logits and num_classes != 0 else None
+        self.Mixed_7a = InceptionD(width)
+        width += 512
+        for name in final:
+            setattr(self, name, InceptionE(width))
+            width = 2048
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.dropout = nn.Dropout(dropout)
+        self.fc = classifier(nn, width, num_classes, "Inception3")
+
+    @property
+    def head(self):  # type: ignore[override]
+        """The last linear layer, and that of the auxiliary classifier."""
+        if not self.num_classes:
+            return ()
+        return ("fc",) if self.AuxLogits is None else ("fc", "AuxLogits.fc")
+
+    def forward(self, x):
+        auxiliary = self.AuxLogits if self.training else None
+        if auxiliary is not None:
+            large_enough(self, x, 299, "AuxLogits")
+        stages = self.forward_stages(x)
+        *_, last = stages.values()
+        y = self.fc(self.nn.flatten(self.dropout(self.avgpool(last))))
+        if auxiliary is None:
+            return y
+        return y, auxiliary(stages[self.names[self.names.index("Mixed_7a") - 1]])
+
+    def forward_stages(self, x, until=None):
+        """The convolutions before each pooling, / 2 and / 4, and each block: 5 / 8, 6 / 16, 7 / 32 (and a little)."""
+        large_enough(self, x, 75, "Mixed_7a")
+        blocks = {name: partial(self._mixed, name) for name in self.names}
+        return in_turn(x, {"Conv2d_2b_3x3": self._second, "Conv2d_4a_3x3": self._fourth} | blocks, until)
+
+    def _mixed(self, name, x):
+        return getattr(self, name)(self.maxpool2(x) if name == "Mixed_5b" else x)
+
+    def _second(self, x):
+        x = as_trained(self.nn, x) if self.transform_input else x
+        return self.Conv2d_2b_3x3(self.Conv2d_2a_3x3(self.Conv2d_1a_3x3(x)))
+
+    def _fourth(self, x):
+        return self.Conv2d_4a_3x3(self.Conv2d_3b_1x1(self.maxpool1(x)))
+
+
+_LETTERS = "bcdefghijklmnopqrstuvwxyz"
+
+
+def _by_letter(widths: Any, name: str) -> list[tuple[str, int]]:
+    if isinstance(widths, int | str) or not 0 < len(widths) <= len(_LETTERS):
+        raise SettingError(f"Inception3: {name}={widths!r}; wanted a number for each block")
+    return list(zip(_LETTERS, (checks.positive(width, name, "Inception3") for width in widths), strict=False))
+
+
+register(
+    Inception3,
+    name="inception_v3",
+    source="Szegedy et al. 2016, arXiv 1512.00567; torchvision",
+    shape=images(299),
+    parameters=27_161_264,
+)
