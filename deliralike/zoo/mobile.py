@@ -17,7 +17,7 @@ class ConvNormActivation(Sequential):
         in_channels, out_channels: Channels before and after.
         kernel_size: An odd number, so that the padding keeps the size at stride 1.
         stride, dilation, groups, padding: As in the convolution; the padding that keeps the size at stride 1 when None.
-        activation: The name of a layer, ``"ReLU"``, ``"SiLU"``, ``"Hardswish"`` …; None for none.
+        activation: The name of a layer that takes `inplace`: ``"ReLU"``, ``"SiLU"``, ``"Hardswish"`` …; None for none.
         eps, momentum: Of the normalisation.
         dims: Number of spatial axes: 1, 2 or 3.
 
@@ -32,7 +32,7 @@ class ConvNormActivation(Sequential):
         padding = (kernel_size - 1) // 2 * dilation if padding is None else padding
         blocks = [conv(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias=False),
                   norm(out_channels, eps, momentum)]  # fmt: skip
-        super().__init__(*blocks, *([getattr(self.nn, activation)()] if activation else []))
+        super().__init__(*blocks, *([getattr(self.nn, activation)(inplace=True)] if activation else []))
 
 
 class SqueezeExcitation(Network):
@@ -58,7 +58,7 @@ class SqueezeExcitation(Network):
         self.avgpool = pool(1)
         self.fc1 = conv(in_channels, squeeze_channels, 1)
         self.fc2 = conv(squeeze_channels, in_channels, 1)
-        self.activation = getattr(self.nn, activation)()
+        self.activation = getattr(self.nn, activation)(inplace=True)
         self.scale_activation = getattr(self.nn, gate)()
 
     def forward(self, x):

@@ -83,7 +83,9 @@ class CNBlock(Network):
         self.stochastic_depth = nn.DropPath(stochastic_depth)
 
     def forward(self, x):
-        return self.stochastic_depth(self.layer_scale * self.block(x)) + x
+        y = self.stochastic_depth(self.layer_scale * self.block(x))
+        y += x  # in place on PyTorch, as torchvision
+        return y
 
 
 class ConvNeXt(Model):

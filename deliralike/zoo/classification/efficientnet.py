@@ -78,7 +78,10 @@ class _Residual(Network):
 
     def forward(self, x):
         y = self.block(x)
-        return y if self.stochastic_depth is None else self.stochastic_depth(y) + x
+        if self.stochastic_depth is not None:
+            y = self.stochastic_depth(y)
+            y += x  # in place on PyTorch, as torchvision
+        return y
 
 
 class MBConv(_Residual):
