@@ -15,6 +15,7 @@ from benchmarks.timing import Ratio
 NAMES = (
     "steps",
     "checkpoint",
+    "weights",
     "loading",
     "import_time",
     "state",
