@@ -236,6 +236,7 @@ def test_without_h5py_the_error_says_what_to_install(file, monkeypatch):
         weights.read(file)
 
 
+@pytest.mark.slow
 def test_keras_itself_writes_such_files(tmp_path, monkeypatch):
     """Where Keras is installed."""
     monkeypatch.setenv("KERAS_BACKEND", "torch")

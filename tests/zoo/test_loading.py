@@ -88,12 +88,12 @@ def test_torchvisions_file_is_found_in_its_wrapper_and_gives_torchvisions_output
     np.testing.assert_allclose(output(network, x), wanted, atol=1e-12)
 
 
-def test_every_backend_takes_the_same_file(backend, file, x):
+def test_every_backend_takes_the_same_file(backend, file):
     module = theirs()
     path = file({"model": prefixed(module.state_dict(), "module.")})
     network = zoo.build("resnet50", backend=backend, dtype="float64", weights=path, **BOTTLENECKS)
-    wanted = module.double()(torch.from_numpy(x)).detach().numpy()
-    np.testing.assert_allclose(output(network, x), wanted, atol=1e-9)
+    state = network.neutral_state()
+    assert all((state[name] == value.numpy()).all() for name, value in module.state_dict().items())
 
 
 def test_a_mapping_is_as_good_as_a_file(x):
@@ -152,6 +152,7 @@ def _raise_flat(run):
 # Other channels, other classes -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_example_of_the_guide(tmp_path):
     module = torchvision.models.resnet50()
     weights.write(tmp_path / "x.safetensors", {name: value.numpy() for name, value in module.state_dict().items()})
@@ -206,9 +207,9 @@ def test_a_load_without_exceptions_is_information_not_a_warning(caplog):
     assert [record.levelno for record in caplog.records] == [logging.INFO]
 
 
-def test_a_network_without_a_head_leaves_the_files(backend, x):
+def test_a_network_without_a_head_leaves_the_files(x):
     module = theirs()
-    network = ours(backend, num_classes=0)
+    network = ours("torch", num_classes=0)
     report = zoo.load(network, module.state_dict())
     assert dict(report.skipped) == dict.fromkeys(("fc.weight", "fc.bias"), "the network was built without a head")
     module.fc = torch.nn.Identity()
@@ -307,7 +308,7 @@ def test_counters_may_be_missing():
 # What does not fit -----------------------------------------------------------------------------------------------
 
 BAD = {
-    "another network": (lambda state: torchvision.models.vgg11(num_classes=2).state_dict(), "there is nothing for it"),
+    "another network": (lambda state: torchvision.models.squeezenet1_1(num_classes=2).state_dict(), "there is nothing for it"),
     "another depth": (lambda state: torchvision.models.resnet18(num_classes=5).state_dict(), "came as"),
     "a name less": (lambda state: without(state, "layer1.0.conv2.weight"), r"missing: layer1\.0\.conv2\.weight"),
     "a name more": (lambda state: state | {"extra.weight": torch.ones(2)}, r"unexpected: extra\.weight"),
