@@ -220,8 +220,8 @@ def _by_keymap(state: State, keymap: KeyMap, wanted: Mapping[str, Any], steps: l
 
 def _prefixed(state: State, wanted: Mapping[str, Any]) -> Iterator[tuple[dict[str, str], list[str]]]:
     """The state's names as they are, then without and with prefixes, those with the fewest steps first."""
-    todo = deque([({name: name for name in state}, [])])
-    seen = set()
+    todo: deque[tuple[dict[str, str], list[str]]] = deque([({name: name for name in state}, [])])
+    seen: set[tuple[str, ...]] = set()
     while todo:
         names, steps = todo.popleft()
         marks = tuple(names.values())
@@ -244,6 +244,18 @@ def _next(
 
 
 # What becomes of each array --------------------------------------------------------------------------------------
+
+
+def _other_outputs(shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> tuple[int, int] | None:
+    """The two numbers of outputs of heads whose shapes differ in nothing else; else None.
+
+    The layers of a head that is a block may have as many inputs as outputs.
+    """
+    if any(len(came) != len(wanted) for came, wanted in shapes):
+        return None
+    pairs = {(a, b) for came, wanted in shapes for a, b in zip(came, wanted, strict=True) if a != b}
+    first = any(came[0] != wanted[0] for came, wanted in shapes)
+    return next(iter(pairs)) if len(pairs) == 1 and first else None
 
 
 class Plan:
@@ -336,7 +348,7 @@ class Plan:
         old, new = value.shape[1], shape[1]
         exact = value.astype(np.result_type(value, np.float32), copy=False)
         if new == 1:
-            return exact.sum(1, keepdims=True).astype(value.dtype), f"summed over {old} input channels"
+            return exact.mean(1, keepdims=True).astype(value.dtype), f"summed over {old} input channels"
         made = np.take(exact, np.arange(new) % old, axis=1) * (old / new)
         return made.astype(value.dtype), f"{old} input channels repeated to {new} and scaled by {old}/{new}"
 
@@ -347,9 +359,8 @@ class Plan:
             if not names:
                 continue
             others = [shapes[name] for name in names if name in shapes]
-            if others and all(came[1:] == wanted[1:] for came, wanted in others):
-                came, wanted = others[0]
-                why = f"{came[0]} outputs came, the network has {wanted[0]}; the start values stay"
+            if (outputs := _other_outputs(others)) is not None:
+                why = f"{outputs[0]} outputs came, the network has {outputs[1]}; the start values stay"
             elif not any(name in self._state for name in names) and not self._tied_elsewhere(path, names):
                 why = "the file has no such head; the start values stay"
             else:

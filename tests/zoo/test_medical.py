@@ -14,6 +14,7 @@ from deliralike import zoo
 from deliralike.errors import SettingError, ShapeError, StateError
 from deliralike.network import build
 from deliralike.nn.start import HeNormal
+from deliralike.zoo.loading import load
 from deliralike.zoo.segmentation.swin_unetr import PatchMerging, Stage
 from tests.zoo.case import close, scrambled
 
@@ -175,6 +176,50 @@ def test_other_settings_give_the_references_numbers(label):
             came, wanted = ours.train(training)(x), theirs.train(training)(x)
         for mine, other in zip(came, wanted, strict=True) if isinstance(wanted, list) else [(came, wanted)]:
             close(mine.numpy(), other.numpy(), 1e-10)
+
+
+# Weights for other channels and classes -------------------------------------------------------------------------------
+
+SMALL = {
+    "nnunet": NNUNET,
+    "nnunet_resenc_m": {**NNUNET, "n_blocks_per_stage": 1},
+    "dynunet": DYNUNET,
+    "residual_unet": {"channels": (3, 4), "strides": (2,), "dims": 2},
+    "segresnet": {"blocks_down": (1, 1), "blocks_up": (1,), "dims": 2},
+    "vnet": {"dims": 2},
+    "attention_unet": {"channels": (3, 4), "strides": (2,), "dims": 2},
+    "unetr": {"img_size": 16, "dims": 2, "hidden_size": 12, "mlp_dim": 4},
+    "swin_unetr": {"feature_size": 12, "dims": 2, "window_size": 3},
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_weights_go_to_other_channels_and_classes(name):
+    outputs = "num_classes" if name.startswith("nnunet") else "out_channels"
+    source = zoo.build(name, backend="torch", seed=1, **SMALL[name])
+    settings = {**SMALL[name], "in_channels": 2, outputs: 3}
+    target, fresh = (zoo.build(name, backend="torch", seed=2, **settings) for _ in range(2))
+    report = load(target, source.neutral_state())
+    given, came, start = source.neutral_state(), target.neutral_state(), fresh.neutral_state()
+    adapted, skipped = {entry.name for entry in report.adapted}, dict(report.skipped)
+    assert adapted
+    assert all("outputs came, the network has 3" in why for why in skipped.values())
+    assert any(given[path].shape != came[path].shape for path in skipped)
+    assert not report.missing
+    assert not report.unexpected
+    for path in adapted:
+        np.testing.assert_allclose(came[path], np.repeat(given[path], 2, axis=1) / 2, rtol=1e-6)
+    for path in skipped:
+        np.testing.assert_array_equal(came[path], start[path])
+    for path in set(report.loaded) - adapted:
+        np.testing.assert_array_equal(came[path], given[path])
+
+
+def test_a_head_for_another_width_is_no_head_for_other_classes():
+    state = zoo.build("vnet", backend="torch", dims=2).neutral_state()
+    state["out_tr.conv_block.conv.weight"] = np.zeros((1, 31, 5, 5))
+    with pytest.raises(StateError, match=r"out_tr\.conv_block\.conv\.weight"):
+        load(zoo.build("vnet", backend="torch", dims=2), state)
 
 
 # Swin UNETR's own -----------------------------------------------------------------------------------------------------

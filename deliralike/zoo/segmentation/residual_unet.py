@@ -42,7 +42,7 @@ class ResidualUNet(Model):
             or the input has another number of axes or channels (the error names the layer).
     """
 
-    outputs = "out_channels"
+    head, outputs = ("model.2",), "out_channels"  # the last level upwards: all of it is as wide as the output
 
     def __init__(self, in_channels: int = 1, out_channels: int = 2,
                  channels: Sequence[int] = (16, 32, 64, 128, 256), strides: Sequence[Sizes] = (2, 2, 2, 2),
@@ -81,11 +81,6 @@ class ResidualUNet(Model):
             "model.0.conv.unit0.conv",
             *(("model.0.residual",) if hasattr(self.model[0].residual, "weight") else ()),
         )
-
-    @property
-    def head(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What has as many channels as the output: the last transposed convolution, and the unit after it."""
-        return ("model.2.0.conv", "model.2.1.conv.unit0.conv") if self.units else ("model.2.conv",)
 
     def forward(self, x):
         return next(reversed(self.forward_stages(x).values()))

@@ -36,9 +36,8 @@ class VNet(Model):
             ``in_tr.conv_block.conv``).
     """
 
-    stem, outputs = ("in_tr.conv_block.conv",), "out_channels"
-    # The last convolutions are both as wide as the output: 5x5 ones to the classes, then 1x1 ones between classes.
-    head = ("out_tr.conv_block.conv", "out_tr.conv2")
+    # All of the last transition is as wide as the output.
+    stem, head, outputs = ("in_tr.conv_block.conv",), ("out_tr",), "out_channels"
 
     def __init__(self, in_channels: int = 1, out_channels: int = 1, dims: int = 3, act: str = "elu",
                  dropout: float = 0.5, skip_dropout: float = 0.5, bias: bool = False) -> None:  # fmt: skip
