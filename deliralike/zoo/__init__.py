@@ -7,8 +7,10 @@ from deliralike.zoo.loading import WeightsReport, load
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import Architecture, Input, build, find, list, register
 from deliralike.zoo.summary import Outline, Stage, outline, stages
+from deliralike.zoo.using import features, reset_head
 
 __all__ = [
-    "Architecture", "Input", "KeyMap", "Model", "Outline", "Stage", "WeightsReport", "build", "classification", "convert",
-    "find", "generative", "list", "load", "outline", "register", "segmentation", "sequences", "stages",
+    "Architecture", "Input", "KeyMap", "Model", "Outline", "Stage", "WeightsReport", "build", "classification",
+    "convert", "features", "find", "generative", "list", "load", "outline", "register", "reset_head", "segmentation",
+    "sequences", "stages",
 ]  # fmt: skip

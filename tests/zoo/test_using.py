@@ -1,0 +1,279 @@
+"""Features at named stages, in losses as well, and new heads on old weights: on every backend."""
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike import Network, backends, nest, zoo
+from deliralike.errors import CapabilityError, SettingError, StateError, UnknownName
+from tests.zoo.cases import CASES
+
+SMALL = {"layers": (1, 1, 1, 1), "num_classes": 4}
+
+
+def build(backend, name="resnet18", dtype="float64", **settings):
+    return zoo.build(name, backend=backend.name, dtype=dtype, **(settings or SMALL))
+
+
+def sample(shape=(2, 3, 33, 35), seed=5):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+# Features -------------------------------------------------------------------------------------------------------------
+
+
+def test_features_are_those_of_the_wanted_stages_in_that_order(backend):
+    net = build(backend).eval()
+    x = backend.array(sample(), dtype="float64")
+    with backend.evaluating():
+        whole, some, one = zoo.features(net, x), zoo.features(net, x, stages=("layer2", "stem")), zoo.features(
+            net, x, stages="layer1")  # fmt: skip
+    assert list(whole) == ["stem", "layer1", "layer2", "layer3", "layer4"]
+    assert (list(some), list(one)) == (["layer2", "stem"], ["layer1"])
+    for name, array in {**some, **one}.items():
+        np.testing.assert_array_equal(backend.numpy(array), backend.numpy(whole[name]))
+
+
+def test_features_are_what_the_layers_put_out():
+    """PyTorch's own hooks see the same arrays."""
+    net, seen = build(backends.get("torch")).eval(), {}
+    for name in ("relu", "layer1", "layer3"):
+        getattr(net, name).register_forward_hook(lambda _b, _i, output, name=name: seen.setdefault(name, output))
+    found = zoo.features(net, torch.from_numpy(sample()), stages=["stem", "layer1", "layer3"])
+    assert all(found[stage] is seen[name] for stage, name in {"stem": "relu", "layer1": "layer1"}.items())
+    assert found["layer3"] is seen["layer3"]
+
+
+@pytest.mark.parametrize("name", ["resnet18", "vgg11", "densenet121", "mobilenet_v2"])
+def test_nothing_runs_after_the_last_wanted_stage(name):
+    net, ran = build(backends.get("torch"), **CASES[name].settings, name=name).eval(), []
+    for path, block in net.named_modules():
+        block.register_forward_hook(lambda _b, _i, _o, path=path: ran.append(path))
+    x, stages = torch.from_numpy(CASES[name].inputs()[0]), list(zoo.stages(name, **CASES[name].settings))
+    zoo.features(net, x, stages=stages[:2])
+    few, ran[:] = len(ran), []
+    zoo.features(net, x)
+    assert 0 < few < len(ran)
+
+
+def test_an_unknown_stage_is_told_the_nearest(backend):
+    with pytest.raises(UnknownName, match=r"ResNet has no stage 'layer5'\. Did you mean 'layer4' or"):
+        zoo.features(build(backend).eval(), backend.array(sample(), dtype="float64"), stages=["layer1", "layer5"])
+
+
+class Plain(Network):
+    """A network of somebody who states neither stages nor head."""
+
+    def __init__(self, num_classes=2):
+        super().__init__()
+        self.fc = self.nn.Linear(3, num_classes)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+class Own(zoo.Model):
+    """A model of somebody's own, in two stages, that shares its first layer's weight if told so."""
+
+    stem, head = ("first",), ("last",)
+
+    def __init__(self, num_classes=3, tied=False, inner=None):
+        super().__init__()
+        self.first, self.last = self.nn.Linear(3, 3), self.nn.Linear(3, num_classes)
+        if tied:
+            self.last.weight = self.first.weight
+
+    def forward(self, x):
+        return self.last(self.forward_stages(x)["second"])
+
+    def forward_stages(self, x):
+        first = self.first(x)
+        return {"first": first, "second": self.nn.relu(first)}
+
+
+class Stageless(zoo.Model):
+    """A model that states no stages."""
+
+
+def test_a_network_without_stages_is_refused_by_name(backend):
+    with pytest.raises(CapabilityError, match=r"Plain names no stages: derive it from deliralike\.zoo\.Model"):
+        zoo.features(Plain.on(backend)(), backend.array(sample((2, 3))))
+    with pytest.raises(CapabilityError, match="Linear names no stages"):
+        zoo.features(torch.nn.Linear(3, 2), torch.zeros(1, 3))
+    with pytest.raises(CapabilityError, match="Stageless names no stages"):
+        zoo.features(Stageless.on(backend)(), backend.array(sample((2, 3))))
+    with pytest.raises(CapabilityError, match="Plain has no forward_stages"):
+        zoo.stages(Plain, (3,))
+
+
+def test_features_of_an_own_model(backend):
+    net = Own.on(backend)()
+    x = backend.array(sample((2, 3)), dtype="float32")
+    found = zoo.features(net, x, stages="second")
+    assert list(found) == ["second"]
+    assert backend.numpy(found["second"]).min() == 0
+
+
+def test_a_perceptual_loss_has_the_gradients_of_the_formula(backend):
+    """The mean squared distance of a fixed network's features, with respect to another network and to the input."""
+    fixed = build(backend).eval()
+    fixed.set_trainable("*", False)
+    net = zoo.build("unet", backend=backend.name, dtype="float64", in_channels=3, out_channels=3, features=(4, 5, 4))
+    x, target = sample((1, 3, 16, 18)), sample((1, 3, 16, 18), seed=6)
+
+    def distance(network, x, target):
+        nn = network.nn
+        came, wanted = (zoo.features(fixed, image, stages=["layer1", "layer3"]) for image in (network(x), target))
+        return sum(nn.mean((came[name] - wanted[name]) ** 2) for name in came)
+
+    gradients = backend.gradients(distance, net, x, target)
+
+    reference = zoo.build("unet", backend="torch", dtype="float64", in_channels=3, out_channels=3, features=(4, 5, 4))
+    import torchvision
+
+    layers = torchvision.models.resnet.ResNet(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1], 4).double().eval()
+    layers.load_state_dict({name: torch.from_numpy(np.asarray(v)) for name, v in fixed.neutral_state().items()})
+
+    def stages(image):
+        first = layers.layer1(layers.maxpool(layers.relu(layers.bn1(layers.conv1(image)))))
+        return first, layers.layer3(layers.layer2(first))
+
+    image = torch.from_numpy(x).requires_grad_()
+    pairs = zip(stages(reference(image)), stages(torch.from_numpy(target)), strict=True)
+    loss = sum(torch.nn.functional.mse_loss(came, wanted) for came, wanted in pairs)
+    loss.backward()
+    assert float(np.asarray(gradients.loss)) == pytest.approx(loss.item(), rel=1e-9)
+    np.testing.assert_allclose(gradients.inputs[0], image.grad.numpy(), rtol=1e-8, atol=1e-12)
+    for name, parameter in reference.named_parameters():
+        np.testing.assert_allclose(gradients.parameters[name], parameter.grad.numpy(), rtol=1e-7, atol=1e-12)
+    assert all(not slot.trainable for slot in fixed.neutral_slots().values())
+
+
+# A new head -----------------------------------------------------------------------------------------------------------
+
+TIED = ("gpt2", "gpt_mini masked")
+WIDER = ("vae", "conv_vae")  # the number of outputs is that of the inputs as well
+NONE = ("bert_base_uncased",)
+
+
+@pytest.mark.parametrize("label", [label for label in CASES if label not in TIED + WIDER + NONE])
+def test_every_model_takes_a_new_head_and_keeps_the_rest(label):
+    case = CASES[label]
+    net = case.build("torch").eval()
+    count = net.init_kwargs.get(net.outputs, zoo.find(case.name).settings[net.outputs])
+    new = zoo.reset_head(net, count + 1)
+    old_slots = net.neutral_slots()
+    changed = {name for name, slot in new.neutral_slots().items()
+               if name not in old_slots or slot.shape != old_slots[name].shape}  # fmt: skip
+    heads = {id(dict(new.named_modules())[path]) for path in new.head_paths}
+    below = {name for path, block in new.named_modules(remove_duplicate=False) if id(block) in heads
+             for name in new.neutral_slots() if name.startswith(f"{path}.")}  # fmt: skip
+    assert changed
+    assert changed <= below
+    for name in set(new.neutral_slots()) - below:
+        np.testing.assert_array_equal(new.neutral_slots()[name].read(), old_slots[name].read())
+    inputs = [torch.from_numpy(x) for x in case.inputs()]
+    for came, before in zip(nest.leaves(new(*inputs)), nest.leaves(net(*inputs)), strict=True):
+        if count:
+            assert came.shape == (before.shape[0], count + 1, *before.shape[2:])
+        else:  # with one output a critic leaves that axis out
+            assert came.shape in ((before.shape[0], 1), before.shape[:1])
+
+
+@pytest.mark.parametrize("label", TIED + WIDER + NONE)
+def test_models_whose_head_is_not_by_itself_say_so(label):
+    wanted = {**dict.fromkeys(TIED, (CapabilityError, "is tied to 'transformer.wte.weight'")),
+              **dict.fromkeys(WIDER, (StateError, "more than the head of .* depends on in_")),
+              **dict.fromkeys(NONE, (CapabilityError, "no setting 'num_classes'"))}  # fmt: skip
+    error, message = wanted[label]
+    with pytest.raises(error, match=message):
+        zoo.reset_head(CASES[label].build("torch"), 7)
+
+
+@pytest.mark.parametrize("label", ["resnet8", "fcn_resnet50", "unet"])
+def test_a_new_head_starts_from_its_seed_and_the_rest_stays(label, backend):
+    case = CASES[label]
+    net = case.build(backend.name, seed=1)
+    count = 2 if label == "unet" else 5
+    new, same, other = (zoo.reset_head(net, count, seed=seed) for seed in (3, 3, 4))
+    assert new.backend is net.backend
+    assert (new.dtype_name, new.device_name) == (net.dtype_name, net.device_name)
+    fresh = zoo.build(case.name, backend=backend.name, dtype="float64", seed=3,
+                      **{**case.settings, net.outputs: count}).neutral_state()  # fmt: skip
+    states = [network.neutral_state() for network in (net, new, same, other)]
+    for name, value in states[1].items():
+        if name.startswith(tuple(f"{path}." for path in new.head_paths)):
+            np.testing.assert_array_equal(value, fresh[name])
+            np.testing.assert_array_equal(value, states[2][name])
+            assert value.ndim == 1 or not np.array_equal(value, states[3][name])
+        else:
+            np.testing.assert_array_equal(value, states[0][name])
+
+
+def test_a_new_head_leaves_the_old_network_alone_and_shares_nothing(backend):
+    net = build(backend)
+    before = net.neutral_state()
+    new = zoo.reset_head(net, 2)
+    new.load_neutral_state({name: np.zeros_like(value) for name, value in new.neutral_state().items()})
+    for name, value in net.neutral_state().items():
+        np.testing.assert_array_equal(value, before[name])
+    assert net.init_kwargs["num_classes"] == 4
+    assert new.init_kwargs["num_classes"] == 2
+
+
+def test_mode_and_frozen_parameters_are_carried_over_apart_from_the_head(backend):
+    net = build(backend)
+    net.set_trainable("*", False)
+    net.set_trainable("layer4.*", True)
+    net.train()
+    net.layer1.eval()
+    new = zoo.reset_head(net, 4)
+    trainable = {name for name, slot in new.neutral_slots().items() if slot.is_parameter and slot.trainable}
+    assert trainable == {name for name in net.neutral_slots() if name.startswith(("layer4.", "fc.")) and
+                         net.neutral_slots()[name].is_parameter}  # fmt: skip
+    modes = {path: block.training for path, block in new.named_blocks() if hasattr(block, "training")}
+    assert modes == {path: block.training for path, block in net.named_blocks() if hasattr(block, "training")}
+    assert not modes["layer1.0.conv1"]
+    assert modes["layer2"]
+
+
+def test_a_new_head_learns_while_frozen_layers_stay(backend):
+    from deliralike import rules
+
+    net = build(backend, "resnet8", num_classes=3, depth=8, in_channels=1)
+    net.set_trainable("*", False)
+    new = zoo.reset_head(net, 2).train()
+    optimizer = backend.optimizer(rules.rule("sgd", lr=0.1), new)
+    new.train_step((sample((4, 1, 8, 8)), np.array([0, 1, 1, 0])), optimizer)
+    after, before = new.neutral_state(), zoo.reset_head(net, 2).neutral_state()
+    moved = {name for name in after if not np.array_equal(after[name], before[name])}
+    assert {name for name in moved if "running" not in name and "num_batches" not in name} == {"fc.weight", "fc.bias"}
+
+
+def test_the_head_goes_and_comes_back(backend):
+    net = build(backend)
+    headless = zoo.reset_head(net, 0)
+    assert "fc.weight" not in headless.neutral_slots()
+    again = zoo.reset_head(headless, 7)
+    assert again.neutral_slots()["fc.weight"].shape == (7, 512)
+    np.testing.assert_array_equal(again.neutral_state()["conv1.weight"], net.neutral_state()["conv1.weight"])
+
+
+def test_heads_that_cannot_be_replaced_are_refused(backend):
+    with pytest.raises(CapabilityError, match=r"Plain does not state its head: derive it from deliralike\.zoo\.Model"):
+        zoo.reset_head(Plain.on(backend)(), 3)
+    with pytest.raises(CapabilityError, match="the head's 'last.weight' is tied to 'first.weight'"):
+        zoo.reset_head(Own.on(backend)(tied=True), 3)
+    with pytest.raises(CapabilityError, match=r"Own was made from other networks \(inner=…\)"):
+        zoo.reset_head(Own.on(backend)(inner=Plain.on(backend)()), 5)
+    with pytest.raises(CapabilityError, match="Stageless has no setting 'num_classes'"):
+        zoo.reset_head(Stageless.on(backend)(), 5)
+    with pytest.raises(SettingError, match="num_classes"):
+        zoo.reset_head(build(backend), -1)
+
+
+def test_an_own_model_takes_a_new_head(backend):
+    net = Own.on(backend)()
+    new = zoo.reset_head(net, 5)
+    assert new.neutral_slots()["last.weight"].shape == (5, 3)
+    np.testing.assert_array_equal(new.neutral_state()["first.weight"], net.neutral_state()["first.weight"])
