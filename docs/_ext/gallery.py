@@ -82,8 +82,13 @@ def _section(module, names, folder):
         f"Names and shapes in the state of `{first}`:", "",
         "```text", *_names(first), "```", "",
         "```python", example(smallest(names)), "```", "",
-        "```{eval-rst}", *(f".. autoclass:: {each.__module__}.{each.__name__}" for each in classes), "```", "",
+        "```{eval-rst}", *map(_documented, classes), "```", "",
     ]  # fmt: skip
+
+
+def _documented(network):
+    kind = "autoclass" if inspect.isclass(network) else "autofunction"
+    return f".. {kind}:: {network.__module__}.{network.__name__}"
 
 
 def _table(names):
