@@ -75,7 +75,8 @@ def attend(nn: Any, query: Any, key: Any, value: Any, heads: int, bias: Any, dro
     batch, queries, width = query.shape
     shape = (heads, width // heads)
     q, k, v = (nn.permute(nn.reshape(x, (*x.shape[:2], *shape)), (0, 2, 1, 3)) for x in (query, key, value))
-    y, _ = nn.attention(q, k, v, bias, _kept(nn, dropout, (batch, heads, queries, key.shape[1]), query))
+    mask = _kept(nn, dropout, (batch, heads, queries, key.shape[1]), query)
+    y, _ = nn.attention(q, k, v, bias, mask, need_weights=False)
     return nn.reshape(nn.permute(y, (0, 2, 1, 3)), (batch, queries, width))
 
 
