@@ -66,7 +66,7 @@ class DynUNet(Model):
         ups = medical.per_stage(strides[1:] if upsample_kernel_size is None else upsample_kernel_size, count - 1,
                                 "upsample_kernel_size", "DynUNet")  # fmt: skip
         widths = _widths(filters, count, dims)
-        options = {"dims": dims, "norm": norm, "dropout": dropout}
+        options: dict[str, Any] = {"dims": dims, "norm": norm, "dropout": dropout}
         block = ResBlock if res_block else BasicBlock
         self.factors, self.several = medical.reductions(strides, dims), norm == "instance"
         self.deep_supervision, nn = bool(deep_supervision), self.nn
@@ -122,7 +122,7 @@ class DynUNet(Model):
         """One name for each array: a file that has both may then be adapted, and an older one lack ``skip_layers``."""
         downs = ["input_block", *(f"downsamples.{i}" for i in range(len(self.downsamples)))]
         ups = [f"upsamples.{i}" for i in reversed(range(len(self.upsamples)))]
-        names = {}
+        names: dict[str, str] = {}
         for level, (down, up) in enumerate(zip(downs, ups, strict=True)):
             path = "skip_layers." + "next_layer." * level
             head = f"deep_supervision_heads.{level - 1}."

@@ -54,7 +54,8 @@ class SegResNet(Model):
         width = checks.positive(init_filters, "init_filters", "SegResNet")
         if upsample not in UPSAMPLINGS:
             raise SettingError(f"SegResNet: there is no upsample={upsample!r}. {suggestion(upsample, UPSAMPLINGS)}")
-        nn, norms = self.nn, {"norm": norm, "num_groups": num_groups, "affine": False}
+        nn = self.nn
+        norms: dict[str, Any] = {"norm": norm, "num_groups": num_groups, "affine": False}
         self.factors, self.several = (2 ** len(ups),) * dims, norm == "instance"
         self.convInit = _conv(in_channels, width, dims)
         self.down_layers = nn.ModuleList([

@@ -68,7 +68,6 @@ class SwinUNETR(Model):
     """
 
     head, outputs = ("out.conv.conv",), "out_channels"
-    stem = ("swinViT.patch_embed.proj", "encoder1.layer.conv1.conv", "encoder1.layer.conv3.conv")
 
     def __init__(self, in_channels: int = 1, out_channels: int = 14, feature_size: int = 48,
                  depths: Sequence[int] = (2, 2, 2, 2), num_heads: Sequence[int] = (3, 6, 12, 24),
@@ -83,8 +82,6 @@ class SwinUNETR(Model):
         width = checks.positive(feature_size, "feature_size", "SwinUNETR")
         options: dict[str, Any] = {"dims": dims, "norm": norm, "affine": False, "res_block": True}
         self.factors, self.several, self.normalize = (32,) * dims, norm == "instance", bool(normalize)
-        if in_channels == width:
-            self.stem = SwinUNETR.stem[:2]  # the first block's shortcut needs no convolution
         self.swinViT = SwinTransformer(
             in_channels, width, _four(depths, "depths"), _four(num_heads, "num_heads"),
             geometry.steps(window_size, dims, "window_size"), patch_norm, use_v2, stochastic_depth, dropout,
@@ -102,6 +99,12 @@ class SwinUNETR(Model):
         self.decoder2 = UpBlock(2 * width, width, 3, 2, **options)
         self.decoder1 = UpBlock(width, width, 3, 2, **options)
         self.out = OutBlock(width, out_channels, dims)
+
+    @property
+    def stem(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What reads the input: the patches, and the finest level's block with its shortcut."""
+        shortcut = ("encoder1.layer.conv3.conv",) if hasattr(self.encoder1.layer, "conv3") else ()
+        return ("swinViT.patch_embed.proj", "encoder1.layer.conv1.conv", *shortcut)
 
     def forward(self, x):
         return self.out(self.forward_stages(x)["decoder1"])

@@ -90,7 +90,7 @@ class TwoConv(Network):
 
     def __init__(self, in_channels: int, out_channels: int, **options: Any) -> None:
         super().__init__()
-        adn = {"act": "leaky_relu", "affine": True}
+        adn: dict[str, Any] = {"act": "leaky_relu", "affine": True}
         self.conv_0 = Convolution(in_channels, out_channels, **options, **adn)
         self.conv_1 = Convolution(out_channels, out_channels, **options, **adn)
 
