@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,16 @@ from deliralike.weights.expansion import refuse_expansion
 from deliralike.weights.fitting import natural
 
 BEGINNING = b"\x89HDF"
+IN_ARCHIVE = "model.weights.h5"  # in a whole model, ``x.keras``
 _MISSING = "is an HDF5 file, and reading it needs the package 'h5py': pip install 'deliralike[hdf5]'"
 _NORM = ("gamma", "beta", "moving_mean", "moving_variance")
 
 
-def read(path: Path) -> tuple[dict[str, np.ndarray], str]:
+def read(path: Path, content: BytesIO | None = None) -> tuple[dict[str, np.ndarray], str]:
     """The state, with a layer's own name before each of its arrays, and what the order tells; see `Contents`.
+
+    Args:
+        content: What is read instead, where the file lies within another one.
 
     Raises:
         WeightFileError: It is no file of Keras, or holds a layer whose arrays have no name here.
@@ -29,18 +34,23 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], str]:
         h5py: Any = importlib.import_module("h5py")
     except ImportError as error:
         raise BackendUnavailable(f"{path} {_MISSING}") from error
-    with h5py.File(path, "r") as file:
+    with h5py.File(path if content is None else content, "r") as file:
         root = file.get("model_weights", file)
         by_layers = "layer_names" in root.attrs
         found = _by_list(root) if by_layers else _by_tree(h5py, root)
         if not found:
             raise WeightFileError(f"{path} is an HDF5 file without layers of Keras: wanted what save_weights writes")
         for place, dataset in found.items():
-            if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "biuf" or dataset.external:
+            if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "biuf" or _elsewhere(dataset, file):
                 raise WeightFileError(f"{path}: {'.'.join(place)!r} is no array of numbers")
         refuse_expansion(path, sum(dataset.nbytes for dataset in found.values()))
         state = trees.neutral({place: dataset[()] for place, dataset in found.items()})
         return state, "all" if by_layers else "kind"
+
+
+def _elsewhere(dataset: Any, file: Any) -> bool:
+    """Whether an array lies in another file, which nobody asked to be read."""
+    return bool(dataset.external or dataset.is_virtual or dataset.file.filename != file.filename)
 
 
 def _by_list(root: Any) -> dict[trees.Path, Any]:

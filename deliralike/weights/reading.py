@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +50,10 @@ def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     Read are safetensors; ``torch.save(model.state_dict())``, also nested under ``"state_dict"``, ``"model"`` and other
     usual keys, and with the ``module.`` of DataParallel before every name, which is taken off; NumPy's ``.npz``, where
     Chainer's names (``a/b/W`` and those of a trainer's snapshot) become neutral ones (``a.b.weight``); flax's msgpack
-    and Orbax's folders, and Keras's HDF5 files, where names and layouts become neutral ones too (``conv.kernel`` of
-    ``(height, width, in, out)`` is ``conv.weight`` of ``(out, in, height, width)``). The content decides, not the
-    suffix. Names keep the order in which they were written; bfloat16, which NumPy lacks, becomes float32.
+    and Orbax's folders, and Keras's HDF5 files and models (``.keras``), where names and layouts become neutral as well
+    (``conv.kernel`` of ``(height, width, in, out)`` is ``conv.weight`` of ``(out, in, height, width)``). The content
+    decides, not the suffix. Names keep the order in which they were written; bfloat16, which NumPy lacks, becomes
+    float32.
 
     Raises:
         WeightFileMissing: There is no such file.
@@ -110,6 +112,9 @@ def contents(path: str | os.PathLike[str]) -> Contents:
             refuse_expansion(path, sum(member.file_size for member in archive.infolist()))
             if all(name.endswith(".npy") for name in archive.namelist()):
                 return Contents("a NumPy archive (.npz)", {"": npz_files.read(path, archive)})
+            if hdf5_files.IN_ARCHIVE in archive.namelist():
+                state, order = hdf5_files.read(path, BytesIO(archive.read(hdf5_files.IN_ARCHIVE)))
+                return Contents("a model of Keras", {"": state}, order, channels_last=True)
     if beginning.startswith(hdf5_files.BEGINNING):
         with _explaining(path, "an HDF5 file of Keras"):
             state, order = hdf5_files.read(path)

@@ -23,6 +23,7 @@ State = Mapping[str, np.ndarray]
 PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "network.", "encoder.", "backbone.", "transformer.", "bert.",
             "vit.")  # fmt: skip
 _MOST_STEPS, _MOST_REASONS = 3, 5
+_REMEDY = "\n  strict=False leaves these alone"
 _LOGGER = logging.getLogger("deliralike")
 
 
@@ -106,7 +107,8 @@ def load(network: Any, weights: str | os.PathLike[str] | Mapping[str, Any], stri
         strict: Refuse missing and unexpected names and other wrong shapes. If not strict, they are left alone.
 
     Returns:
-        What was done; it is also logged to the logger ``"deliralike"``, as a warning unless `complete`.
+        What was done; it is also logged to the logger ``"deliralike"``, as a warning unless it is `complete` and has no
+        notes.
 
     Raises:
         StateError: The weights do not fit, or nothing in them does; the network is as it was.
@@ -123,10 +125,10 @@ def load(network: Any, weights: str | os.PathLike[str] | Mapping[str, Any], stri
     plan = Plan.of(network, states)
     report = plan.report(source)
     if not plan.arrays or (strict and not plan.fits):
-        problem = f"{source}, {plan.problem()}\n  strict=False leaves these alone"
+        problem = f"{source}, {plan.problem()}" + (_REMEDY if plan.arrays else "")
         raise StateError(f"the weights do not fit {type(network).__name__}, which was left unchanged: {problem}")
     network.load_neutral_state(plan.arrays, strict=False)
-    _LOGGER.log(logging.INFO if report.complete else logging.WARNING, "%s", report)
+    _LOGGER.log(logging.INFO if report.complete and not report.notes else logging.WARNING, "%s", report)
     return report
 
 
@@ -265,6 +267,7 @@ class Plan:
     def of(cls, network: Any, states: Mapping[str, State]) -> Plan:
         """The plan for the best of some states, under the best reading of its names."""
         slots = network.neutral_slots()
+        network = getattr(network, "root", network)  # a replicated one says nothing of its model
         return cls(network, slots, _best(slots, states, tuple(getattr(network, "keymaps", ()))))
 
     def __init__(self, network: Any, slots: Mapping[str, Slot], choice: Choice) -> None:
@@ -310,7 +313,7 @@ class Plan:
             ours, theirs = _some(list(self._slots), 3), _some(list(self._state), 3)
             return (f"{self.choice.words}: there is nothing for it; the network's names are like {ours}, "
                     f"the weights' like {theirs}")  # fmt: skip
-        return "\n".join(str(self.report("")).removeprefix(", ").splitlines())
+        return str(self.report("")).removeprefix(", ")
 
     def _below(self, paths: Sequence[str]) -> frozenset[str]:
         """The names below some paths, and every other name of the same arrays."""
@@ -348,7 +351,7 @@ class Plan:
         old, new = value.shape[1], shape[1]
         exact = value.astype(np.result_type(value, np.float32), copy=False)
         if new == 1:
-            return exact.mean(1, keepdims=True).astype(value.dtype), f"summed over {old} input channels"
+            return exact.sum(1, keepdims=True).astype(value.dtype), f"summed over {old} input channels"
         made = np.take(exact, np.arange(new) % old, axis=1) * (old / new)
         return made.astype(value.dtype), f"{old} input channels repeated to {new} and scaled by {old}/{new}"
 

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import zipfile
 
 import numpy as np
 import pytest
@@ -131,6 +132,16 @@ def test_layers_are_fitted_by_their_order_and_shapes(file, tmp_path):
         torch.testing.assert_close(network(x), wanted, rtol=1e-12, atol=1e-12)
 
 
+def test_a_whole_model_of_keras_3_holds_the_same_file(tmp_path):
+    inner = keras_3(tmp_path / "x.weights.h5", NEW)
+    with zipfile.ZipFile(tmp_path / "x.keras", "w") as archive:
+        archive.writestr("config.json", "{}")
+        archive.write(inner, "model.weights.h5")
+    read, wanted = weights.read(tmp_path / "x.keras"), weights.read(inner)
+    assert list(read) == list(wanted)
+    assert all((read[name] == wanted[name]).all() for name in wanted)
+
+
 def test_a_depthwise_kernel_becomes_one_in_groups(tmp_path):
     kernel = GENERATOR.standard_normal((3, 3, 4, 2))  # (h, w, in, multiplier)
     read = weights.read(keras_3(tmp_path / "x.h5", {"depthwise_conv2d": ("d", [kernel])}))["d.weight"]
@@ -220,6 +231,23 @@ def test_an_array_that_lies_in_another_file_is_not_followed(tmp_path):
         weights.read(tmp_path / "x.h5")
 
 
+@pytest.mark.parametrize("kind", ["a link", "a view"])
+def test_an_array_that_is_one_of_another_files_is_not_read(tmp_path, kind):
+    with h5py.File(tmp_path / "secret.h5", "w") as file:
+        file["here"] = np.ones((2, 2))
+    path = keras_2(tmp_path / "x.h5", {"d": {"kernel": np.zeros((2, 2))}})
+    with h5py.File(path, "a") as file:
+        del file["d/d/kernel:0"]
+        if kind == "a link":
+            file["d/d/kernel:0"] = h5py.ExternalLink(str(tmp_path / "secret.h5"), "/here")
+        else:
+            layout = h5py.VirtualLayout((2, 2), "f8")
+            layout[:] = h5py.VirtualSource(str(tmp_path / "secret.h5"), "here", (2, 2))
+            file.create_virtual_dataset("d/d/kernel:0", layout)
+    with pytest.raises(WeightFileError, match="no array of numbers"):
+        weights.read(path)
+
+
 def test_an_array_of_nothing_but_its_size_is_not_unpacked(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_group("layers/dense/vars").create_dataset("0", (2**20, 2**20), "f8", chunks=(1024, 1024))
@@ -249,15 +277,16 @@ def test_keras_itself_writes_such_files(tmp_path, monkeypatch):
         "import keras, numpy as np, sys\n"
         "L = keras.layers\n"
         "m = keras.Sequential([keras.Input((9, 9, 1)), L.Conv2D(4, 3, use_bias=False),"
-        " L.BatchNormalization(epsilon=1e-5), L.Conv2D(6, 3), L.BatchNormalization(epsilon=1e-5), L.GlobalAveragePooling2D(), L.Dense(5)])\n"
+        " L.BatchNormalization(epsilon=1e-5), L.Conv2D(6, 3), L.BatchNormalization(epsilon=1e-5),"
+        " L.GlobalAveragePooling2D(), L.Dense(5)])\n"
         "m.set_weights([np.random.default_rng(0).uniform(0.5, 1.5, w.shape) for w in m.get_weights()])\n"
-        "m.save_weights('x.weights.h5'); m.save('y.h5')\n"
+        "m.save_weights('x.weights.h5'); m.save('y.h5'); m.save('z.keras')\n"
         "x = np.random.default_rng(1).standard_normal((2, 1, 9, 9))\n"
         "np.save('out.npy', m.predict(x.transpose(0, 2, 3, 1), verbose=0))\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
     x = np.random.default_rng(1).standard_normal((2, 1, 9, 9))
-    for name in ("x.weights.h5", "y.h5"):
+    for name in ("x.weights.h5", "y.h5", "z.keras"):
         zoo.convert(tmp_path / name, tmp_path / f"{name}.npz", "like_keras")
         network = zoo.build("like_keras", backend="torch", dtype="float64", weights=tmp_path / f"{name}.npz")
         with network.training_mode(False):
