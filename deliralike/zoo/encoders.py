@@ -187,7 +187,7 @@ class EncoderDecoder(Model):
         if 2 ** max(depths) > output_stride:
             plan = plan.dilated(output_stride, owner)
         self.encoder = plan.build()
-        self.taken = tuple(tap.stage for tap in taps)
+        self.taken = tuple((tap.stage, min(tap.reduction, output_stride)) for tap in taps)
         return tuple(tap.channels for tap in taps)
 
     def forward(self, x):
@@ -196,9 +196,23 @@ class EncoderDecoder(Model):
     def forward_stages(self, x):
         """The encoder's stages, as far as the decoder needs them, and ``decoder``: what the head reads."""
         _divisible(self, x, self.multiple)
-        stages = run_stages_of(self.encoder, (x,), tuple(name for name in self.taken if name is not None))
-        stages["decoder"] = self.decoder([x if name is None else stages[name] for name in self.taken], x.shape[2:])
+        stages = run_stages_of(self.encoder, (x,), tuple(name for name, _ in self.taken if name is not None))
+        taken = [x if name is None else stages[name] for name, _ in self.taken]
+        if self.multiple > 1:
+            self._check_sizes(x, taken)
+        stages["decoder"] = self.decoder(taken, x.shape[2:])
         return stages
+
+    def _check_sizes(self, x, taken):
+        """An error when a stage is not exactly so many times smaller: the encoder does not pad its convolutions."""
+        for (name, reduction), array in zip(self.taken, taken, strict=True):
+            wanted = tuple(size // reduction for size in x.shape[2:])
+            if tuple(array.shape[2:]) != wanted:
+                raise ShapeError(
+                    f"{checks.where(self)}: an input of shape {tuple(x.shape)} gives a stage {name!r} of size "
+                    f"{tuple(array.shape[2:])}, wanted {wanted}: take another encoder, or EncoderUNet (encoder_unet), "
+                    f"which takes any sizes"
+                )
 
 
 def run_stages_of(model: Any, inputs: tuple[Any, ...], wanted: tuple[str, ...]) -> dict[str, Any]:
@@ -237,9 +251,7 @@ def widths(decoder_channels: Sequence[int], depth: int, owner: str) -> tuple[int
         SettingError: They are not as many as the encoder is deep.
     """
     if isinstance(decoder_channels, int | str) or len(decoder_channels) != depth:
-        raise SettingError(
-            f"{owner}: decoder_channels={decoder_channels!r}; wanted {depth} widths, as encoder_depth is"
-        )
+        raise SettingError(f"{owner}: decoder_channels={decoder_channels!r}; wanted encoder_depth={depth} widths")
     return tuple(checks.positive(width, "decoder_channels", owner) for width in decoder_channels)
 
 

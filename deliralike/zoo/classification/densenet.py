@@ -107,21 +107,33 @@ class Features(Network):
 
     def forward(self, x):
         *_, last = in_turn(x, self.steps()).values()
-        return last
+        return self.relu(last)
 
     def steps(self):
-        """The stem and each block with the transition before it; the last one normalised and through a ReLU."""
-        blocks = {f"denseblock{i}": partial(self._block, i) for i in range(1, len(self.layers) + 1)}
-        return {"stem": self._stem, **blocks}
+        """The stem, and each block followed by the normalisation and ReLU that its transition begins with.
+
+        So segmentation_models_pytorch cuts the network for its decoders; the last normalisation has no ReLU there.
+        """
+        steps, last = {"stem": self._stem}, len(self.layers)
+        for i in range(1, last + 1):
+            steps[f"denseblock{i}"] = partial(self._block, i)
+            steps[f"transition{i}.relu" if i < last else f"norm{i + 1}"] = partial(self._normalised, i)
+        return steps
 
     def _stem(self, x):
         return self.relu0(self.norm0(self.conv0(x)))
 
     def _block(self, i, x):
-        last = len(self.layers)
-        x = self.pool0(x) if i == 1 else getattr(self, f"transition{i - 1}")(x)
-        x = getattr(self, f"denseblock{i}")(x)
-        return self.relu(getattr(self, f"norm{last + 1}")(x)) if i == last else x
+        if i == 1:
+            return self.denseblock1(self.pool0(x))
+        transition = getattr(self, f"transition{i - 1}")
+        return getattr(self, f"denseblock{i}")(transition.pool(transition.conv(x)))
+
+    def _normalised(self, i, x):
+        if i == len(self.layers):
+            return getattr(self, f"norm{i + 1}")(x)
+        transition = getattr(self, f"transition{i}")
+        return transition.relu(transition.norm(x))
 
 
 _OLD = re.compile(r"(denselayer\d+\.(?:norm|conv))([12]\.)")
@@ -184,10 +196,10 @@ class DenseNet(Model):
 
     def forward(self, x):
         *_, last = self.forward_stages(x).values()
-        return self.classifier(self.nn.flatten(self.avgpool(last)))
+        return self.classifier(self.nn.flatten(self.avgpool(self.features.relu(last))))
 
     def forward_stages(self, x, until=None):
-        """The stem, / 2, and each dense block, / 4 to / 32, before its transition; the last one normalised."""
+        """The stem, / 2, and each dense block, / 4 to / 32, as it is and normalised."""
         large_enough(self, x, self.least, f"transition{len(self.features.layers) - 1}")
         return in_turn(x, self.features.steps(), until)
 

@@ -29,15 +29,16 @@ class MobileSegmentation(BackboneSegmentation):
             The channels of its last stage, and of the third but last, which is at an eighth of the size.
         """
         checks.positive(in_channels, "in_channels", type(self).__name__)
-        rows, width = scaled(blocks, width_mult), make_divisible(16 * width_mult)
-        self.backbone = self.nn.Sequential(*trunk(rows, in_channels, width, True, dims))
         # Torchvision ends a stage with each block that has a stride, where others end it before that.
-        ends = [0, *(at for at, row in enumerate(rows, start=1) if row[5] > 1), len(rows) + 1]
-        if len(ends) < 4:
+        halvings = [at for at, row in enumerate(blocks, start=1) if row[5] > 1]
+        if len(halvings) < 2:
             raise SettingError(f"{type(self).__name__}: blocks={blocks!r}; wanted two or more that halve the size")
+        rows, width = scaled(blocks, width_mult), make_divisible(16 * width_mult)
+        ends, widths = (0, *halvings, len(rows) + 1), (width, *(row[2] for row in rows))
+        self.backbone = self.nn.Sequential(*trunk(rows, in_channels, width, True, dims))
         self.ends = tuple((f"backbone.{end}", end + 1) for end in ends)
         self.out_stage, self.aux_stage = self.ends[-1][0], self.ends[-4][0]
-        return 6 * rows[-1][2], (width, *(row[2] for row in rows))[ends[-4]]
+        return 6 * widths[-1], widths[ends[-4]]
 
     def forward_stages(self, x):
         """The first block, each block that halves the size (or is dilated instead), and the last block."""

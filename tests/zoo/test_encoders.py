@@ -1,0 +1,287 @@
+"""Any classifier of the zoo as an encoder: what the decoders take, published counts, quirks, bad input."""
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+
+from deliralike import Network, zoo
+from deliralike.backends.outline import BACKEND as OUTLINE
+from deliralike.errors import ArgumentError, SettingError, ShapeError, UnknownName
+from deliralike.zoo.encoders import Encoder
+from tests.zoo.case import close, scrambled
+from tests.zoo.cases.encoders import DECODERS, NARROW, SHORT, SHORT_BOTTLENECK, smp, without_dropout
+
+# Multiply-adds and parameters as torchvision publishes them with its weights, which have the auxiliary head.
+TORCHVISION = ("fcn_resnet50", "fcn_resnet101", "deeplabv3_resnet50", "deeplabv3_resnet101",
+               "deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TORCHVISION)
+def test_parameters_and_multiply_adds_are_those_published(name):
+    published = torchvision.models.get_model_weights(name).DEFAULT.meta
+    outline = zoo.outline(name, **({} if name.startswith("lraspp") else {"aux_loss": True}))
+    assert outline.parameters == published["num_params"]
+    assert outline.multiply_adds / 1e9 == pytest.approx(published["_ops"], abs=1e-3)
+    assert {shape[1:] for shape in outline.output.values()} == {(21, 520, 520)}
+
+
+# Encoders of every family ---------------------------------------------------------------------------------------------
+
+PYRAMIDS = {
+    "resnet50": (64, 256, 512, 1024, 2048),
+    "vgg16_bn": (128, 256, 512, 512, 512),
+    "densenet121": (64, 256, 512, 1024, 1024),
+    "densenet161": (96, 384, 768, 2112, 2208),
+    "mobilenet_v2": (16, 24, 32, 96, 1280),
+}
+
+
+@pytest.mark.parametrize("encoder", PYRAMIDS)
+def test_the_taps_are_the_references_and_its_state_is_ours(encoder):
+    """At full size: the channels that the reference lists, and the names and shapes of a whole network."""
+    taps = Encoder.of(encoder).taps([2, 4, 8, 16, 32], "Decoder")
+    assert tuple(tap.channels for tap in taps) == PYRAMIDS[encoder]
+    with torch.device("meta"):
+        wanted = smp.Unet(encoder, encoder_weights=None).state_dict()
+    came = zoo.find("encoder_unet").on(OUTLINE)(encoder=encoder).neutral_slots()
+    assert [(name, slot.shape) for name, slot in came.items()] == [(n, tuple(v.shape)) for n, v in wanted.items()]
+
+
+SMALL = {
+    "densenet121": ({"growth_rate": 4, "layers": (1, 2, 1, 2), "width": 6},
+                    {"growth_rate": 4, "block_config": (1, 2, 1, 2), "num_init_features": 6,
+                     "out_channels": [3, 6, 10, 13, 10, 13]}),
+    "mobilenet_v2": ({"width_mult": 0.1}, {"width_mult": 0.1, "out_channels": [3, 8, 8, 8, 16, 1280]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("encoder", SMALL)
+def test_a_network_on_another_encoder_computes_what_the_reference_does(encoder, backend):
+    ours, theirs = SMALL[encoder]
+    settings = {"decoder_channels": (6, 5, 6, 4, 4)}
+    smp.encoders.encoders["small"] = {"encoder": smp.encoders.encoders[encoder]["encoder"], "params": theirs}
+    reference = smp.Unet("small", encoder_weights=None, **settings).double().eval()
+    state = scrambled({name: value.numpy() for name, value in reference.state_dict().items()})
+    reference.load_state_dict({name: torch.from_numpy(np.asarray(value)) for name, value in state.items()})
+    net = zoo.build("encoder_unet", backend=backend.name, dtype="float64", encoder=encoder, encoder_settings=ours,
+                    **settings).eval()  # fmt: skip
+    net.load_neutral_state(state)
+    x = np.random.default_rng(0).standard_normal((2, 3, 64, 96))
+    with backend.evaluating():
+        came = backend.numpy(net(backend.array(x, dtype="float64")))
+    close(came, reference(torch.from_numpy(x)).detach().numpy(), 1e-9)
+
+
+UNPADDED = ("alexnet", "inception_v3")  # their stages are smaller than the size divided by a power of two
+
+
+def usable():
+    """Every classifier of the zoo that has stages at 1/4 to 1/32 of the input's size."""
+    for name in zoo.list(task="classification", dims=2):
+        stages = zoo.stages(name).values()
+        if {4, 8, 16, 32} <= {2 ** round(np.log2(stage.reduction[0])) for stage in stages if stage.reduction}:
+            yield name
+
+
+def test_every_classifier_with_the_stages_is_an_encoder():
+    names = list(usable())
+    assert {"resnet18", "vgg11", "densenet121", "mobilenet_v2", "mobilenet_v3_large", "convnext_tiny"} <= set(names)
+    first = {zoo.find(name).network: name for name in reversed(names)}  # one of each class
+    for name in first.values():
+        size = zoo.find(name).input_shape[1] // 32 * 32
+        if name in UNPADDED:
+            with pytest.raises(ShapeError, match=r"gives a stage .* of size .*, wanted .* take another encoder, or"):
+                zoo.outline("fpn", (3, size, size), encoder=name)
+            continue
+        outline = zoo.outline("fpn", (3, size, size), encoder=name, num_classes=5)
+        assert outline.output == (1, 5, size, size), name
+
+
+class Own(zoo.Model):
+    """A classifier of somebody's own, with a layer that no stage uses."""
+
+    stem, head = ("first",), ("fc",)
+
+    def __init__(self, num_classes=2, in_channels=3, dims=2, width=4):
+        super().__init__()
+        nn = self.nn
+        conv = getattr(nn, f"Conv{dims}d")
+        self.first, self.second = conv(in_channels, width, 3, 2, 1), conv(width, 6, 3, 2, 1)
+        self.hidden = nn.Sequential(nn.Linear(6, 6))
+        self.fc = nn.Linear(6, num_classes) if num_classes else nn.Identity()
+
+    def forward(self, x):
+        x = self.nn.mean(self.forward_stages(x)["half of half"], dim=tuple(range(2, len(x.shape))))
+        return self.fc(self.hidden(x))
+
+    def forward_stages(self, x):
+        half = self.first(x)
+        return {"half": half, "half of half": self.second(half)}
+
+
+OWN = {"encoder": Own, "encoder_depth": 2, "decoder_channels": (5, 4)}
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_an_own_class_is_an_encoder_in_any_dimensions(dims, backend):
+    net = zoo.build(
+        "encoder_unet", backend=backend.name, dims=dims, encoder_settings={"width": 3}, num_classes=2, **OWN
+    )
+    slots = net.neutral_slots()
+    assert slots["encoder.first.weight"].shape == (3, 3, *(3,) * dims)
+    assert not any(name.startswith(("encoder.hidden", "encoder.fc")) for name in slots)
+    assert net.stem == ("encoder.first",)
+    x = np.random.default_rng(0).standard_normal((2, 3, *(8, 6, 5)[:dims])).astype("float32")
+    assert net(backend.array(x)).shape == (2, 2, *(8, 6, 5)[:dims])
+    assert list(zoo.stages("encoder_unet", (3, *(8, 6, 5)[:dims]), dims=dims, **OWN)) == [
+        "half", "half of half", "decoder"]  # fmt: skip
+
+
+def test_an_encoder_is_named_or_given():
+    registered = zoo.Architecture("own", Own, variant={"width": 3})
+    for encoder, width in ((Own, 4), (registered, 3)):
+        slots = zoo.find("encoder_unet").on(OUTLINE)(**{**OWN, "encoder": encoder}).neutral_slots()
+        assert slots["encoder.first.weight"].shape == (width, 3, 3, 3)
+
+
+# Depth, dilation, joins -----------------------------------------------------------------------------------------------
+
+
+def test_layers_beyond_the_depth_stay_in_the_state_and_do_not_run(backend):
+    net = zoo.build("pspnet", backend=backend.name, encoder="resnet18", encoder_settings={"layers": (1,) * 4}).train()
+    before = net.neutral_state()
+    net(backend.array(np.random.default_rng(0).standard_normal((2, 3, 16, 16)).astype("float32")))
+    moved = {name for name, value in net.neutral_state().items() if not np.array_equal(value, before[name])}
+    assert any(name.startswith("encoder.layer2") for name in moved)
+    assert not any(name.startswith(("encoder.layer3", "encoder.layer4")) for name in moved)
+    assert "encoder.layer4.0.conv1.weight" in before
+
+
+@pytest.mark.parametrize("output_stride", [8, 16])
+def test_bottlenecks_are_dilated_as_the_reference_does_it(output_stride):
+    """Every 3x3 convolution of the stage, the first one too, which torchvision's own switch leaves out."""
+    reference = smp.encoders.get_encoder("short_bottleneck", weights=None, output_stride=output_stride).double().eval()
+    settings = {**SHORT_BOTTLENECK["encoder_settings"], "output_stride": output_stride, "num_classes": 0}
+    net = zoo.build("resnet50", backend="torch", dtype="float64", **settings).eval()
+    net.load_neutral_state({name: value.numpy() for name, value in reference.state_dict().items()})
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((1, 3, 64, 48)))
+    for came, wanted in zip(net.forward_stages(x).values(), reference(x)[1:], strict=True):
+        close(came.detach().numpy(), wanted.detach().numpy(), 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours", "theirs", "size"),
+    [
+        ("fpn", {"encoder_depth": 3, "merge": "cat", "pyramid_channels": 6, "segmentation_channels": 32},
+         {"encoder_depth": 3, "decoder_merge_policy": "cat", "decoder_pyramid_channels": 6,
+          "decoder_segmentation_channels": 32, "upsampling": 1}, (32, 48)),
+        ("pspnet", {"encoder_depth": 5, "psp_channels": 5}, {"encoder_depth": 5, "psp_out_channels": 5,
+                                                              "upsampling": 32}, (64, 96)),
+        ("deeplabv3", {"encoder_depth": 3, "output_stride": 16, "decoder_channels": 5, "separable": True},
+         {"encoder_depth": 3, "decoder_channels": 5, "encoder_output_stride": 16, "decoder_aspp_separable": True},
+         (32, 40)),
+        ("deeplabv3plus", {"encoder_depth": 3, "output_stride": 8, "decoder_channels": 5, "separable": False},
+         {"encoder_depth": 3, "encoder_output_stride": 8, "decoder_channels": 5, "decoder_aspp_separable": False},
+         (32, 40)),
+        ("unetplusplus", {"encoder_depth": 2, "decoder_channels": (16, 16), "attention": "scse", "center": False},
+         {"encoder_depth": 2, "decoder_channels": (16, 16), "decoder_attention_type": "scse"}, (32, 36)),
+    ],
+    ids=["fpn, cat", "pspnet, 5", "deeplabv3, 3", "deeplabv3plus, 3", "unetplusplus, gated"],
+)  # fmt: skip
+def test_other_settings_give_the_references_numbers(name, ours, theirs, size):
+    dilates = name.startswith("deeplab")  # the reference cannot dilate a VGG
+    encoder, narrow = ("short", SHORT) if dilates else ("vgg_narrow", NARROW)
+    reference = without_dropout(DECODERS[name](encoder, encoder_weights=None, **theirs)).double().eval()
+    state = scrambled({key: value.numpy() for key, value in reference.state_dict().items()})
+    reference.load_state_dict({key: torch.from_numpy(np.asarray(value)) for key, value in state.items()})
+    net = zoo.build(name, backend="torch", dtype="float64", **narrow, **ours).eval()
+    net.load_neutral_state({key: value for key, value in state.items() if key in net.neutral_slots()})
+    assert [key for key in state if "decoder.center" not in key] == list(net.neutral_slots())
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, *size)))
+    close(net(x).detach().numpy(), reference(x).detach().numpy(), 1e-9)
+
+
+# Start values ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*DECODERS, "fcn_resnet50", "deeplabv3_resnet50", "lraspp_mobilenet_v3_large"])
+def test_start_values_have_the_spread_of_the_references(name):
+    settings = {"encoder": "resnet18"} if name in DECODERS else {}
+    torch.manual_seed(0)
+    if name in DECODERS:
+        reference = DECODERS[name]("resnet18", encoder_weights=None)
+    else:
+        reference = torchvision.models.get_model(name, weights=None, weights_backbone=None)
+    state = zoo.build(name, backend="torch", **settings).neutral_state()
+    for key, value in reference.state_dict().items():
+        came, wanted = state[key], value.numpy()
+        if value.ndim < 1 or value.numel() < 2000:
+            constant = wanted.size and np.ptp(wanted) == 0
+            assert not constant or wanted.size < 2 or (came == wanted).all(), key
+            continue
+        error = 6 / np.sqrt(value.numel())
+        assert came.std() == pytest.approx(wanted.std(), rel=error), key
+        assert np.abs(came).max() == pytest.approx(np.abs(wanted).max(), rel=0.35), key
+
+
+# Bad input ------------------------------------------------------------------------------------------------------------
+
+BAD = {
+    "unknown encoder": ("fpn", {"encoder": "resnet81"}, UnknownName, "Did you mean 'resnet8' or 'resnet18'"),
+    "no stages at all": ("fpn", {"encoder": "plain"}, SettingError, "be an encoder: Plain has no forward_stages"),
+    "too few halvings": ("linknet", {"encoder": "resnet20"}, SettingError,
+                         r"LinkNet: encoder 'resnet20' has no stage at 1/8, 1/16, 1/32 .* are stem \(1/1\)"),
+    "no images": ("fpn", {"encoder": "vit_b_16"}, SettingError, r"has no stage at 1/4, 1/8.*\(no image\)"),
+    "no half": ("encoder_unet", {"encoder": "convnext_tiny"}, SettingError, "'convnext_tiny' has no stage at 1/2 of"),
+    "not dilated": ("deeplabv3", {"encoder": "vgg11"}, SettingError,
+                    r"DeepLabV3: encoder 'vgg11' cannot keep its last stages at 1/8 .* take a residual network"),
+    "other stride": ("pspnet", {"output_stride": 4, "encoder_depth": 5}, SettingError, "output_stride=4; wanted 8, 16"),
+    "too deep": ("encoder_unet", {"encoder_depth": 6}, SettingError, "=6; wanted a whole number from 1 to 5"),
+    "too flat": ("deeplabv3plus", {"encoder_depth": 2}, SettingError, "wanted a whole number from 3 to 5"),
+    "widths": ("unetplusplus", {"decoder_channels": (4, 4)}, SettingError, "wanted encoder_depth=5 widths"),
+    "no classes": ("linknet", {"num_classes": 0}, SettingError, "num_classes"),
+    "no channels": ("fpn", {"in_channels": 0}, SettingError, "in_channels"),
+    "dims": ("fpn", {"dims": 4}, SettingError, "dims=4; wanted 1, 2 or 3"),
+    "encoder's setting": ("fpn", {"encoder_settings": {"layer": (1,)}}, ArgumentError, "no setting 'layer'. Did you"),
+    "merge": ("fpn", {"merge": "mean"}, SettingError, "merge='mean'; wanted 'add' or 'cat'"),
+    "groups": ("fpn", {"segmentation_channels": 48}, SettingError, "32"),
+    "interpolation": ("encoder_unet", {"interpolation": "cubic"}, SettingError, "Known: bilinear, nearest"),
+    "attention": ("encoder_unet", {"attention": "se"}, SettingError, "wanted 'scse' or None"),
+    "rates": ("deeplabv3", {"rates": 12}, SettingError, "rates=12; wanted dilations"),
+    "backbone": ("fcn_resnet50", {"backbone": "resnet5"}, UnknownName, "Did you mean"),
+    "basic backbone": ("fcn_resnet50", {"backbone": "resnet18"}, SettingError, "block='bottleneck' does"),
+    "blocks": ("lraspp_mobilenet_v3_large", {"blocks": ((3, 8, 8, False, "ReLU", 1),)}, SettingError, "two or more that halve"),
+    "two ways to dilate": ("resnet50", {"output_stride": 8, "replace_stride_with_dilation": (False, True, True)},
+                           SettingError, "32 beside replace_stride_with_dilation"),
+}  # fmt: skip
+
+
+class Plain(Network):
+    """A network without stages."""
+
+    def __init__(self, num_classes=2, in_channels=3):
+        super().__init__()
+        self.fc = self.nn.Linear(in_channels, num_classes or 1)
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_settings_are_named(case):
+    name, settings, error, message = BAD[case]
+    settings = {**settings, **({"encoder": Plain} if settings.get("encoder") == "plain" else {})}
+    with pytest.raises(error, match=message):
+        zoo.build(name, backend="torch", **settings)
+
+
+@pytest.mark.parametrize(("name", "multiple"), [("fpn", 32), ("pspnet", 8), ("deeplabv3plus", 16), ("linknet", 32),
+                                                ("unetplusplus", 32), ("deeplabv3", 8)])  # fmt: skip
+def test_sizes_that_cannot_be_joined_are_told_what_to_pad_to(name, multiple):
+    size = (3 * multiple, 2 * multiple + 1)
+    with pytest.raises(ShapeError, match=rf"multiple of {multiple}: pad it to \({3 * multiple}, {3 * multiple}\)"):
+        zoo.outline(name, (3, *size))
+
+
+def test_a_wrong_number_of_channels_names_the_layer(backend):
+    net = zoo.build("encoder_unet", backend=backend.name, **OWN)
+    with pytest.raises(ShapeError, match=r"encoder\.first"):
+        net(backend.array(np.zeros((1, 4, 8, 8), np.float32)))
