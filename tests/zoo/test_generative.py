@@ -10,8 +10,8 @@ from deliralike import Network, backends, build, rules, zoo
 from deliralike.errors import SettingError, ShapeError
 from deliralike.zoo.generative.dcgan import Generator
 from deliralike.zoo.generative.wgan import Critic
-from tests.zoo.case import close
-from tests.zoo.cases.generative import FULL, TINY, discriminator, generator
+from tests.zoo.case import close, scrambled
+from tests.zoo.cases.generative import FULL, TINY, TINY_REFERENCE, discriminator, generator, unet
 
 # Full sizes -----------------------------------------------------------------------------------------------------------
 
@@ -61,6 +61,23 @@ def test_the_embedding_of_time_is_diffusers_up_to_its_single_precision(flip, shi
     wanted = get_timestep_embedding(time, TINY["features"][0], flip, shift)
     np.testing.assert_allclose(came.numpy(), wanted.numpy(), atol=1e-4)
     assert came.dtype == torch.float64
+
+
+def test_the_other_settings_of_the_diffusion_network_are_diffusers():
+    settings = {"head_width": 6, "downsample_padding": 1, "flip_sin_to_cos": True, "freq_shift": 0.0, "eps": 1e-5}
+    reference = unet(8, 2, **TINY_REFERENCE, attention_head_dim=6, downsample_padding=1, flip_sin_to_cos=True,
+                     freq_shift=0, norm_eps=1e-5).double()  # fmt: skip
+    network = zoo.build("ddpm_cifar10", backend="torch", dtype="float64", **TINY | settings)
+    network.load_state_dict(scrambled_state(reference))
+    x, time = torch.randn(2, 2, 4, 6, dtype=torch.float64), torch.tensor([3, 870])
+    np.testing.assert_allclose(network(x, time).detach(), reference(x, time).sample.detach(), rtol=1e-9, atol=1e-10)
+
+
+def scrambled_state(reference):
+    """A reference's state with norms and biases away from their start values; it has them too."""
+    state = scrambled({name: value.numpy() for name, value in reference.state_dict().items()})
+    reference.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
+    return reference.state_dict()
 
 
 @pytest.mark.parametrize("name", ["vae", "conv_vae"])

@@ -163,9 +163,4 @@ CASES = [
          zero=("*coder.?.0.bias", "final_layer.0.bias"), reference=partial(Vanilla, 2, 5, (4, 6), 3)),
     Case("ddpm_cifar10", TINY, [PICTURE, TIME], covers=("ddpm_cifar10", "ddpm_celebahq", "ddpm_small"),
          reference=partial(unet, 8, 2, **TINY_REFERENCE), call=sample, slow=True, zero=("*to_k.bias",)),
-    Case("ddpm_cifar10",
-         TINY | {"head_width": 6, "downsample_padding": 1, "flip_sin_to_cos": True, "freq_shift": 0.0, "eps": 1e-5},
-         [PICTURE, TIME], of="with heads", call=sample, slow=True, zero=("*to_k.bias",),
-         reference=partial(unet, 8, 2, **TINY_REFERENCE, attention_head_dim=6, downsample_padding=1,
-                           flip_sin_to_cos=True, freq_shift=0, norm_eps=1e-5)),
 ]  # fmt: skip
