@@ -145,13 +145,18 @@ class ConvNeXt(Model):
         return {f"{layer}.weight": Normal(0.02) for layer in layers} | {f"{layer}.bias": ZEROS for layer in layers}
 
     def forward(self, x):
-        return self.classifier(self.avgpool(self.forward_stages(x)[f"stage{len(self.features) // 2}"]))
+        self._check_size(x)
+        return self.classifier(self.avgpool(self.features(x)))
 
     def forward_stages(self, x):
         """The stem and each stage, ``stage1`` …: the size divided by 4, 4, 8, 16 and 32."""
+        self._check_size(x)
+        ends = [("stem", 1), *((f"stage{i}", 2 * i) for i in range(1, len(self.features) // 2 + 1))]
+        return run_stages(self.features, x, ends)
+
+    def _check_size(self, x) -> None:
         count = len(self.features) // 2
         large_enough(self, x, 2 ** (count + 1), f"stage{count}")
-        return run_stages(self.features, x, [("stem", 1), *((f"stage{i}", 2 * i) for i in range(1, count + 1))])
 
 
 def _permutations(rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -196,7 +196,7 @@ class EfficientNet(Model):
         }
 
     def forward(self, x):
-        return self.classifier(self.nn.flatten(self.avgpool(self.forward_stages(x)["last"])))
+        return self.classifier(self.nn.flatten(self.avgpool(self.features(x))))
 
     def forward_stages(self, x):
         """The stem, halved; each stage as its table says, ``stage1`` …; and the last convolution at the same size."""

@@ -170,30 +170,31 @@ class MlpMixer(Model):
         return {"stem.proj.weight": TruncatedNormal(std), "stem.proj.bias": ZEROS, "head.*": ZEROS}
 
     def forward(self, x):
-        tokens = self.norm(list(self._run(x).values())[-1])
+        tokens = self.norm(self.blocks(self._tokens(x)))
         return self.head(self.head_drop(self.nn.mean(tokens, 1)))
 
     def forward_stages(self, x):
         """The patches and each block, ``block0`` …: ``(batch, embed_dim, *size / patch_size)``, not yet normalised."""
-        side = self.image_size // self.patch_size
-        return {
-            name: self.nn.reshape(self.nn.permute(tokens, (0, 2, 1)), (*tokens.shape[::2], side, side))
-            for name, tokens in self._run(x).items()
-        }
+        tokens = self._tokens(x)
+        stages = {"patches": self._map(tokens)}
+        for index, block in enumerate(self.blocks):
+            tokens = block(tokens)
+            stages[f"block{index}"] = self._map(tokens)
+        return stages
 
-    def _run(self, x) -> dict[str, Any]:
-        """The stages as tokens; (batch, tokens, embed_dim)."""
+    def _map(self, tokens):
+        side = self.image_size // self.patch_size
+        return self.nn.reshape(self.nn.permute(tokens, (0, 2, 1)), (*tokens.shape[::2], side, side))
+
+    def _tokens(self, x):
+        """The patches; (batch, tokens, embed_dim)."""
         side = self.image_size
         if len(x.shape) == 4 and tuple(x.shape[2:]) != (side, side):
             raise ShapeError(
                 f"{checks.where(self)}: got images of shape {tuple(x.shape)}, wanted height and width of {side}"
             )
         patches = self.stem(x)
-        x = self.nn.permute(self.nn.reshape(patches, (*patches.shape[:2], -1)), (0, 2, 1))
-        stages = {"patches": x}
-        for index, block in enumerate(self.blocks):
-            stages[f"block{index}"] = x = block(x)
-        return stages
+        return self.nn.permute(self.nn.reshape(patches, (*patches.shape[:2], -1)), (0, 2, 1))
 
 
 _MIXER = "Tolstikhin et al. 2021, arXiv 2105.01601; timm"

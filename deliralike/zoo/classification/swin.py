@@ -1,7 +1,6 @@
 """Swin transformers (version 1), as torchvision builds them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -243,17 +242,13 @@ class SwinTransformer(Model):
     start_values = {"head.weight": Normal(0.02), "head.bias": ZEROS}
 
     def forward(self, x):
-        last = self._run(x)[f"stage{len(self.features) // 2}"]
-        return self.head(self.nn.mean(self.norm(last), (1, 2)))
+        return self.head(self.nn.mean(self.norm(self.features(x)), (1, 2)))
 
     def forward_stages(self, x):
         """The patches and each stage, ``stage1`` …: ``(batch, channels, *size)``, the last one not yet normalised."""
-        return {name: self.nn.permute(stage, (0, 3, 1, 2)) for name, stage in self._run(x).items()}
-
-    def _run(self, x) -> dict[str, Any]:
-        """The stages with the channels last."""
         ends = [("patches", 1), *((f"stage{i}", 2 * i) for i in range(1, len(self.features) // 2 + 1))]
-        return run_stages(self.features, x, ends)
+        stages = run_stages(self.features, x, ends)
+        return {name: self.nn.permute(stage, (0, 3, 1, 2)) for name, stage in stages.items()}
 
     def adapt_weight(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
         """The bias table of another window, resampled (cubic, the cells' edges in place, as in Microsoft's code)."""

@@ -133,7 +133,10 @@ class VisionTransformer(Model):
         }
 
     def forward(self, x):
-        x = self.forward_stages(x)["class_token"]
+        tokens = self._tokens(self.conv_proj(self._checked(x)))
+        for _, layer in self.encoder.layers.items():
+            tokens = layer(tokens)
+        x = self.encoder.ln(tokens[:, 0])
         for _, layer in self.heads.items():
             x = layer(x)
         return x
@@ -143,27 +146,30 @@ class VisionTransformer(Model):
 
         The class token is ``(batch, hidden_dim)`` and normalised; the maps are not.
         """
-        nn, encoder = self.nn, self.encoder
-        self._check_size(x)
-        stages = {"patches": self.conv_proj(x)}
-        size = tuple(stages["patches"].shape)
-        patches = nn.permute(nn.reshape(stages["patches"], (*size[:2], -1)), (0, 2, 1))
-        token = nn.broadcast_to(self.class_token, (size[0], 1, size[1]))
-        tokens = nn.concatenate([token, patches], dim=1) + encoder.pos_embedding  # (batch, 1 + patches, hidden_dim)
-        tokens = encoder.dropout(tokens)
-        for name, layer in encoder.layers.items():
+        nn = self.nn
+        stages = {"patches": self.conv_proj(self._checked(x))}
+        size, tokens = tuple(stages["patches"].shape), self._tokens(stages["patches"])
+        for name, layer in self.encoder.layers.items():
             tokens = layer(tokens)
             stages[name] = nn.reshape(nn.permute(tokens[:, 1:], (0, 2, 1)), size)
-        stages["class_token"] = encoder.ln(tokens[:, 0])
+        stages["class_token"] = self.encoder.ln(tokens[:, 0])
         return stages
 
-    def _check_size(self, x) -> None:
+    def _tokens(self, patches):
+        """The class token and the patches with their positions; (batch, 1 + patches, hidden_dim)."""
+        nn, (batch, width) = self.nn, patches.shape[:2]
+        tokens = nn.permute(nn.reshape(patches, (batch, width, -1)), (0, 2, 1))
+        tokens = nn.concatenate([nn.broadcast_to(self.class_token, (batch, 1, width)), tokens], dim=1)
+        return self.encoder.dropout(tokens + self.encoder.pos_embedding)
+
+    def _checked(self, x):
         side = self.image_size
         if len(x.shape) == 4 and tuple(x.shape[2:]) != (side, side):
             raise ShapeError(
                 f"{checks.where(self)}: got images of shape {tuple(x.shape)}, wanted height and width of {side}: build "
                 f"it with another image_size, its position table is resampled when weights are loaded"
             )
+        return x
 
     def adapt_weight(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
         """The position table of another image size: the class token's row kept, the grid of patches resampled."""
