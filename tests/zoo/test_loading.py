@@ -3,6 +3,7 @@
 import logging
 import re
 import warnings
+from argparse import Namespace
 from collections import OrderedDict
 
 import numpy as np
@@ -62,6 +63,7 @@ WRAPPED = {
     "model": (lambda state: {"model": state, "optimizer": {"state": {}, "lr": 1}}, "under 'model'"),
     "model_state_dict": (lambda state: {"model_state_dict": state}, "under 'model_state_dict'"),
     "nnU-Net": (lambda state: {"network_weights": state, "loss": np.float64(0.5)}, "under 'network_weights'"),
+    "timm's trainer": (lambda state: {"state_dict": state, "args": Namespace(lr=0.1)}, "under 'state_dict'"),
     "averaged": (lambda state: {"state_dict_ema": state}, "under 'state_dict_ema'"),
     "parallel": (lambda state: prefixed(state, "module."), "without 'module.'"),
     "compiled": (lambda state: prefixed(state, "_orig_mod."), "without '_orig_mod.'"),
@@ -108,12 +110,21 @@ def test_of_two_states_the_one_that_fits_is_taken(file):
     assert report.layout == "under 'ema'"
 
 
-def test_of_two_states_that_fit_the_trained_one_is_taken_and_named(file):
+@pytest.mark.parametrize("classes", [5, 4])
+def test_of_two_states_that_fit_the_trained_one_is_taken_and_named(file, classes):
     module, averaged = theirs(), {name: 0 * value for name, value in theirs().state_dict().items()}
-    network = ours("torch")
+    network = ours("torch", num_classes=classes)
     report = zoo.load(network, file({"model_ema": averaged, "model": module.state_dict()}))
     assert report.layout == "under 'model'"
-    np.testing.assert_array_equal(network.neutral_state()["fc.weight"], module.fc.weight.detach().numpy())
+    np.testing.assert_array_equal(network.neutral_state()["conv1.weight"], module.conv1.weight.detach().numpy())
+
+
+def test_replicas_take_their_models_layouts():
+    from deliralike import backends
+
+    network = backends.DataParallel(ours("torch", in_channels=1), ["cpu", "cpu"])
+    report = zoo.load(network, prefixed(theirs().state_dict(), "module."))
+    assert [entry.name for entry in report.adapted] == ["conv1.weight"]
 
 
 def test_settings_beside_the_weights_do_not_disturb(file):
@@ -307,8 +318,10 @@ def test_counters_may_be_missing():
 
 # What does not fit -----------------------------------------------------------------------------------------------
 
+OTHER = torchvision.models.squeezenet1_1
+
 BAD = {
-    "another network": (lambda state: torchvision.models.squeezenet1_1(num_classes=2).state_dict(), "there is nothing for it"),
+    "another network": (lambda state: OTHER(num_classes=2).state_dict(), "there is nothing for it"),
     "another depth": (lambda state: torchvision.models.resnet18(num_classes=5).state_dict(), "came as"),
     "a name less": (lambda state: without(state, "layer1.0.conv2.weight"), r"missing: layer1\.0\.conv2\.weight"),
     "a name more": (lambda state: state | {"extra.weight": torch.ones(2)}, r"unexpected: extra\.weight"),
