@@ -60,8 +60,8 @@ class DiffusionUNet(Model):
         conv = by_dims(nn, dims, "Conv")
         self.halvings, self.flip, self.shift = len(widths) - 1, bool(flip_sin_to_cos), freq_shift
         first, time_width = widths[0], 4 * widths[0]
-        options = {"dims": dims, "time_width": time_width, "num_groups": num_groups, "eps": eps, "dropout": dropout,
-                   "head_width": head_width}  # fmt: skip
+        options: dict[str, Any] = {"dims": dims, "time_width": time_width, "num_groups": num_groups, "eps": eps,
+                                   "dropout": dropout, "head_width": head_width}  # fmt: skip
         self.conv_in = conv(in_channels, first, 3, padding=1)
         self.time_embedding = TimeEmbedding(first, time_width)
         self.down_blocks = nn.ModuleList(
