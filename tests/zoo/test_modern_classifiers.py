@@ -54,7 +54,7 @@ def test_start_values_have_the_references_distributions(label):
             continue  # these start at zero; the case's reference draws them
         if wanted.std() == 0:
             np.testing.assert_allclose(came, wanted, rtol=1e-6, err_msg=name)
-        elif wanted.size > 30:
+        elif wanted.size > 4:
             ratio = np.sqrt(np.mean(came**2) / np.mean(wanted**2))
             assert abs(np.log(ratio)) < 5 / np.sqrt(wanted.size), (name, ratio)
 

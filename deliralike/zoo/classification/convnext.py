@@ -114,6 +114,7 @@ class ConvNeXt(Model):
     """
 
     stem, head = ("features.0.0",), ("classifier.2",)
+    can_stop = True
     keymaps = (_TIMM,)
 
     def __init__(self, layers: Sequence[int] = (3, 3, 9, 3), widths: Sequence[int] = (96, 192, 384, 768),
@@ -148,11 +149,11 @@ class ConvNeXt(Model):
         self._check_size(x)
         return self.classifier(self.avgpool(self.features(x)))
 
-    def forward_stages(self, x):
+    def forward_stages(self, x, until=None):
         """The stem and each stage, ``stage1`` …: the size divided by 4, 4, 8, 16 and 32."""
         self._check_size(x)
         ends = [("stem", 1), *((f"stage{i}", 2 * i) for i in range(1, len(self.features) // 2 + 1))]
-        return run_stages(self.features, x, ends)
+        return run_stages(self.features, x, ends, until)
 
     def _check_size(self, x) -> None:
         count = len(self.features) // 2

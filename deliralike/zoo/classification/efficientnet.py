@@ -155,6 +155,7 @@ class EfficientNet(Model):
     """
 
     stem, head = ("features.0.0",), ("classifier.1",)
+    can_stop = True
     keymaps = (KeyMap("timm", _timm),)
 
     def __init__(self, stages: Sequence[Stage] = (("mb", 1, 3, 1, 16, 1), ("mb", 6, 3, 2, 24, 2),
@@ -198,10 +199,10 @@ class EfficientNet(Model):
     def forward(self, x):
         return self.classifier(self.nn.flatten(self.avgpool(self.features(x))))
 
-    def forward_stages(self, x):
+    def forward_stages(self, x, until=None):
         """The stem, halved; each stage as its table says, ``stage1`` …; and the last convolution at the same size."""
         names = ["stem", *(f"stage{i}" for i in range(1, len(self.features) - 1)), "last"]
-        return run_stages(self.features, x, zip(names, range(1, len(names) + 1), strict=True))
+        return run_stages(self.features, x, zip(names, range(1, len(names) + 1), strict=True), until)
 
 
 def _plan(stages: Sequence[Stage], width_mult: float, depth_mult: float) -> list[Stage]:

@@ -213,6 +213,7 @@ class SwinTransformer(Model):
     """
 
     stem, head_paths = ("features.0.0",), ("head",)  # type: ignore[assignment]
+    can_stop = True
     keymaps = (_TIMM,)
 
     def __init__(self, patch_size: int = 4, embed_dim: int = 96, depths: Sequence[int] = (2, 2, 6, 2),
@@ -244,10 +245,10 @@ class SwinTransformer(Model):
     def forward(self, x):
         return self.head(self.nn.mean(self.norm(self.features(x)), (1, 2)))
 
-    def forward_stages(self, x):
+    def forward_stages(self, x, until=None):
         """The patches and each stage, ``stage1`` …: ``(batch, channels, *size)``, the last one not yet normalised."""
         ends = [("patches", 1), *((f"stage{i}", 2 * i) for i in range(1, len(self.features) // 2 + 1))]
-        stages = run_stages(self.features, x, ends)
+        stages = run_stages(self.features, x, ends, until)
         return {name: self.nn.permute(stage, (0, 3, 1, 2)) for name, stage in stages.items()}
 
     def adapt_weight(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
