@@ -51,7 +51,7 @@ class SamePadded(ConvNormActivation):
     """`ConvNormActivation` with TensorFlow's padding: as little as gives ``size / stride``, the odd one at the end."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, padding=0, **settings)
+        super().__init__(*args, **{**settings, "padding": 0})
 
     def forward(self, x):
         conv = self[0]
@@ -167,7 +167,7 @@ class EfficientNet(Model):
         super().__init__()
         checks.positive(in_channels, "in_channels", "EfficientNet")
         nn, plan = self.nn, _plan(stages, width_mult, depth_mult)
-        options = {"eps": eps, "momentum": momentum, "dims": dims, "same_padding": same_padding}
+        options: dict[str, Any] = {"eps": eps, "momentum": momentum, "dims": dims, "same_padding": same_padding}
         width = make_divisible(stem_channels * width_mult)
         layers = [_conv(in_channels, width, 3, 2, **options)]
         total, done = sum(blocks for *_, blocks in plan), 0

@@ -142,7 +142,7 @@ class MlpMixer(Model):
         ShapeError: The input has another number of channels (the error names ``stem.proj``) or another size.
     """
 
-    stem_paths, head_paths = ("stem.proj",), ("head",)  # type: ignore[assignment]
+    stem_paths, head_paths = ("stem.proj",), ("head",)
 
     def __init__(self, image_size: int = 224, patch_size: int = 16, num_blocks: int = 8, embed_dim: int = 512,
                  block: str = "mixer", mlp_ratio: Sequence[float] = (0.5, 4.0), layer_scale: float = 1e-4,
@@ -156,12 +156,12 @@ class MlpMixer(Model):
             raise SettingError(f"MlpMixer: there is no block {block!r}. {suggestion(block, BLOCKS)}")
         nn, tokens = self.nn, (image_size // patch_size) ** 2
         self.image_size, self.patch_size, self.fan_in = image_size, patch_size, in_channels * patch_size**2
-        self.stem = PatchEmbed(in_channels, embed_dim, patch_size)
+        self.stem = PatchEmbed(in_channels, embed_dim, patch_size)  # type: ignore[misc, assignment]
         settings = (embed_dim, tokens, mlp_ratio, stochastic_depth, layer_scale)
         self.blocks = nn.Sequential(*(BLOCKS[block](*settings) for _ in range(num_blocks)))
         self.norm = Affine(embed_dim) if block == "residual" else nn.LayerNorm(embed_dim, eps=1e-6)
         self.head_drop = nn.Dropout(dropout)
-        self.head = classifier(nn, embed_dim, num_classes, "MlpMixer")
+        self.head = classifier(nn, embed_dim, num_classes, "MlpMixer")  # type: ignore[misc]
 
     @property
     def start_values(self):  # type: ignore[override]

@@ -212,7 +212,7 @@ class SwinTransformer(Model):
             ``features.0.0``.
     """
 
-    stem, head_paths = ("features.0.0",), ("head",)  # type: ignore[assignment]
+    stem, head_paths = ("features.0.0",), ("head",)
     can_stop = True
     keymaps = (_TIMM,)
 
@@ -238,7 +238,7 @@ class SwinTransformer(Model):
             )))  # fmt: skip
         self.features = nn.Sequential(*features)
         self.norm = nn.LayerNorm(width)
-        self.head = classifier(nn, width, num_classes, "SwinTransformer")
+        self.head = classifier(nn, width, num_classes, "SwinTransformer")  # type: ignore[misc]
 
     start_values = {"head.weight": Normal(0.02), "head.bias": ZEROS}
 
