@@ -1,31 +1,8 @@
-"""Names, shapes, counts and multiply-adds, against published numbers and lists written out here."""
+"""Names, shapes and counts, against published numbers and lists written out here."""
 
 import pytest
 
 from deliralike import zoo
-
-# Table "classification" of torchvision's documentation: parameters and GFLOPS (which are multiply-adds) at 224 pixels.
-PUBLISHED = {
-    "resnet18": (11_689_512, 1.814),
-    "resnet34": (21_797_672, 3.664),
-    "resnet50": (25_557_032, 4.089),
-    "resnet101": (44_549_160, 7.801),
-    "resnet152": (60_192_808, 11.514),
-    "resnext50_32x4d": (25_028_904, 4.230),
-    "resnext101_32x8d": (88_791_336, 16.414),
-    "resnext101_64x4d": (83_455_272, 15.460),
-    "wide_resnet50_2": (68_883_240, 11.398),
-    "wide_resnet101_2": (126_886_696, 22.753),
-}
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_parameters_and_multiply_adds_are_those_published(name):
-    parameters, giga = PUBLISHED[name]
-    outline = zoo.outline(name)
-    assert outline.parameters == zoo.find(name).parameters == parameters
-    assert round(outline.multiply_adds / 1e9, 3) == pytest.approx(giga, abs=1.1e-3)
-    assert outline.output == (1, 1000)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50", "resnext50_32x4d", "lenet"])
