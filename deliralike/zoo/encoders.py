@@ -9,7 +9,7 @@ from typing import Any
 
 from deliralike.errors import CapabilityError, SettingError, ShapeError
 from deliralike.nn import checks
-from deliralike.nn.start import ZEROS, HeUniform, XavierUniform
+from deliralike.nn.start import ZEROS, Distribution, HeUniform, XavierUniform
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import Architecture
@@ -159,6 +159,9 @@ class EncoderDecoder(Model):
 
     head = ("segmentation_head.0",)
     multiple = 1
+    encoder: Any
+    decoder: Any
+    segmentation_head: Any
 
     @property
     def stem(self):  # type: ignore[override]
@@ -255,8 +258,8 @@ def widths(decoder_channels: Sequence[int], depth: int, owner: str) -> tuple[int
     return tuple(checks.positive(width, "decoder_channels", owner) for width in decoder_channels)
 
 
-HEAD_START = {"segmentation_head.0.weight": XavierUniform(), "segmentation_head.0.bias": ZEROS}
-DECODER_START = {"decoder.*.0.weight": HeUniform(), "decoder.*.0.bias": ZEROS} | HEAD_START
+HEAD_START: dict[str, Distribution] = {"segmentation_head.0.weight": XavierUniform(), "segmentation_head.0.bias": ZEROS}
+DECODER_START: dict[str, Distribution] = {"decoder.*.0.weight": HeUniform(), "decoder.*.0.bias": ZEROS, **HEAD_START}
 
 
 def _divisible(model: Any, x: Any, multiple: int) -> None:

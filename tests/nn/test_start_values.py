@@ -129,12 +129,15 @@ def test_a_network_may_say_how_its_parameters_start(name):
     assert np.abs(state["head.bias"]).max() <= 1 / np.sqrt(40)
 
 
-@pytest.mark.parametrize("distribution", [start.XavierUniform(), start.HeNormal(), start.Normal(0.3, 1.0)])
+@pytest.mark.parametrize(
+    "distribution", [start.XavierUniform(), start.HeNormal(), start.HeUniform(), start.Normal(0.3, 1.0)]
+)
 def test_distributions_have_the_spread_of_pytorchs_initialisers(distribution):
     tensor = torch.empty(60, 20, 3)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         {start.XavierUniform: torch.nn.init.xavier_uniform_, start.HeNormal: torch.nn.init.kaiming_normal_,
+         start.HeUniform: torch.nn.init.kaiming_uniform_,
          start.Normal: lambda t: torch.nn.init.normal_(t, 1.0, 0.3)}[type(distribution)](tensor)  # fmt: skip
     drawn = start.draw(distribution, (60, 20, 3), 0, "weight")
     np.testing.assert_allclose(drawn.std(), tensor.std().item(), rtol=0.05)

@@ -251,7 +251,8 @@ BAD = {
     "rates": ("deeplabv3", {"rates": 12}, SettingError, "rates=12; wanted dilations"),
     "backbone": ("fcn_resnet50", {"backbone": "resnet5"}, UnknownName, "Did you mean"),
     "basic backbone": ("fcn_resnet50", {"backbone": "resnet18"}, SettingError, "block='bottleneck' does"),
-    "blocks": ("lraspp_mobilenet_v3_large", {"blocks": ((3, 8, 8, False, "ReLU", 1),)}, SettingError, "two or more that halve"),
+    "blocks": ("lraspp_mobilenet_v3_large", {"blocks": ((3, 8, 8, False, "ReLU", 1),)}, SettingError,
+               "two or more that halve"),
     "two ways to dilate": ("resnet50", {"output_stride": 8, "replace_stride_with_dilation": (False, True, True)},
                            SettingError, "32 beside replace_stride_with_dilation"),
 }  # fmt: skip

@@ -124,10 +124,11 @@ class Features(Network):
         return self.relu0(self.norm0(self.conv0(x)))
 
     def _block(self, i, x):
-        if i == 1:
-            return self.denseblock1(self.pool0(x))
-        transition = getattr(self, f"transition{i - 1}")
-        return getattr(self, f"denseblock{i}")(transition.pool(transition.conv(x)))
+        return getattr(self, f"denseblock{i}")(self.pool0(x) if i == 1 else self._reduced(i - 1, x))
+
+    def _reduced(self, i, x):
+        transition = getattr(self, f"transition{i}")
+        return transition.pool(transition.conv(x))
 
     def _normalised(self, i, x):
         if i == len(self.layers):

@@ -204,9 +204,9 @@ class DeepLabV3Plus(EncoderDecoder):
         super().__init__()
         depth = depth_of(encoder_depth, 3, "DeepLabV3Plus")
         width, rates = checks.positive(decoder_channels, "decoder_channels", "DeepLabV3Plus"), _rates(rates)
-        channels = self.encode_with(encoder, (2, depth), in_channels, dims, encoder_settings, output_stride)
+        fine, coarse = self.encode_with(encoder, (2, depth), in_channels, dims, encoder_settings, output_stride)
         self.multiple = min(2**depth, output_stride)
-        self.decoder = JoiningDecoder(*channels, width, rates, separable, dropout, dims, self.multiple // 4)
+        self.decoder = JoiningDecoder(fine, coarse, width, rates, separable, dropout, dims, self.multiple // 4)
         self.segmentation_head = segmentation_head(self.nn, width, num_classes, 1, dims, 4)
 
 

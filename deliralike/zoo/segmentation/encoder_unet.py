@@ -49,7 +49,7 @@ class EncoderUNet(EncoderDecoder):
         depth = depth_of(encoder_depth, 1, "EncoderUNet")
         out = widths(decoder_channels, depth, "EncoderUNet")
         channels = self.encode_with(encoder, range(1, depth + 1), in_channels, dims, encoder_settings)
-        options = {"interpolation": interpolation, "attention": attention, "dims": dims}
+        options: dict[str, Any] = {"interpolation": interpolation, "attention": attention, "dims": dims}
         self.decoder = Decoder(channels, out, has_center(encoder) if center is None else center, **options)
         self.segmentation_head = segmentation_head(self.nn, out[-1], num_classes, 3, dims)
 
@@ -66,9 +66,9 @@ class Decoder(Network):
         self, channels: tuple[int, ...], out: tuple[int, ...], center: bool, dims: int, **options: Any
     ) -> None:
         super().__init__()
-        nn, (*skips, width) = self.nn, channels
+        nn, width = self.nn, channels[-1]
         self.center = doubled(nn, width, width, dims) if center else nn.Identity()
-        befores, skips = (width, *out), (*reversed(skips), 0)
+        befores, skips = (width, *out), (*reversed(channels[:-1]), 0)
         self.blocks = nn.ModuleList([
             Block(before, skip, after, dims=dims, **options)
             for before, skip, after in zip(befores, skips, out, strict=False)

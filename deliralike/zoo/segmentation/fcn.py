@@ -20,6 +20,10 @@ class BackboneSegmentation(Model):
     The outputs are resized to the input's size. A derived class calls `run_on`, and creates the heads.
     """
 
+    backbone: Any
+    classifier: Any
+    aux_classifier: Any
+
     @property
     def stem(self):  # type: ignore[override]
         """The backbone's stem."""

@@ -1,11 +1,11 @@
 """Torchvision's segmentation networks on a dilated MobileNetV3: Lite R-ASPP and DeepLab V3."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from deliralike.errors import SettingError
 from deliralike.network import Network
 from deliralike.nn import checks
-from deliralike.nn.start import ZEROS, Distribution, HeNormal
+from deliralike.nn.start import ZEROS, HeNormal
 from deliralike.zoo.blocks import by_dims, images, run_stages
 from deliralike.zoo.classification.mobilenet_v3 import LARGE, Row, scaled, trunk
 from deliralike.zoo.mobile import make_divisible
@@ -17,7 +17,7 @@ from deliralike.zoo.segmentation.fcn import BackboneSegmentation, fcn_head
 class MobileSegmentation(BackboneSegmentation):
     """The base: `backbone` is the row of a MobileNetV3's blocks, without ``features`` in its names (torchvision)."""
 
-    start_values: Mapping[str, Distribution] = {
+    start_values = {
         "backbone.*.0.weight": HeNormal("out"), "backbone.*.fc?.weight": HeNormal("out"), "backbone.*.fc?.bias": ZEROS
     }  # fmt: skip
     stem = ("backbone.0.0",)

@@ -40,7 +40,7 @@ class UNetPlusPlus(EncoderDecoder):
         depth = depth_of(encoder_depth, 2, "UNetPlusPlus")
         out, self.multiple = widths(decoder_channels, depth, "UNetPlusPlus"), 2**depth
         channels = self.encode_with(encoder, range(1, depth + 1), in_channels, dims, encoder_settings)
-        options = {"interpolation": interpolation, "attention": attention, "dims": dims}
+        options: dict[str, Any] = {"interpolation": interpolation, "attention": attention, "dims": dims}
         self.decoder = Decoder(channels, out, has_center(encoder) if center is None else center, **options)
         self.segmentation_head = segmentation_head(self.nn, out[-1], num_classes, 3, dims)
 
@@ -70,7 +70,8 @@ class Decoder(Network):
 
     def forward(self, features, size):
         *skips, x = features
-        skips, nodes = skips[::-1], {}
+        skips = skips[::-1]
+        nodes: dict[tuple[int, int], Any] = {}
         for level, skip in enumerate(skips):
             for start in range(level, -1, -1):
                 below = (x, *skips)[level] if start == level else nodes[start, level - 1]
