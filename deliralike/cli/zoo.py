@@ -107,7 +107,7 @@ def _nest(output: Any) -> str:
     if not isinstance(output, tuple | list):
         return str(output)
     if output and all(isinstance(size, int) for size in output):
-        return _sizes(output[1:])
+        return _sizes(tuple(output[1:]))
     parts = (f"({_nest(part)})" if isinstance(part, list | dict) else _nest(part) for part in output)
     return ", ".join(parts)
 

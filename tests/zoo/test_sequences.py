@@ -66,6 +66,16 @@ def test_padding_changes_nothing(name, backend):
     np.testing.assert_allclose(padded[1:], whole, rtol=1e-12, atol=1e-14)
 
 
+def test_a_token_that_is_masked_out_is_not_seen_by_later_ones(backend):
+    """Padding at the end says nothing here: nobody looks ahead anyway."""
+    net, x, others = network(backend, "gpt2"), tokens(), [0, 1, 3, 4, 5, 6]
+    mask = np.ones_like(x)
+    mask[:, 2] = 0
+    before = run(backend, net, x, mask)
+    x[:, 2] = x[:, 2] % 10 + 1
+    np.testing.assert_array_equal(run(backend, net, x, mask)[:, others], before[:, others])
+
+
 @pytest.mark.parametrize("name", ["gpt2", "bert_tiny", "lstm_classifier", "gru_classifier"])
 def test_nothing_but_padding_gives_numbers(name, backend):
     assert np.isfinite(run(backend, network(backend, name), tokens(), end(name, [0, 7], 7))).all()

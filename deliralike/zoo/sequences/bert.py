@@ -268,10 +268,12 @@ def bert(vocab_size: int = 30522, hidden_size: int = 768, num_hidden_layers: int
          intermediate_size: int = 3072, max_position_embeddings: int = 512, type_vocab_size: int = 2,
          dropout: float = 0.1, attention_dropout: float = 0.1, num_classes: int = 0) -> Any:  # fmt: skip
     """`BERT` where `num_classes` is 0, else `BERTClassifier`; their names differ by the prefix ``bert.``."""
-    settings = {"vocab_size": vocab_size, "hidden_size": hidden_size, "num_hidden_layers": num_hidden_layers,
-                "num_attention_heads": num_attention_heads, "intermediate_size": intermediate_size,
-                "max_position_embeddings": max_position_embeddings, "type_vocab_size": type_vocab_size,
-                "dropout": dropout, "attention_dropout": attention_dropout}  # fmt: skip
+    settings: dict[str, Any] = {
+        "vocab_size": vocab_size, "hidden_size": hidden_size, "num_hidden_layers": num_hidden_layers,
+        "num_attention_heads": num_attention_heads, "intermediate_size": intermediate_size,
+        "max_position_embeddings": max_position_embeddings, "type_vocab_size": type_vocab_size, "dropout": dropout,
+        "attention_dropout": attention_dropout,
+    }  # fmt: skip
     return BERT(**settings) if num_classes == 0 else BERTClassifier(num_classes, **settings)
 
 
