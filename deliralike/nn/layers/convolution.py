@@ -64,6 +64,8 @@ class _Conv(_Windows):
 
     def check_input(self, x) -> None:
         checks.channels(self, x, self.in_channels, self.n)
+        if min(x.shape[2:]) >= max(self.kernel_size) * max(self.dilation):
+            return  # it fits whatever the padding is; this is asked at every call
         pads = geometry.conv_padding(self.padding, self.kernel_size, self.stride, self.dilation)
         checks.window_fits(self, x, tuple(map(geometry.conv_size, x.shape[2:], self.kernel_size, self.stride, pads,
                                               self.dilation)))  # fmt: skip
