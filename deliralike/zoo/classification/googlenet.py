@@ -139,7 +139,7 @@ class GoogLeNet(Model):
         width, outputs = 192, {}
         for name in self.names:
             one, _, two, _, three, pooled = blocks[name]
-            setattr(self, f"inception{name}", Inception(width, tuple(blocks[name])))
+            setattr(self, f"inception{name}", Inception(width, blocks[name]))
             width = outputs[name] = one + two + three + pooled
         if self.aux_logits:
             self.aux1 = Auxiliary(outputs["4a"], num_classes, dropout_aux)

@@ -82,7 +82,8 @@ class MobileNetV2(Model):
         nn, width = self.nn, make_divisible(32 * width_mult)
         last = make_divisible(1280 * max(1.0, width_mult))
         options: dict[str, Any] = {"activation": "ReLU6", "dims": dims}
-        features, strides = [ConvNormActivation(in_channels, width, 3, 2, **options)], [2]
+        features: list[Network] = [ConvNormActivation(in_channels, width, 3, 2, **options)]
+        strides = [2]
         for expansion, channels, count, stride in _rows(blocks):
             out = make_divisible(channels * width_mult)
             for step in (stride, *(1,) * (count - 1)):

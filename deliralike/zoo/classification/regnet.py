@@ -110,7 +110,7 @@ class RegNet(Model):
         layers, widths = _stages(layers, widths, checks.positive(group_width, "group_width", "RegNet"))
         if not 0 <= squeeze <= 1:
             raise SettingError(f"RegNet: squeeze={squeeze!r}; wanted a share from 0 to 1")
-        self.stem = ConvNormActivation(in_channels, 32, 3, 2, dims=dims)  # type: ignore[assignment]
+        self.stem = ConvNormActivation(in_channels, 32, 3, 2, dims=dims)  # type: ignore[assignment, misc]
         options = {"squeeze": squeeze, "dims": dims}
         stages, width = {}, 32
         for number, (count, out) in enumerate(zip(layers, widths, strict=True), start=1):
@@ -137,7 +137,8 @@ class RegNet(Model):
 
     def forward_stages(self, x, until=None):
         """The first convolution, ``(batch, 32, *size / 2)``, and the stages: the `widths`, / 4 to / 32."""
-        return in_turn(x, {"stem": self.stem, **dict(self.trunk_output.items())}, until)
+        steps: dict[str, Any] = {"stem": self.stem} | dict(self.trunk_output.items())
+        return in_turn(x, steps, until)
 
 
 def _stages(layers: Any, widths: Any, group_width: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
