@@ -110,13 +110,9 @@ def _draw_box(axes: Any, box: Box, place: tuple[int, int]) -> None:
     x, y = place[0] * _ACROSS, -place[1] * _DOWN
     corner = (x - _WIDTH / 2, y - _HEIGHT / 2)
     colour = next(colour for part, colour in _COLOURS if part in box.type)
-    style = {
-        "boxstyle": "round,pad=0,rounding_size=0.07",
-        "facecolor": colour,
-        "edgecolor": "#555555",
-        "linewidth": 0.8,
-    }
-    axes.add_patch(FancyBboxPatch(corner, _WIDTH, _HEIGHT, **style))
+    frame = FancyBboxPatch(corner, _WIDTH, _HEIGHT, "round,pad=0,rounding_size=0.07")
+    frame.set(facecolor=colour, edgecolor="#555555", linewidth=0.8)
+    axes.add_patch(frame)
     times = f" \N{MULTIPLICATION SIGN} {box.count}" if box.count > 1 else ""
     parameters = f"{_short(box.parameters)} parameters" if box.parameters else ""
     lines = [(_fitting(box.name, 20), 8, "bold"), (_fitting(box.type, 23 - len(times)) + times, 8, "normal"),

@@ -45,21 +45,20 @@ def families(task):
 
 
 def example(name):
-    """A few lines that build an architecture and run it on a random batch.
-
-    The classes are few, so that the lines say how they are set.
-    """
-    built = zoo.find(name).on(BACKEND)()
-    setting = f", {built.outputs}=4" if built.head_paths else ""
+    """A few lines that build an architecture and run it on a random sample; with four classes where it has classes."""
+    architecture = zoo.find(name)
+    built = architecture.on(BACKEND)()
+    has_classes = built.head_paths and ("classification" in architecture.task or architecture.task == "segmentation")
+    setting = f"{built.outputs}=4" if has_classes else ""
     return "\n".join(
         [
             "from deliralike import backends, zoo",
             "",
             'torch = backends.get("torch")',
-            f'network = zoo.build("{name}", backend=torch{setting}).eval()',
-            f'batch = zoo.find("{name}").sample(batch=2{setting})',
+            f'network = zoo.build("{name}", backend=torch{setting and f", {setting}"}).eval()',
+            f'sample = zoo.find("{name}").sample({setting})',
             "with torch.evaluating():",
-            "    output = network(*torch.prepare(batch, network))",
+            "    output = network(*torch.prepare(sample, network))",
         ]
     )
 

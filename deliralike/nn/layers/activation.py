@@ -7,7 +7,7 @@ from deliralike.nn import checks
 from deliralike.nn.start import Constant
 
 
-def _plain(name: str, function: str) -> type:
+def _plain(name: str, function: str, base: type = Network) -> type:
     """The layer that calls one function of the vocabulary, which takes no settings."""
 
     def forward(self, x):
@@ -15,23 +15,25 @@ def _plain(name: str, function: str) -> type:
 
     doc = f"The function `{function}` as a layer."
     metaclass: Any = type(Network)
-    return metaclass(name, (Network,), {"forward": forward, "__doc__": doc, "__module__": __name__})
+    return metaclass(name, (base,), {"forward": forward, "__doc__": doc, "__module__": __name__})
+
+
+class _InPlace(Network):
+    """An activation with a hint that the input may be written over."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
 
 
 def _in_place(name: str, function: str) -> type:
-    """The same with a hint that the input may be written over."""
-
-    def __init__(self, inplace: bool = False) -> None:
-        super(layer, self).__init__()
-        self.inplace = inplace
-
-    layer: Any = _plain(name, function)
-    layer.__init__ = __init__
-    layer.__doc__ += (
-        "\n\nArgs:\n    inplace: Whether PyTorch may write over the input, which saves memory in training. The other backends "
-        "need no such hint."
+    """The layer that calls one function of the vocabulary and takes that hint."""
+    hint = (
+        "inplace: Whether PyTorch may write over the input, which saves memory in training. Others need no such hint."
     )
-    return layer
+    plain = _plain(name, function, base=_InPlace)
+    plain.__doc__ = f"{plain.__doc__}\n\nArgs:\n    {hint}"
+    return plain
 
 
 ReLU = _in_place("ReLU", "relu")

@@ -1,4 +1,8 @@
-"""AlexNet, in the form with one tower that torchvision builds."""
+"""AlexNet, in the form with one tower that torchvision builds.
+
+Unlike the 2012 paper: one tower instead of two, no local response normalisation, other widths (64, 192, 384, 256, 256),
+and an adaptive pooling before the linear layers, so that other sizes pass.
+"""
 
 from deliralike.nn import checks
 from deliralike.zoo.blocks import classifier, images, large_enough, run_stages

@@ -1,4 +1,7 @@
-"""ConvNeXt, as torchvision builds it."""
+"""ConvNeXt, as torchvision builds it.
+
+As in the paper; stochastic depth as torchvision sets it, which differs with what it trained for.
+"""
 
 from collections.abc import Sequence
 from typing import Any

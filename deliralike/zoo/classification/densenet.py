@@ -1,4 +1,7 @@
-"""Densely connected networks, as torchvision builds them."""
+"""Densely connected networks, as torchvision builds them.
+
+Unlike the paper's, the head's pooling takes images of any size, and no layer has dropout unless asked for.
+"""
 
 import re
 from collections.abc import Sequence

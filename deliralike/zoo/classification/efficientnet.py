@@ -1,4 +1,8 @@
-"""EfficientNet and EfficientNetV2, as torchvision builds them."""
+"""EfficientNet and EfficientNetV2, as torchvision builds them.
+
+Unlike the paper's TensorFlow code: symmetric padding (``same_padding=True`` gives TensorFlow's), and PyTorch's epsilon
+in B0 to B4.
+"""
 
 import math
 import re

@@ -1,4 +1,8 @@
-"""GoogLeNet (Inception v1 with batch normalisation), as torchvision builds it."""
+"""GoogLeNet (Inception v1 with batch normalisation), as torchvision builds it.
+
+Unlike the paper: batch normalisation after each convolution and no local response normalisation; the branch that the
+paper calls 5x5 has 3x3 convolutions, an old slip that the published weights were trained with.
+"""
 
 from collections.abc import Mapping
 from functools import partial

@@ -1,4 +1,8 @@
-"""Inception v3, as torchvision builds it."""
+"""Inception v3, as torchvision builds it.
+
+Unlike the paper: one auxiliary classifier, whose output is for training only. Its averages count the padding, as the
+published weights want it.
+"""
 
 from collections.abc import Sequence
 from functools import partial

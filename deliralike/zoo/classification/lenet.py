@@ -1,4 +1,8 @@
-"""LeNet, for small grey images."""
+"""LeNet, for small grey images.
+
+Unlike the paper: maxima instead of averages with weights, ReLU unless told otherwise, all maps connected, linear
+outputs instead of radial ones.
+"""
 
 from deliralike.errors import SettingError
 from deliralike.nn import checks

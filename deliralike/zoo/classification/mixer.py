@@ -1,4 +1,7 @@
-"""Networks of perceptrons alone, over the patches of an image: MLP-Mixer and ResMLP, as timm builds them."""
+"""Networks of perceptrons alone, over the patches of an image: MLP-Mixer and ResMLP, as timm builds them.
+
+As in the papers.
+"""
 
 import math
 from collections.abc import Mapping, Sequence

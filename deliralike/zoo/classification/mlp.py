@@ -1,4 +1,7 @@
-"""Multilayer perceptrons."""
+"""Multilayer perceptrons.
+
+Unlike the paper: ReLU instead of the logistic function unless told otherwise.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,7 @@
-"""MobileNetV2, as torchvision builds it."""
+"""MobileNetV2, as torchvision builds it.
+
+As in the paper; widths are rounded to multiples of 8.
+"""
 
 from collections.abc import Sequence
 from typing import Any

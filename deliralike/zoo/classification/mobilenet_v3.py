@@ -1,4 +1,7 @@
-"""MobileNetV3, large and small, as torchvision builds them; dilated for segmentation on request."""
+"""MobileNetV3, large and small, as torchvision builds them; dilated for segmentation on request.
+
+As in the paper; widths are rounded to multiples of 8, normalisations have epsilon 1e-3 and momentum 0.01.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,7 @@
-"""RegNet X and Y, as torchvision builds them."""
+"""RegNet X and Y, as torchvision builds them.
+
+As in the paper; the names of variants are their multiply-adds.
+"""
 
 from collections.abc import Sequence
 from typing import Any

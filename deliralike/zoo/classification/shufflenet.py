@@ -1,4 +1,7 @@
-"""ShuffleNetV2, as torchvision builds it."""
+"""ShuffleNetV2, as torchvision builds it.
+
+As in the paper.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,7 @@
-"""SqueezeNet 1.0 and 1.1, as torchvision builds them."""
+"""SqueezeNet 1.0 and 1.1, as torchvision builds them.
+
+As in the paper, version 1.1 as its authors published it later: the same accuracy for 2.4 times fewer multiply-adds.
+"""
 
 from collections.abc import Sequence
 from typing import Any

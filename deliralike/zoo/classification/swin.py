@@ -1,4 +1,7 @@
-"""Swin transformers (version 1), as torchvision builds them."""
+"""Swin transformers (version 1), as torchvision builds them.
+
+As in the paper. Sizes that no window divides are padded, as in the authors' code for detection.
+"""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,8 @@
-"""VGG networks, plain and with batch normalisation, as torchvision builds them."""
+"""VGG networks, plain and with batch normalisation, as torchvision builds them.
+
+Unlike the paper: an adaptive pooling before the linear layers, so that other sizes pass; variants with batch
+normalisation, which the paper did not know.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,7 @@
-"""Vision transformers: torchvision's, and DeiT (which is the same network under timm's names)."""
+"""Vision transformers: torchvision's, and DeiT (which is the same network under timm's names).
+
+Unlike the paper's pre-training, the head is one linear layer. Epsilon 1e-6 as in the authors' code.
+"""
 
 import math
 from typing import Any

@@ -1,4 +1,7 @@
-"""DCGAN: a generator of pictures from noise, and the discriminator that tells them from real ones."""
+"""DCGAN: a generator of pictures from noise, and the discriminator that tells them from real ones.
+
+As in the paper, at the widths of PyTorch's example.
+"""
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise

@@ -1,4 +1,7 @@
-"""The U-Net of denoising diffusion models, as diffusers' UNet2DModel: which noise is in a picture at a time step."""
+"""The U-Net of denoising diffusion models, as diffusers' UNet2DModel: which noise is in a picture at a time step.
+
+As in the paper's code for CIFAR-10, with diffusers' layout of the way up.
+"""
 
 import math
 from collections.abc import Mapping, Sequence

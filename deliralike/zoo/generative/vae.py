@@ -1,4 +1,7 @@
-"""Variational autoencoders: a perceptron and a convolutional one. The noise is an input."""
+"""Variational autoencoders: a perceptron and a convolutional one. The noise is an input.
+
+Unlike the paper: ReLU instead of tanh, Adam's era of widths; the convolutional one is a later, common form.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

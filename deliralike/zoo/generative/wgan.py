@@ -1,4 +1,7 @@
-"""Critics for Wasserstein GANs: DCGAN's discriminator, with other normalisations. The generator is DCGAN's."""
+"""Critics for Wasserstein GANs: DCGAN's discriminator, with other normalisations. The generator is DCGAN's.
+
+As in the papers, on DCGAN's layers.
+"""
 
 from deliralike.zoo.generative.dcgan import Discriminator, pictures
 from deliralike.zoo.registry import register

@@ -1,4 +1,7 @@
-"""Attention U-Net: gates decide what each level takes over from the way down, in 1, 2 and 3 dimensions."""
+"""Attention U-Net: gates decide what each level takes over from the way down, in 1, 2 and 3 dimensions.
+
+Unlike the paper: see the class.
+"""
 
 from collections.abc import Sequence
 from typing import Any

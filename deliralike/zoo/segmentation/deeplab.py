@@ -1,4 +1,8 @@
-"""DeepLab V3 as torchvision builds it, and V3 and V3+ with any encoder as segmentation_models_pytorch does."""
+"""DeepLab V3 as torchvision builds it, and V3 and V3+ with any encoder as segmentation_models_pytorch does.
+
+Unlike the paper: a batch normalisation in each branch (as in the authors' code), dropout in the pyramid, and no
+conditional random field behind it.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

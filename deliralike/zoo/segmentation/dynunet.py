@@ -1,4 +1,7 @@
-"""MONAI's DynUNet: a U-Net after nnU-Net with kernels, strides and widths of one's own, in 1, 2 and 3 dimensions."""
+"""MONAI's DynUNet: a U-Net after nnU-Net with kernels, strides and widths of one's own, in 1, 2 and 3 dimensions.
+
+A network for planning software rather than of one paper; its kernels and strides are arguments.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,8 @@
-"""The U-Net with a classifier as its encoder, as segmentation_models_pytorch's Unet."""
+"""The U-Net with a classifier as its encoder, as segmentation_models_pytorch's Unet.
+
+Unlike the paper: a pre-trained classifier on the way down, padded convolutions, batch normalisation, nearest neighbours
+instead of transposed convolutions, and outputs of the input's size.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

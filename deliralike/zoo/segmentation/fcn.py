@@ -1,4 +1,8 @@
-"""Fully convolutional networks, as torchvision builds them, and what its other segmentation networks share."""
+"""Fully convolutional networks, as torchvision builds them, and what its other segmentation networks share.
+
+Unlike the paper: a dilated ResNet instead of VGG, no skips from finer stages, and linear interpolation instead of
+learned transposed convolutions.
+"""
 
 from collections.abc import Mapping
 from typing import Any

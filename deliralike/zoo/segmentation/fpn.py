@@ -1,4 +1,8 @@
-"""The feature pyramid network, as segmentation_models_pytorch's FPN."""
+"""The feature pyramid network, as segmentation_models_pytorch's FPN.
+
+The paper's pyramid with the head for semantic segmentation that its authors added later; sums of branches, group
+normalisation.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,7 @@
-"""LinkNet with a classifier as its encoder, as segmentation_models_pytorch's Linknet."""
+"""LinkNet with a classifier as its encoder, as segmentation_models_pytorch's Linknet.
+
+As in the paper, on any encoder.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,7 @@
-"""Torchvision's segmentation networks on a dilated MobileNetV3: Lite R-ASPP and DeepLab V3."""
+"""Torchvision's segmentation networks on a dilated MobileNetV3: Lite R-ASPP and DeepLab V3.
+
+As in the paper, with the widths of torchvision's.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,8 @@
-"""nnU-Net's networks: the plain one and the one with a residual encoder, in 1, 2 and 3 dimensions."""
+"""nnU-Net's networks: the plain one and the one with a residual encoder, in 1, 2 and 3 dimensions.
+
+nnU-Net's paper plans widths, kernels and strides for each dataset; here they are settings, and the defaults those of a
+common plan in 3D.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

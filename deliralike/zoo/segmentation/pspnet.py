@@ -1,4 +1,7 @@
-"""The pyramid scene parsing network, as segmentation_models_pytorch's PSPNet."""
+"""The pyramid scene parsing network, as segmentation_models_pytorch's PSPNet.
+
+Unlike the paper: an encoder that stops at an eighth of the size instead of a dilated one, and no auxiliary loss.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,8 @@
-"""MONAI's UNet: strided convolutions down, transposed ones up, with residual units, in 1, 2 and 3 dimensions."""
+"""MONAI's UNet: strided convolutions down, transposed ones up, with residual units, in 1, 2 and 3 dimensions.
+
+A network of MONAI's rather than of the U-Net's paper: strided convolutions instead of pooling, residual units, instance
+normalisation, PReLU.
+"""
 
 from collections.abc import Sequence
 from typing import Any

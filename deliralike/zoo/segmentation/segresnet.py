@@ -1,4 +1,7 @@
-"""MONAI's SegResNet: residual blocks before which is normalised, and resizing on the way up, in 2 and 3 dimensions."""
+"""MONAI's SegResNet: residual blocks before which is normalised, and resizing on the way up, in 2 and 3 dimensions.
+
+Unlike the paper: no branch that reconstructs the input.
+"""
 
 from collections.abc import Sequence
 from typing import Any

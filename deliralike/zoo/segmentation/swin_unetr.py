@@ -1,4 +1,8 @@
-"""Swin UNETR: a transformer of shifted windows down, convolutions up, in 2 and 3 dimensions, as MONAI builds it."""
+"""Swin UNETR: a transformer of shifted windows down, convolutions up, in 2 and 3 dimensions, as MONAI builds it.
+
+As in the paper. MONAI before 1.0 joined one of the eight parts of a patch twice and another never; weights of that time
+want ``downsample="merging0.9"``.
+"""
 
 import math
 from collections.abc import Mapping, Sequence

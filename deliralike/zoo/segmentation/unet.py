@@ -1,4 +1,8 @@
-"""The plain U-Net in 1, 2 and 3 dimensions, as MONAI's BasicUNet."""
+"""The plain U-Net in 1, 2 and 3 dimensions, as MONAI's BasicUNet.
+
+Unlike the paper: padded convolutions (outputs of the input's size), instance normalisation, leaky ReLU, dropout on
+request.
+"""
 
 from collections.abc import Sequence
 from typing import Any

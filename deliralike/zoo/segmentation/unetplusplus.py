@@ -1,4 +1,7 @@
-"""UNet++ with a classifier as its encoder, as segmentation_models_pytorch's UnetPlusPlus."""
+"""UNet++ with a classifier as its encoder, as segmentation_models_pytorch's UnetPlusPlus.
+
+Unlike the paper: no deep supervision; the decoder is segmentation_models_pytorch's.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

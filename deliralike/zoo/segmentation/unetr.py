@@ -1,4 +1,7 @@
-"""UNETR: a vision transformer down, convolutions up, in 1, 2 and 3 dimensions, as MONAI builds it."""
+"""UNETR: a vision transformer down, convolutions up, in 1, 2 and 3 dimensions, as MONAI builds it.
+
+As in the paper.
+"""
 
 import math
 from collections.abc import Mapping

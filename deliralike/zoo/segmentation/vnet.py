@@ -1,4 +1,7 @@
-"""V-Net: 5x5 convolutions in residual stages, strided ones between them, in 2 and 3 dimensions."""
+"""V-Net: 5x5 convolutions in residual stages, strided ones between them, in 2 and 3 dimensions.
+
+Unlike the paper: ELU instead of PReLU unless told otherwise, batch normalisation, dropout.
+"""
 
 from typing import Any
 

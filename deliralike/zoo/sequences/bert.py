@@ -1,4 +1,7 @@
-"""BERT: a transformer encoder over tokens of two segments, with Hugging Face's names."""
+"""BERT: a transformer encoder over tokens of two segments, with Hugging Face's names.
+
+As in the paper; its two pre-training heads are not part of it.
+"""
 
 import re
 from collections.abc import Mapping, Sequence

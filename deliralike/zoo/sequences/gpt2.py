@@ -1,4 +1,7 @@
-"""GPT-2: a transformer that predicts the next token, with Hugging Face's names and stored matrices."""
+"""GPT-2: a transformer that predicts the next token, with Hugging Face's names and stored matrices.
+
+As in the paper's code. ``gpt_mini`` is a small one for a laptop.
+"""
 
 import math
 import re

@@ -1,4 +1,7 @@
-"""Classifiers of sequences with recurrent layers: LSTM and GRU, over tokens or vectors."""
+"""Classifiers of sequences with recurrent layers: LSTM and GRU, over tokens or vectors.
+
+A plain, common form; no paper's own.
+"""
 
 from deliralike.errors import SettingError, ShapeError, suggestion
 from deliralike.nn import checks

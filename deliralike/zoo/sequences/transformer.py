@@ -1,4 +1,7 @@
-"""A transformer encoder with PyTorch's names, and a classifier of token sequences on it."""
+"""A transformer encoder with PyTorch's names, and a classifier of token sequences on it.
+
+The paper's encoder with a classifier on it; normalisation after each part as in the paper, or before it.
+"""
 
 import math
 from collections.abc import Mapping
