@@ -1,7 +1,7 @@
 """Swin UNETR: a transformer of shifted windows down, convolutions up, in 2 and 3 dimensions, as MONAI builds it.
 
-As in the paper. MONAI before 1.0 joined one of the eight parts of a patch twice and another never; weights of that time
-want ``downsample="merging0.9"``.
+As in the paper. MONAI 0.9 took two of the eight parts that a patch merging joins twice and two never; weights of that
+time want ``downsample="merging0.9"``.
 """
 
 import math
