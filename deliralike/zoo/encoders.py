@@ -157,14 +157,14 @@ class EncoderDecoder(Model):
         multiple: What each spatial axis of the input must be a multiple of.
     """
 
-    head = ("segmentation_head.0",)
+    head_paths = ("segmentation_head.0",)
     multiple = 1
     encoder: Any
     decoder: Any
     segmentation_head: Any
 
     @property
-    def stem(self):  # type: ignore[override]
+    def stem_paths(self):  # type: ignore[override]
         """The encoder's stem."""
         return tuple(f"encoder.{path}" for path in getattr(self.encoder, "stem_paths", ()))
 

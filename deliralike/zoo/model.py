@@ -17,31 +17,20 @@ class Model(Network):
     stage followed by the head. With ``num_classes=0`` a classifier has no head and gives the pooled features.
 
     Attributes:
-        stem: Dotted paths of the layers that read the input's channels; `stem_paths` where a block has that name.
-        head: Dotted paths of the layers whose outputs are the classes (or the output channels); `head_paths` where a
-            block has that name.
+        stem_paths: Dotted paths of the layers that read the input's channels.
+        head_paths: Dotted paths of the layers whose outputs are the classes (or the output channels).
         outputs: The name of the setting that holds their number.
         keymaps: Other layouts of the state that are in use, for example timm's.
         can_stop: Whether ``forward_stages(..., until=names)`` stops as soon as it has the stages of those names.
         channels_last: Whether a stage gives ``(batch, tokens, channels)``, as those of networks over sequences do.
     """
 
-    stem: ClassVar[tuple[str, ...]]  # no values here: these would hide blocks called stem and head
-    head: ClassVar[tuple[str, ...]]
+    stem_paths: ClassVar[tuple[str, ...]] = ()
+    head_paths: ClassVar[tuple[str, ...]] = ()
     outputs: ClassVar[str] = "num_classes"
     keymaps: ClassVar[tuple[KeyMap, ...]] = ()
     can_stop: ClassVar[bool] = False
     channels_last: ClassVar[bool] = False
-
-    @property
-    def stem_paths(self) -> tuple[str, ...]:
-        """The paths of the stem; a model with a block called ``stem`` states them here."""
-        return getattr(self, "stem", ())
-
-    @property
-    def head_paths(self) -> tuple[str, ...]:
-        """The paths of the head; a model with a block called ``head`` states them here."""
-        return getattr(self, "head", ())
 
     def forward_stages(self, *inputs: Any) -> dict[str, Any]:
         """What each stage puts out, from the first to the last; every model has its own.

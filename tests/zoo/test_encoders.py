@@ -101,7 +101,7 @@ def test_every_classifier_with_the_stages_is_an_encoder():
 class Own(zoo.Model):
     """A classifier of somebody's own, with a layer that no stage uses."""
 
-    stem, head = ("first",), ("fc",)
+    stem_paths, head_paths = ("first",), ("fc",)
 
     def __init__(self, num_classes=2, in_channels=3, dims=2, width=4):
         super().__init__()
@@ -131,7 +131,7 @@ def test_an_own_class_is_an_encoder_in_any_dimensions(dims, backend):
     slots = net.neutral_slots()
     assert slots["encoder.first.weight"].shape == (3, 3, *(3,) * dims)
     assert not any(name.startswith(("encoder.hidden", "encoder.fc")) for name in slots)
-    assert net.stem == ("encoder.first",)
+    assert net.stem_paths == ("encoder.first",)
     x = np.random.default_rng(0).standard_normal((2, 3, *(8, 6, 5)[:dims])).astype("float32")
     assert net(backend.array(x)).shape == (2, 2, *(8, 6, 5)[:dims])
     assert list(zoo.stages("encoder_unet", (3, *(8, 6, 5)[:dims]), dims=dims, **OWN)) == [

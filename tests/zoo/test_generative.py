@@ -37,7 +37,7 @@ def test_multiply_adds_are_half_of_the_references_operations(name):
 def test_start_values_are_those_of_pytorchs_example(name, last):
     network = zoo.build(name, backend="torch", seed=3)
     state = network.neutral_state()
-    assert network.head == (f"main.{last}",)
+    assert network.head_paths == (f"main.{last}",)
     for index, layer in enumerate(network.main):
         if not hasattr(layer, "weight"):
             continue

@@ -240,7 +240,7 @@ def test_half_a_head_is_an_error():
 
 
 class Grouped(Model):
-    stem = ("conv",)
+    stem_paths = ("conv",)
 
     def __init__(self, in_channels):
         super().__init__()

@@ -75,7 +75,7 @@ class Plain(Network):
 class Own(zoo.Model):
     """A model of somebody's own, in two stages, that shares its first layer's weight if told so."""
 
-    stem, head = ("first",), ("last",)
+    stem_paths, head_paths = ("first",), ("last",)
 
     def __init__(self, num_classes=3, tied=False, inner=None):
         super().__init__()

@@ -33,7 +33,7 @@ class AlexNet(Model):
             than 63 along an axis.
     """
 
-    stem, can_stop = ("features.0",), True
+    stem_paths, can_stop = ("features.0",), True
 
     def __init__(self, num_classes: int = 1000, in_channels: int = 3, dropout: float = 0.5, hidden: int = 4096) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class AlexNet(Model):
         self.num_classes = num_classes
 
     @property
-    def head(self):  # type: ignore[override]
+    def head_paths(self):  # type: ignore[override]
         """The last linear layer."""
         return ("classifier.6",) if self.num_classes else ()
 

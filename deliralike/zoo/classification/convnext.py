@@ -116,7 +116,7 @@ class ConvNeXt(Model):
             than 32 along an axis (for four stages).
     """
 
-    stem, head = ("features.0.0",), ("classifier.2",)
+    stem_paths, head_paths = ("features.0.0",), ("classifier.2",)
     can_stop = True
     keymaps = (_TIMM,)
 

@@ -174,7 +174,7 @@ class DenseNet(Model):
             small for a transition: the least size is 29 with four blocks.
     """
 
-    stem, can_stop = ("features.conv0",), True
+    stem_paths, can_stop = ("features.conv0",), True
     start_values = {"*conv?.weight": HeNormal("in"), "*.conv.weight": HeNormal("in"), "classifier.bias": ZEROS}
     keymaps = (KeyMap("old", _old_names),)
 
@@ -194,7 +194,7 @@ class DenseNet(Model):
         self.num_classes = num_classes
 
     @property
-    def head(self):  # type: ignore[override]
+    def head_paths(self):  # type: ignore[override]
         """The linear layer."""
         return ("classifier",) if self.num_classes else ()
 

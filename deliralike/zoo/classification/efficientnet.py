@@ -158,7 +158,7 @@ class EfficientNet(Model):
             training, a normalisation sees a single value for each channel (the error names it).
     """
 
-    stem, head = ("features.0.0",), ("classifier.1",)
+    stem_paths, head_paths = ("features.0.0",), ("classifier.1",)
     can_stop = True
     keymaps = (KeyMap("timm", _timm),)
 

@@ -121,7 +121,7 @@ class GoogLeNet(Model):
             than 15 along an axis.
     """
 
-    stem, can_stop = ("conv1.conv",), True
+    stem_paths, can_stop = ("conv1.conv",), True
     # torchvision cuts them at 2, which is 200 standard deviations
     start_values = {"*conv.weight": Normal(0.01), "*fc*.weight": Normal(0.01)}
 
@@ -153,7 +153,7 @@ class GoogLeNet(Model):
         self.fc = classifier(nn, width, num_classes, "GoogLeNet")
 
     @property
-    def head(self):  # type: ignore[override]
+    def head_paths(self):  # type: ignore[override]
         """The last linear layer, and those of the auxiliary classifiers."""
         if not self.num_classes:
             return ()

@@ -205,7 +205,7 @@ class Inception3(Model):
             smaller than 75 along an axis, in training with the auxiliary classifier than 299.
     """
 
-    stem, can_stop = ("Conv2d_1a_3x3.conv",), True
+    stem_paths, can_stop = ("Conv2d_1a_3x3.conv",), True
     # Torchvision cuts them at 2, which is 20 standard deviations. It means to give AuxLogits.conv1 0.01, but says so to
     # the block, where it is not looked for.
     start_values = {"*conv.weight": Normal(0.1), "fc.weight": Normal(0.1), "AuxLogits.fc.weight": Normal(0.001)}
@@ -247,7 +247,7 @@ class Inception3(Model):
         self.fc = classifier(nn, width, num_classes, "Inception3")
 
     @property
-    def head(self):  # type: ignore[override]
+    def head_paths(self):  # type: ignore[override]
         """The last linear layer, and that of the auxiliary classifier."""
         if not self.num_classes:
             return ()

@@ -31,7 +31,7 @@ class LeNet(Model):
         ShapeError: The input has other channels (the error names ``conv1``) or another size.
     """
 
-    stem, head = ("conv1",), ("fc3",)
+    stem_paths, head_paths = ("conv1",), ("fc3",)
 
     def __init__(self, num_classes: int = 10, in_channels: int = 1, image_size: int = 28,
                  activation: str = "relu") -> None:  # fmt: skip

@@ -159,12 +159,12 @@ class MlpMixer(Model):
             raise SettingError(f"MlpMixer: there is no block {block!r}. {suggestion(block, BLOCKS)}")
         nn, tokens = self.nn, (image_size // patch_size) ** 2
         self.image_size, self.patch_size, self.fan_in = image_size, patch_size, in_channels * patch_size**2
-        self.stem = PatchEmbed(in_channels, embed_dim, patch_size)  # type: ignore[misc, assignment]
+        self.stem = PatchEmbed(in_channels, embed_dim, patch_size)
         settings = (embed_dim, tokens, mlp_ratio, stochastic_depth, layer_scale)
         self.blocks = nn.Sequential(*(BLOCKS[block](*settings) for _ in range(num_blocks)))
         self.norm = Affine(embed_dim) if block == "residual" else nn.LayerNorm(embed_dim, eps=1e-6)
         self.head_drop = nn.Dropout(dropout)
-        self.head = classifier(nn, embed_dim, num_classes, "MlpMixer")  # type: ignore[misc]
+        self.head = classifier(nn, embed_dim, num_classes, "MlpMixer")
 
     @property
     def start_values(self):  # type: ignore[override]

@@ -48,7 +48,7 @@ class MLP(Model):
         ShapeError: The input has another width; the error names the layer ``layers.0``.
     """
 
-    stem, outputs = ("layers.0",), "out_features"
+    stem_paths, outputs = ("layers.0",), "out_features"
 
     def __init__(self, in_features: int = 784, out_features: int = 10, hidden: Sequence[int] = (128, 64),
                  activation: str = "relu", dropout: float = 0.0, bias: bool = True) -> None:  # fmt: skip
@@ -63,7 +63,7 @@ class MLP(Model):
         self.dropouts = nn.ModuleList([nn.Dropout(dropout) for _ in widths])  # one each: masks are keyed by path
 
     @property
-    def head(self):  # type: ignore[override]
+    def head_paths(self):  # type: ignore[override]
         """The last linear layer."""
         return (f"layers.{len(self.layers) - 1}",)
 

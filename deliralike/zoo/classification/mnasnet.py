@@ -66,7 +66,7 @@ class MNASNet(Model):
         ShapeError: The input has another number of axes or channels; the error names ``layers.0``.
     """
 
-    stem, can_stop = ("layers.0",), True
+    stem_paths, can_stop = ("layers.0",), True
 
     def __init__(self, stacks: Sequence[Sequence[int]] = _STACKS, width_mult: float = 1.0, num_classes: int = 1000,
                  in_channels: int = 3, dropout: float = 0.2) -> None:  # fmt: skip
@@ -94,7 +94,7 @@ class MNASNet(Model):
         self.num_classes = num_classes
 
     @property
-    def head(self):  # type: ignore[override]
+    def head_paths(self):  # type: ignore[override]
         """The linear layer."""
         return ("classifier.1",) if self.num_classes else ()
 

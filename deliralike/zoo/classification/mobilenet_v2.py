@@ -75,7 +75,7 @@ class MobileNetV2(Model):
         ShapeError: The input has another number of axes or channels; the error names ``features.0.0``.
     """
 
-    stem, can_stop = ("features.0.0",), True
+    stem_paths, can_stop = ("features.0.0",), True
     start_values = {"*.0.weight": HeNormal("out"), "classifier.1.weight": Normal(0.01), "classifier.1.bias": ZEROS}
 
     def __init__(self, blocks: Sequence[Sequence[int]] = _BLOCKS, width_mult: float = 1.0, num_classes: int = 1000,
@@ -100,7 +100,7 @@ class MobileNetV2(Model):
         self.num_classes = num_classes
 
     @property
-    def head(self):  # type: ignore[override]
+    def head_paths(self):  # type: ignore[override]
         """The linear layer."""
         return ("classifier.1",) if self.num_classes else ()
 

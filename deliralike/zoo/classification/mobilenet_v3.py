@@ -150,7 +150,7 @@ class MobileNetV3(Model):
         ShapeError: The input has another number of axes or channels; the error names ``features.0.0``.
     """
 
-    stem, can_stop = ("features.0.0",), True
+    stem_paths, can_stop = ("features.0.0",), True
     start_values = {"*.0.weight": HeNormal("out"), "*.fc?.weight": HeNormal("out"), "*.fc?.bias": ZEROS,
                     "classifier.*.weight": Normal(0.01), "classifier.*.bias": ZEROS}  # fmt: skip
 
@@ -172,7 +172,7 @@ class MobileNetV3(Model):
         self.num_classes = num_classes
 
     @property
-    def head(self):  # type: ignore[override]
+    def head_paths(self):  # type: ignore[override]
         """The last linear layer."""
         return ("classifier.3",) if self.num_classes else ()
 

@@ -105,6 +105,8 @@ class RegNet(Model):
     start_values = {"stem.0.weight": HeNormal("out"), "trunk_output.*.0.weight": HeNormal("out"),
                     "*.se.fc?.weight": HeNormal("out"), "fc.weight": Normal(0.01), "fc.bias": ZEROS}  # fmt: skip
 
+    stem_paths = ("stem.0",)
+
     def __init__(self, layers: Sequence[int] = (1, 3, 6, 6), widths: Sequence[int] = (48, 104, 208, 440),
                  group_width: int = 8, squeeze: float = 0.25, num_classes: int = 1000, in_channels: int = 3,
                  dims: int = 2) -> None:  # fmt: skip
@@ -113,7 +115,7 @@ class RegNet(Model):
         layers, widths = _stages(layers, widths, checks.positive(group_width, "group_width", "RegNet"))
         if not 0 <= squeeze <= 1:
             raise SettingError(f"RegNet: squeeze={squeeze!r}; wanted a share from 0 to 1")
-        self.stem = ConvNormActivation(in_channels, 32, 3, 2, dims=dims)  # type: ignore[assignment, misc]
+        self.stem = ConvNormActivation(in_channels, 32, 3, 2, dims=dims)
         options = {"squeeze": squeeze, "dims": dims}
         stages, width = {}, 32
         for number, (count, out) in enumerate(zip(layers, widths, strict=True), start=1):
@@ -125,12 +127,7 @@ class RegNet(Model):
         self.num_classes = num_classes
 
     @property
-    def stem_paths(self):
-        """The first convolution."""
-        return ("stem.0",)
-
-    @property
-    def head(self):  # type: ignore[override]
+    def head_paths(self):  # type: ignore[override]
         """The linear layer."""
         return ("fc",) if self.num_classes else ()
 

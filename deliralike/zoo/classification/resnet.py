@@ -111,7 +111,7 @@ class ResNet(Model):
             normalisation sees a single value for each channel (the error names it).
     """
 
-    stem, head, can_stop = ("conv1",), ("fc",), True
+    stem_paths, head_paths, can_stop = ("conv1",), ("fc",), True
     keymaps = (chainer_links.RESNET,)
 
     def __init__(self, block: str = "basic", layers: Sequence[int] = (2, 2, 2, 2), num_classes: int = 1000,
@@ -203,7 +203,7 @@ class SmallResNet(Model):
         ShapeError: The input has another number of axes or channels; the error names ``conv1``.
     """
 
-    stem, head = ("conv1",), ("fc",)
+    stem_paths, head_paths = ("conv1",), ("fc",)
     start_values = {"*conv?.weight": HeNormal("in"), "*downsample.0.weight": HeNormal("in")}
 
     def __init__(self, depth: int = 20, num_classes: int = 10, in_channels: int = 3, dims: int = 2,

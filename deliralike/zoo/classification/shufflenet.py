@@ -71,7 +71,7 @@ class ShuffleNetV2(Model):
         ShapeError: The input has another number of axes or channels; the error names ``conv1.0``.
     """
 
-    stem, can_stop = ("conv1.0",), True
+    stem_paths, can_stop = ("conv1.0",), True
 
     def __init__(self, layers: Sequence[int] = (4, 8, 4), widths: Sequence[int] = (24, 116, 232, 464, 1024),
                  num_classes: int = 1000, in_channels: int = 3) -> None:  # fmt: skip
@@ -94,7 +94,7 @@ class ShuffleNetV2(Model):
         self.num_classes = num_classes
 
     @property
-    def head(self):  # type: ignore[override]
+    def head_paths(self):  # type: ignore[override]
         """The linear layer."""
         return ("fc",) if self.num_classes else ()
 

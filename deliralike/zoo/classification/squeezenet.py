@@ -72,7 +72,7 @@ class SqueezeNet(Model):
             for the last pooling: the least size is 21 for version 1.0, 17 for 1.1.
     """
 
-    stem, can_stop = ("features.0",), True
+    stem_paths, can_stop = ("features.0",), True
     start_values = {"*.weight": HeUniform("in"), "classifier.1.weight": Normal(0.01), "*.bias": ZEROS}
 
     def __init__(self, plan: Sequence[Sequence[int] | None] = _1_1, kernel: int = 3, width: int = 64,
@@ -98,7 +98,7 @@ class SqueezeNet(Model):
         self.num_classes = num_classes
 
     @property
-    def head(self):  # type: ignore[override]
+    def head_paths(self):  # type: ignore[override]
         """The last convolution."""
         return ("classifier.1",) if self.num_classes else ()
 

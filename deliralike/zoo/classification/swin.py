@@ -215,7 +215,7 @@ class SwinTransformer(Model):
             ``features.0.0``.
     """
 
-    stem, head_paths = ("features.0.0",), ("head",)
+    stem_paths, head_paths = ("features.0.0",), ("head",)
     can_stop = True
     keymaps = (_TIMM,)
 
@@ -241,7 +241,7 @@ class SwinTransformer(Model):
             )))  # fmt: skip
         self.features = nn.Sequential(*features)
         self.norm = nn.LayerNorm(width)
-        self.head = classifier(nn, width, num_classes, "SwinTransformer")  # type: ignore[misc]
+        self.head = classifier(nn, width, num_classes, "SwinTransformer")
 
     start_values = {"head.weight": Normal(0.02), "head.bias": ZEROS}
 

@@ -43,7 +43,7 @@ class VGG(Model):
             for one of the poolings: the least size is 32 with five blocks.
     """
 
-    stem, can_stop = ("features.0",), True
+    stem_paths, can_stop = ("features.0",), True
     keymaps = (chainer_links.VGG,)
 
     def __init__(self, layers: Sequence[int] = (1, 1, 2, 2, 2), widths: Sequence[int] = (64, 128, 256, 512, 512),
@@ -64,7 +64,7 @@ class VGG(Model):
         self.num_classes, self.least = num_classes, 2 ** len(layers)
 
     @property
-    def head(self):  # type: ignore[override]
+    def head_paths(self):  # type: ignore[override]
         """The last linear layer."""
         return ("classifier.6",) if self.num_classes else ()
 

@@ -101,7 +101,7 @@ class VisionTransformer(Model):
         ShapeError: The input has another number of channels (the error names ``conv_proj``) or another size.
     """
 
-    stem, head = ("conv_proj",), ("heads.head",)
+    stem_paths, head_paths = ("conv_proj",), ("heads.head",)
     keymaps = (_TIMM,)
 
     def __init__(self, image_size: int = 224, patch_size: int = 16, num_layers: int = 12, num_heads: int = 12,

@@ -50,7 +50,7 @@ class Generator(Model):
         self.main = self.nn.Sequential(*_up(self.nn, latent_size, width, out_channels, self.levels, dims))
 
     @property
-    def head(self):  # type: ignore[override]
+    def head_paths(self):  # type: ignore[override]
         """The last transposed convolution."""
         return (f"main.{3 * self.levels}",)
 
@@ -96,7 +96,7 @@ class Discriminator(Model):
         ShapeError: The picture has another size or (the error names ``main.0``) number of channels.
     """
 
-    stem = ("main.0",)
+    stem_paths = ("main.0",)
 
     def __init__(self, in_channels: int = 3, width: int = 64, image_size: int = 64, num_classes: int = 1, dims: int = 2,
                  norm: str | None = "batch") -> None:  # fmt: skip
@@ -111,7 +111,7 @@ class Discriminator(Model):
         self.main = self.nn.Sequential(*layers)
 
     @property
-    def head(self):  # type: ignore[override]
+    def head_paths(self):  # type: ignore[override]
         """The last convolution."""
         return (f"main.{self._ends()[-1][1]}",) if self.num_classes else ()
 

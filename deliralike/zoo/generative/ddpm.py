@@ -50,7 +50,7 @@ class DiffusionUNet(Model):
             ``conv_in``).
     """
 
-    stem, head, outputs = ("conv_in",), ("conv_out",), "out_channels"
+    stem_paths, head_paths, outputs = ("conv_in",), ("conv_out",), "out_channels"
 
     def __init__(self, in_channels: int = 3, out_channels: int = 3, features: Sequence[int] = (128, 256, 256, 256),
                  attention: Sequence[bool] = (False, True, False, False), layers: int = 2,

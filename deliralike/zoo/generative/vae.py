@@ -32,7 +32,7 @@ class VAE(Model):
         more axes are flattened. Without noise the mean is decoded.
     """
 
-    stem, head, outputs = ("fc1",), ("fc4",), "in_features"
+    stem_paths, head_paths, outputs = ("fc1",), ("fc4",), "in_features"
 
     def __init__(self, in_features: int = 784, hidden: int = 400, latent_size: int = 20, sigmoid: bool = True) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class ConvVAE(Model):
         ShapeError: The picture has another size or (the error names ``encoder.0.0``) number of channels.
     """
 
-    stem, head, outputs = ("encoder.0.0",), ("final_layer.3",), "in_channels"
+    stem_paths, head_paths, outputs = ("encoder.0.0",), ("final_layer.3",), "in_channels"
 
     def __init__(self, in_channels: int = 3, latent_size: int = 128,
                  features: Sequence[int] = (32, 64, 128, 256, 512), image_size: int = 64,

@@ -42,7 +42,7 @@ class AttentionUNet(Model):
             channels (the error names ``model.0.conv.0.conv``).
     """
 
-    stem, head, outputs = ("model.0.conv.0.conv",), ("model.2.conv",), "out_channels"
+    stem_paths, head_paths, outputs = ("model.0.conv.0.conv",), ("model.2.conv",), "out_channels"
 
     def __init__(self, in_channels: int = 1, out_channels: int = 2,
                  channels: Sequence[int] = (16, 32, 64, 128, 256), strides: Sequence[Sizes] = (2, 2, 2, 2),

@@ -88,13 +88,13 @@ class DynUNet(Model):
         self.skip_layers = _twins([first, *downs], list(self.upsamples)[::-1], last, heads if deep_supervision else [])
 
     @property
-    def stem(self) -> tuple[str, ...]:  # type: ignore[override]
+    def stem_paths(self) -> tuple[str, ...]:  # type: ignore[override]
         """What reads the input: one convolution, or two of a residual block."""
         layers = ("conv1", "conv3") if hasattr(self.input_block, "conv3") else ("conv1",)
         return tuple(f"input_block.{layer}.conv" for layer in layers)
 
     @property
-    def head(self) -> tuple[str, ...]:  # type: ignore[override]
+    def head_paths(self) -> tuple[str, ...]:  # type: ignore[override]
         """The output's layer, and those of deep supervision."""
         more = len(self.deep_supervision_heads) if self.deep_supervision else 0
         return ("output_block.conv.conv", *(f"deep_supervision_heads.{i}.conv.conv" for i in range(more)))

@@ -29,12 +29,12 @@ class BackboneSegmentation(Model):
     aux_classifier: Any
 
     @property
-    def stem(self):  # type: ignore[override]
+    def stem_paths(self):  # type: ignore[override]
         """The backbone's stem."""
         return tuple(f"backbone.{path}" for path in getattr(self.backbone, "stem_paths", ()))
 
     @property
-    def head(self):  # type: ignore[override]
+    def head_paths(self):  # type: ignore[override]
         """The last layer of each head."""
         return ("classifier.4",) + (() if self.aux_classifier is None else ("aux_classifier.4",))
 

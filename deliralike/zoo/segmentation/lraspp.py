@@ -23,7 +23,7 @@ class MobileSegmentation(BackboneSegmentation):
     start_values = {
         "backbone.*.0.weight": HeNormal("out"), "backbone.*.fc?.weight": HeNormal("out"), "backbone.*.fc?.bias": ZEROS
     }  # fmt: skip
-    stem = ("backbone.0.0",)
+    stem_paths = ("backbone.0.0",)
 
     def run_on_trunk(self, blocks: Sequence[Row], width_mult: float, in_channels: int, dims: int) -> tuple[int, int]:
         """Build the backbone, dilated from its last halving on.
@@ -91,7 +91,7 @@ class LRASPP(MobileSegmentation):
         ``(batch, in_channels, *size)`` gives ``{"out": (batch, num_classes, *size)}``.
     """
 
-    head = ("classifier.low_classifier", "classifier.high_classifier")
+    head_paths = ("classifier.low_classifier", "classifier.high_classifier")
 
     def __init__(self, num_classes: int = 21, in_channels: int = 3, dims: int = 2, inter_channels: int = 128,
                  blocks: Sequence[Row] = LARGE, width_mult: float = 1.0) -> None:  # fmt: skip

@@ -44,7 +44,7 @@ class NNUNet(Model):
     several: bool
 
     @property
-    def head(self) -> tuple[str, ...]:  # type: ignore[override]
+    def head_paths(self) -> tuple[str, ...]:  # type: ignore[override]
         """One layer for each size, from the coarsest to the finest."""
         return tuple(f"decoder.seg_layers.{stage}" for stage in range(len(self.decoder.seg_layers)))
 
@@ -120,7 +120,7 @@ class PlainConvUNet(NNUNet):
             or the input has another number of axes or channels (the error names the layer).
     """
 
-    stem = ("encoder.stages.0.0.convs.0.conv",)
+    stem_paths = ("encoder.stages.0.0.convs.0.conv",)
 
     def __init__(self, in_channels: int = 1, num_classes: int = 2,
                  features_per_stage: Sequence[int] = (32, 64, 128, 256, 320, 320),
@@ -165,16 +165,13 @@ class ResidualEncoderUNet(NNUNet):
     """
 
     @property
-    def stem_paths(self) -> tuple[str, ...]:
-        """The first convolution."""
-        return ("encoder.stem.convs.0.conv",)
-
-    @property
     def start_values(self):  # type: ignore[override]
         """As `NNUNet`, and zeros for the last normalisation of each residual branch."""
         last = "conv3" if self.block == "bottleneck" else "conv2"
         names = (f"*blocks.*.{last}.norm.weight", f"*blocks.*.{last}.all_modules.1.weight")
         return NNUNet.start_values | dict.fromkeys(names, ZEROS)
+
+    stem_paths = ("encoder.stem.convs.0.conv",)
 
     def __init__(self, in_channels: int = 1, num_classes: int = 2,
                  features_per_stage: Sequence[int] = (32, 64, 128, 256, 320, 320),

@@ -46,7 +46,7 @@ class ResidualUNet(Model):
             or the input has another number of axes or channels (the error names the layer).
     """
 
-    head, outputs = ("model.2",), "out_channels"  # the last level upwards: all of it is as wide as the output
+    head_paths, outputs = ("model.2",), "out_channels"  # the last level upwards: all of it is as wide as the output
 
     def __init__(self, in_channels: int = 1, out_channels: int = 2,
                  channels: Sequence[int] = (16, 32, 64, 128, 256), strides: Sequence[Sizes] = (2, 2, 2, 2),
@@ -77,7 +77,7 @@ class ResidualUNet(Model):
         self.model = below
 
     @property
-    def stem(self) -> tuple[str, ...]:  # type: ignore[override]
+    def stem_paths(self) -> tuple[str, ...]:  # type: ignore[override]
         """What reads the input: the first convolution, and a residual unit's shortcut."""
         if self.units == 0:
             return ("model.0.conv",)

@@ -45,7 +45,7 @@ class SegResNet(Model):
             or the input has another number of axes or channels (the error names the layer).
     """
 
-    stem, head, outputs = ("convInit.conv",), ("conv_final.2.conv",), "out_channels"
+    stem_paths, head_paths, outputs = ("convInit.conv",), ("conv_final.2.conv",), "out_channels"
 
     def __init__(self, in_channels: int = 1, out_channels: int = 2, init_filters: int = 8,
                  blocks_down: Sequence[int] = (1, 2, 2, 4), blocks_up: Sequence[int] = (1, 1, 1), dims: int = 3,

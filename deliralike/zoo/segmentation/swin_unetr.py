@@ -71,7 +71,7 @@ class SwinUNETR(Model):
             or the input has another number of axes or channels (the error names the layer).
     """
 
-    head, outputs = ("out.conv.conv",), "out_channels"
+    head_paths, outputs = ("out.conv.conv",), "out_channels"
 
     def __init__(self, in_channels: int = 1, out_channels: int = 14, feature_size: int = 48,
                  depths: Sequence[int] = (2, 2, 2, 2), num_heads: Sequence[int] = (3, 6, 12, 24),
@@ -105,7 +105,7 @@ class SwinUNETR(Model):
         self.out = OutBlock(width, out_channels, dims)
 
     @property
-    def stem(self) -> tuple[str, ...]:  # type: ignore[override]
+    def stem_paths(self) -> tuple[str, ...]:  # type: ignore[override]
         """What reads the input: the patches, and the finest level's block with its shortcut."""
         shortcut = ("encoder1.layer.conv3.conv",) if hasattr(self.encoder1.layer, "conv3") else ()
         return ("swinViT.patch_embed.proj", "encoder1.layer.conv1.conv", *shortcut)

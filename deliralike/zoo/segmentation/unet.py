@@ -48,7 +48,7 @@ class UNet(Model):
             small, also for the coarsest level's normalisation (the error names it).
     """
 
-    stem, head, outputs = ("conv_0.conv_0.conv",), ("final_conv",), "out_channels"
+    stem_paths, head_paths, outputs = ("conv_0.conv_0.conv",), ("final_conv",), "out_channels"
 
     def __init__(self, in_channels: int = 1, out_channels: int = 2,
                  features: Sequence[int] = (32, 32, 64, 128, 256, 32), dims: int = 2, norm: str | None = "instance",

@@ -54,7 +54,7 @@ class UNETR(Model):
         ShapeError: The input has another size, or another number of axes or channels (the error names the layer).
     """
 
-    head, outputs = ("out.conv.conv",), "out_channels"
+    head_paths, outputs = ("out.conv.conv",), "out_channels"
 
     def __init__(self, in_channels: int = 1, out_channels: int = 14, img_size: Sizes = 96, feature_size: int = 16,
                  hidden_size: int = 768, mlp_dim: int = 3072, num_heads: int = 12, proj_type: str = "conv",
@@ -82,7 +82,7 @@ class UNETR(Model):
         self.out = OutBlock(width, out_channels, dims)
 
     @property
-    def stem(self) -> tuple[str, ...]:  # type: ignore[override]
+    def stem_paths(self) -> tuple[str, ...]:  # type: ignore[override]
         """What reads the input: the patches (not a linear map, whose columns are elements) and the finest level."""
         patches = ("vit.patch_embedding.patch_embeddings",) if self.proj_type == "conv" else ()
         shortcut = ("encoder1.layer.conv3.conv",) if hasattr(self.encoder1.layer, "conv3") else ()

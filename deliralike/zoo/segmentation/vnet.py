@@ -40,7 +40,7 @@ class VNet(Model):
     """
 
     # All of the last transition is as wide as the output.
-    stem, head, outputs = ("in_tr.conv_block.conv",), ("out_tr",), "out_channels"
+    stem_paths, head_paths, outputs = ("in_tr.conv_block.conv",), ("out_tr",), "out_channels"
 
     def __init__(self, in_channels: int = 1, out_channels: int = 1, dims: int = 3, act: str = "elu",
                  dropout: float = 0.5, skip_dropout: float = 0.5, bias: bool = False) -> None:  # fmt: skip

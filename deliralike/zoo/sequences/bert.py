@@ -249,7 +249,7 @@ class BERTClassifier(_BERTModel):
         SettingError, ShapeError, IndexRangeError: As for `BERT`.
     """
 
-    head = ("classifier",)
+    head_paths = ("classifier",)
     keymaps = (_layout("old", old=True), _layout("BertModel", prefix=r"bert\."))
 
     def __init__(self, num_classes: int = 2, hidden_size: int = 768, dropout: float = 0.1, **settings: Any) -> None:

@@ -160,7 +160,7 @@ class GPT2(Model):
         IndexRangeError: A token is not below `vocab_size`.
     """
 
-    head, outputs = ("lm_head",), "vocab_size"
+    head_paths, outputs = ("lm_head",), "vocab_size"
     channels_last = True
     keymaps = (KeyMap("GPT2Model", by_patterns({r"transformer\.(.*)": r"\1"})),)
 

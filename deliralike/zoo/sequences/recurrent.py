@@ -41,7 +41,7 @@ class RecurrentClassifier(Model):
         IndexRangeError: A token is not below `vocab_size`, or a length is more than the number of steps.
     """
 
-    head = ("fc",)
+    head_paths = ("fc",)
     channels_last = True
 
     def __init__(self, cell: str = "lstm", num_classes: int = 2, vocab_size: int = 30000, in_features: int = 128,
@@ -62,7 +62,7 @@ class RecurrentClassifier(Model):
         self.fc = classifier(nn, hidden_size * (1 + bidirectional), num_classes, "RecurrentClassifier")
 
     @property
-    def stem(self):  # type: ignore[override]
+    def stem_paths(self):  # type: ignore[override]
         """The recurrent layers read the vectors; tokens have no channels."""
         return () if self.embedding is not None else ("rnn",)
 

@@ -142,7 +142,7 @@ class TransformerClassifier(Model):
         IndexRangeError: A token is not below `vocab_size`.
     """
 
-    head = ("fc",)
+    head_paths = ("fc",)
     channels_last = True
 
     def __init__(self, num_classes: int = 2, vocab_size: int = 30000, max_tokens: int = 512, d_model: int = 512,
