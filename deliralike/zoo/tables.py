@@ -16,7 +16,7 @@ def resampled(table: np.ndarray, side: int, align_corners: bool) -> np.ndarray:
         align_corners: Whether the corners' points stay in place; otherwise the cells' edges do.
 
     Example:
-        >>> resampled(np.array([[0.0, 1.0], [2.0, 3.0]]), 3, align_corners=True)[1, 1]
+        >>> float(resampled(np.array([[0.0, 1.0], [2.0, 3.0]]), 3, align_corners=True)[1, 1])
         1.5
     """
     matrix = _cubic(len(table), side, align_corners)

@@ -101,11 +101,9 @@ class RegNet(Model):
         ShapeError: The input has another number of axes or channels; the error names ``stem.0``.
     """
 
-    can_stop = True
+    stem_paths, can_stop = ("stem.0",), True
     start_values = {"stem.0.weight": HeNormal("out"), "trunk_output.*.0.weight": HeNormal("out"),
                     "*.se.fc?.weight": HeNormal("out"), "fc.weight": Normal(0.01), "fc.bias": ZEROS}  # fmt: skip
-
-    stem_paths = ("stem.0",)
 
     def __init__(self, layers: Sequence[int] = (1, 3, 6, 6), widths: Sequence[int] = (48, 104, 208, 440),
                  group_width: int = 8, squeeze: float = 0.25, num_classes: int = 1000, in_channels: int = 3,
