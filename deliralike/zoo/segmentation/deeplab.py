@@ -185,8 +185,9 @@ class DeepLabV3Plus(EncoderDecoder):
     segmentation_models_pytorch's ``DeepLabV3Plus``.
 
     Args:
-        encoder, encoder_depth, output_stride, decoder_channels, rates, separable, num_classes, in_channels, dims,
-            dropout, encoder_settings: As of `DeepLabV3`, with other defaults; the depth is 3 to 5.
+        encoder, encoder_depth: The depth is 3 to 5.
+        output_stride, decoder_channels, rates, separable, dropout: As of `DeepLabV3`, with other defaults.
+        num_classes, in_channels, dims, encoder_settings: As of `DeepLabV3`.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a multiple of

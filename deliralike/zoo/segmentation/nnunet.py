@@ -152,8 +152,8 @@ class ResidualEncoderUNet(NNUNet):
         block: ``"basic"`` or ``"bottleneck"``.
         bottleneck_channels: The inner widths of bottleneck blocks, for each stage or one for all.
         stem_channels: The width of the first convolution; that of the first stage when None.
-        in_channels, num_classes, features_per_stage, kernel_sizes, strides, n_conv_per_stage_decoder, dims, conv_bias,
-            norm, nonlin, deep_supervision: See `PlainConvUNet`.
+        in_channels, num_classes, features_per_stage, kernel_sizes, strides: See `PlainConvUNet`.
+        n_conv_per_stage_decoder, dims, conv_bias, norm, nonlin, deep_supervision: See `PlainConvUNet`.
         dropout: Probability of dropping a channel in training, after the convolutions of the stem and the decoder, and
             after the first one of a basic block or the middle one of a bottleneck.
 

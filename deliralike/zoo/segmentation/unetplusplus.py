@@ -20,8 +20,9 @@ class UNetPlusPlus(EncoderDecoder):
     segmentation_models_pytorch's ``UnetPlusPlus``, whose nodes are numbered from the coarsest level.
 
     Args:
-        encoder, encoder_depth, decoder_channels, num_classes, in_channels, dims, center, interpolation, attention,
-            encoder_settings: As of `EncoderUNet`; the depth is 2 to 5.
+        encoder, encoder_depth: The depth is 2 to 5.
+        decoder_channels, center, interpolation, attention: As of `EncoderUNet`.
+        num_classes, in_channels, dims, encoder_settings: As of `EncoderUNet`.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a multiple of
