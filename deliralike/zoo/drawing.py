@@ -90,7 +90,7 @@ def _figure(boxes: Sequence[Box], title: str) -> Figure:
 
 def _places(boxes: Sequence[Box]) -> list[tuple[int, int]]:
     """Column and row of each box: by the way to it, and by how often its arrays were halved; no two in one place."""
-    whole = max((max(shape[1:], default=1) for box in boxes if not box.sources for shape in box.shapes), default=1)
+    whole = max((max(shape[1:], default=1) for box in boxes if not box.name for shape in box.shapes), default=1)
     rows: list[int] = []
     taken: set[tuple[int, int]] = set()
     for column, box in zip(columns(boxes), boxes, strict=True):

@@ -6,6 +6,7 @@ docstrings of the families' modules.
 
 import importlib
 import inspect
+import math
 from itertools import groupby
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def smallest(names):
 
 
 def _section(module, names, folder):
-    classes = list(dict.fromkeys(zoo.find(name).network for name in names))
+    classes = list(dict.fromkeys(_class_of(name) for name in names))
     title = ", ".join(each.__name__ for each in classes)
     first = names[0]
     draw(first, folder / f"{first}.svg")
@@ -81,13 +82,14 @@ def _section(module, names, folder):
         f"Names and shapes in the state of `{first}`:", "",
         "```text", *_names(first), "```", "",
         "```python", example(smallest(names)), "```", "",
-        "```{eval-rst}", *map(_documented, classes), "```", "",
+        "```{eval-rst}", *(f".. autoclass:: {each.__module__}.{each.__name__}" for each in classes), "```", "",
     ]  # fmt: skip
 
 
-def _documented(network):
-    kind = "autoclass" if inspect.isclass(network) else "autofunction"
-    return f".. {kind}:: {network.__module__}.{network.__name__}"
+def _class_of(name):
+    """The class written once that a name stands for, also where a function creates it."""
+    network = zoo.find(name).network
+    return network if inspect.isclass(network) else type(zoo.find(name).on(BACKEND)()).written_once
 
 
 def _table(names):
@@ -100,8 +102,14 @@ def _row(name):
     architecture, sketch = zoo.find(name), zoo.outline(name)
     shapes = ", ".join(_sizes(shape[1:]) for shape in sketch.inputs)
     axes = ", ".join(map(str, architecture.dims))
-    return [f"`{name}`", f"{sketch.parameters:,}", f"{sketch.multiply_adds / 1e9:.3g} G", shapes,
+    return [f"`{name}`", f"{sketch.parameters:,}", _giga(sketch.multiply_adds), shapes,
             _output(sketch.output), axes, architecture.source]  # fmt: skip
+
+
+def _giga(count):
+    """Three digits of a count in units of 10**9."""
+    digits = max(0, 2 - math.floor(math.log10(max(count, 1) / 1e9)))
+    return f"{count / 1e9:,.{digits}f} G"
 
 
 def _output(output):
