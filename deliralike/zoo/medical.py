@@ -67,10 +67,12 @@ class ADN(Network):
                  negative_slope: float | None = None) -> None:  # fmt: skip
         super().__init__()
         nn = self.nn
-        slope = {} if negative_slope is None else {"negative_slope": negative_slope}
+        options: dict[str, Any] = {} if negative_slope is None else {"negative_slope": negative_slope}
+        if act in ("relu", "leaky_relu"):
+            options["inplace"] = True  # as the references do: nobody else needs what N and D give
         self.N = nn.Identity() if norm is None else normalisation(nn, norm, channels, dims, affine, num_groups)
         self.D = nn.Dropout(dropout)
-        self.A = nn.Identity() if act is None else activation(nn, act, **slope)
+        self.A = nn.Identity() if act is None else activation(nn, act, **options)
 
     def forward(self, x):
         return self.A(self.D(self.N(x)))

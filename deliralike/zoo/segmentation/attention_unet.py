@@ -1,6 +1,6 @@
 """Attention U-Net: gates decide what each level takes over from the way down, in 1, 2 and 3 dimensions.
 
-Unlike the paper: see the class.
+Unlike the paper, the gates see the level's own size, and what merges is normalised.
 """
 
 from collections.abc import Sequence
