@@ -116,3 +116,29 @@ def test_all_activations_agree_at_random_points(name, seed):
         lambda x: [theirs(x) for _, theirs in ACTIVATIONS.values()],
         [normal(seed, 2, 3, scale=4.0)],
     )
+
+
+IN_PLACE = {"ReLU": F.relu, "ReLU6": F.relu6, "SiLU": F.silu, "Hardswish": F.hardswish, "LeakyReLU": F.leaky_relu}
+
+
+@pytest.mark.parametrize("layer", IN_PLACE)
+@pytest.mark.parametrize("name", NAMES)
+def test_writing_in_place_changes_no_number(name, layer):
+    """PyTorch writes over what the multiplication gave; the multiplication's own gradient does not need it."""
+    agree_function(
+        name,
+        lambda nn, x: getattr(nn, layer)(inplace=True)(x * 2.0),
+        lambda x: IN_PLACE[layer](x * 2.0),
+        [normal(8, 3, 5, scale=4.0)],
+    )
+
+
+@pytest.mark.parametrize("layer", IN_PLACE)
+def test_pytorch_writes_in_place_only_when_asked(layer):
+    nn = get("torch").nn
+    for inplace in (True, False):
+        x = torch.linspace(-4.0, 4.0, 9, dtype=torch.float64)
+        before = x.clone()
+        y = getattr(nn, layer)(inplace=inplace)(x)
+        assert (y.data_ptr() == x.data_ptr()) is inplace
+        assert torch.equal(x, before) is not inplace
