@@ -97,7 +97,6 @@ def test_layers_have_their_own_names_and_pytorchs_layouts(file):
         assert read[name].flags.writeable
 
 
-@zoo.register(name="like_keras", dims=(2,), source="a test", shape=(1, 9, 9))
 def _like_keras():
     from deliralike.network import Network
 
@@ -117,6 +116,7 @@ def _like_keras():
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
+    zoo.register(_like_keras, name="like_keras", dims=(2,), source="a test", shape=(1, 9, 9))
     yield
     zoo.registry._architectures.pop("like_keras", None)
 
