@@ -48,8 +48,8 @@ def saved_for_backward(name: str) -> Ratio:
 
 def on_chainer() -> list[Ratio]:
     """ResNet-50, forward and step."""
+    backend = backends.get("chainer")  # first: it bridges Chainer to NumPy 2
     by_hand = importlib.import_module("benchmarks.by_hand.chainer_resnet50")
-    backend = backends.get("chainer")
     images, labels = _inputs("resnet50"), _labels(2)
 
     def forward():
