@@ -28,15 +28,11 @@ class Block(nnx.Module):
         return jax.nn.relu(y + (x if self.downsample is None else self.downsample(x)))
 
 
-class ResNet18(nnx.Module):
-    def __init__(self, rngs, classes=1000):
-        widths = [64, 64, 128, 256, 512]
+class ResNet(nnx.Module):
+    def __init__(self, blocks, width, rngs, classes=1000):
         self.stem = ConvNorm(3, 64, 7, 2, 3, rngs)
-        blocks = []
-        for i in range(1, 5):
-            blocks += [Block(widths[i - 1], widths[i], 1 if i == 1 else 2, rngs), Block(widths[i], widths[i], 1, rngs)]
         self.blocks = nnx.List(blocks)
-        self.fc = nnx.Linear(512, classes, rngs=rngs)
+        self.fc = nnx.Linear(width, classes, rngs=rngs)
 
     def __call__(self, x):
         x = nnx.max_pool(jax.nn.relu(self.stem(x)), (3, 3), strides=(2, 2), padding=((1, 1), (1, 1)))
@@ -45,6 +41,13 @@ class ResNet18(nnx.Module):
         return self.fc(x.mean((1, 2)))
 
 
+def resnet18(rngs):
+    widths, blocks = [64, 64, 128, 256, 512], []
+    for i in range(1, 5):
+        blocks += [Block(widths[i - 1], widths[i], 1 if i == 1 else 2, rngs), Block(widths[i], widths[i], 1, rngs)]
+    return ResNet(blocks, 512, rngs)
+
+
 def training_step(images: np.ndarray, labels: np.ndarray):
     """A function that makes one training step from host arrays and returns the loss."""
-    return _training_step(ResNet18(nnx.Rngs(0)), images, labels)
+    return _training_step(resnet18(nnx.Rngs(0)), images, labels)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from benchmarks.by_hand.jax_resnet import ConvNorm
+from benchmarks.by_hand.jax_resnet import ConvNorm, ResNet
 from benchmarks.by_hand.jax_step import training_step as _training_step
 
 
@@ -21,25 +21,16 @@ class Bottleneck(nnx.Module):
         return jax.nn.relu(y + (x if self.downsample is None else self.downsample(x)))
 
 
-class ResNet50(nnx.Module):
-    def __init__(self, rngs, classes=1000):
-        self.stem = ConvNorm(3, 64, 7, 2, 3, rngs)
-        blocks, inputs = [], 64
-        for stage, count in enumerate((3, 4, 6, 3)):
-            for block in range(count):
-                width = 64 * 2**stage
-                blocks.append(Bottleneck(inputs, width, 2 if stage and block == 0 else 1, rngs))
-                inputs = 4 * width
-        self.blocks = nnx.List(blocks)
-        self.fc = nnx.Linear(2048, classes, rngs=rngs)
-
-    def __call__(self, x):
-        x = nnx.max_pool(jax.nn.relu(self.stem(x)), (3, 3), strides=(2, 2), padding=((1, 1), (1, 1)))
-        for block in self.blocks:
-            x = block(x)
-        return self.fc(x.mean((1, 2)))
+def resnet50(rngs):
+    blocks, inputs = [], 64
+    for stage, count in enumerate((3, 4, 6, 3)):
+        for block in range(count):
+            width = 64 * 2**stage
+            blocks.append(Bottleneck(inputs, width, 2 if stage and block == 0 else 1, rngs))
+            inputs = 4 * width
+    return ResNet(blocks, 2048, rngs)
 
 
 def training_step(images: np.ndarray, labels: np.ndarray):
     """A function that makes one training step from host arrays and returns the loss."""
-    return _training_step(ResNet50(nnx.Rngs(0)), images, labels)
+    return _training_step(resnet50(nnx.Rngs(0)), images, labels)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from deliralike import nest
-from deliralike.zoo.registry import Shape
+from deliralike.zoo.registry import Shape, is_shape
 from deliralike.zoo.summary import run_on_shapes
 
 _DEEPEST = 4
@@ -38,7 +38,7 @@ class Box:
     @property
     def shapes(self) -> list[Shape]:
         """The shapes of its outputs, without the batch."""
-        return [shape[1:] for shape in nest.flatten(self.output, _is_shape)[0] if shape]
+        return [shape[1:] for shape in nest.flatten(self.output, is_shape)[0] if shape]
 
 
 def flow(
@@ -124,7 +124,3 @@ def _collapsed(boxes: list[Box]) -> list[Box]:
             kept.append(box)
         place[index] = len(kept) - 1
     return kept
-
-
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(size, int) for size in value)

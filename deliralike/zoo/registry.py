@@ -162,6 +162,16 @@ class Architecture:
         return network.build(_on(self.network, backend), seed=seed, dtype=dtype, device=device, **arguments)
 
 
+def is_shape(value: Any) -> bool:
+    """Whether a value is one shape: in a nest of shapes, a leaf.
+
+    Example:
+        >>> is_shape((3, 32, 32)), is_shape(((3,), (4,)))
+        (True, False)
+    """
+    return isinstance(value, tuple) and all(isinstance(size, int) for size in value)
+
+
 def inputs(stated: Inputs) -> tuple[Input, ...]:
     """One shape, one input, or several of either, as inputs.
 

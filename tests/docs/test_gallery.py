@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from deliralike import nest, zoo
+from deliralike.zoo.registry import is_shape
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "_ext"))
 gallery = pytest.importorskip("gallery")  # needs sphinx
@@ -42,8 +43,4 @@ def test_the_example_runs_and_gives_the_shape_of_the_table(name):
     classes = "=4" in gallery.example(name)
     sketch = zoo.outline(name, **({names["network"].outputs: 4} if classes else {}))
     shapes = [tuple(leaf.shape) for leaf in nest.leaves(names["output"])]
-    assert shapes == [shape for shape in nest.flatten(sketch.output, _is_shape)[0]]
-
-
-def _is_shape(value):
-    return isinstance(value, tuple) and all(isinstance(size, int) for size in value)
+    assert shapes == [shape for shape in nest.flatten(sketch.output, is_shape)[0]]

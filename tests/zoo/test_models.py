@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from deliralike import backends, nest, zoo
+from deliralike.zoo.registry import is_shape
 from tests.conftest import BACKENDS
 from tests.zoo.case import by_path, close, evaluate, ours, start_state, stepped
 from tests.zoo.cases import CASES
@@ -95,12 +96,8 @@ def test_outlines_give_the_real_shapes_and_count(label, backend):
     outline = zoo.outline(case.name, case.entries(), **case.settings)
     real = ours(label, backend.name)
     shapes = {path: (1, *leaf.shape[1:]) for path, leaf in real.evaluated.items()}
-    assert list(shapes.values()) == [tuple(leaf) for leaf in nest.flatten(outline.output, _is_shape)[0]]
+    assert list(shapes.values()) == [tuple(leaf) for leaf in nest.flatten(outline.output, is_shape)[0]]
     assert outline.parameters == case.build(backend.name).count_parameters()
-
-
-def _is_shape(value):
-    return isinstance(value, tuple) and all(isinstance(size, int) for size in value)
 
 
 @pytest.mark.parametrize("label", LABELS)
