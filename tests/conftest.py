@@ -8,6 +8,11 @@ from deliralike import backends
 
 REQUIRED = ("torch", "chainer", "jax")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")  # read when JAX is first used
+# XLA compiles in a quarter of the time without most of its optimisations and with its older code generator; the values
+# are the same up to rounding. DELIRALIKE_TEST_XLA=full: as users have it.
+if os.environ.get("DELIRALIKE_TEST_XLA", "quick") == "quick":
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
 # For work on one backend: DELIRALIKE_TEST_BACKENDS=torch
 BACKENDS = tuple(os.environ.get("DELIRALIKE_TEST_BACKENDS", ",".join(REQUIRED)).split(","))
 

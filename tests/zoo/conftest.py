@@ -1,12 +1,7 @@
 """What all tests of the zoo share."""
 
-import gc
 import os
 import sys
-
-import pytest
-
-from tests.conftest import BACKENDS
 
 
 def pytest_runtest_teardown(item, nextitem):
@@ -21,23 +16,8 @@ def pytest_runtest_teardown(item, nextitem):
             results.cache_clear()
         if "jax" in sys.modules:
             sys.modules["jax"].clear_caches()
-        gc.collect()
 
 
 def _group(item):
     mark = item.get_closest_marker("xdist_group") if item is not None else None
     return mark and mark.args[0]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    """JAX compiles without most of its optimisations: the same values up to rounding, in a third of the time."""
-    if "jax" not in BACKENDS:
-        yield
-        return
-    import jax
-
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)

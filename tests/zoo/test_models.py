@@ -54,6 +54,12 @@ def test_stages_stem_and_head_are_there(name):
     assert built.outputs in architecture.settings
 
 
+@pytest.mark.xdist_group("together")
+def test_tests_of_one_group_run_in_one_process(request):
+    """The tests of a case share its results; pytest-xdist sends them to one process by what it adds to their names."""
+    assert request.node.nodeid.endswith("@together") == getattr(request.config.option, "loadgroup", False)
+
+
 # Each case, on every backend ------------------------------------------------------------------------------------------
 
 
@@ -121,34 +127,25 @@ def test_single_precision_is_near_double(label, backend):
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_the_state_goes_round_and_a_copy_owns_its_weights(label, backend):
+def test_the_state_goes_round_and_copies_own_their_weights(label, backend):
     case = CASES[label]
     network = case.build(backend.name)
     state = network.neutral_state()
     other = case.build(backend.name, seed=9)
     assert other.load_neutral_state(state).complete
-    twin = copy.deepcopy(other)
+    twin, pickled = copy.deepcopy(other), pickle.loads(pickle.dumps(other))
     twin.load_neutral_state({name: np.zeros_like(value) for name, value in state.items()})
-    for name, value in other.neutral_state().items():
-        np.testing.assert_array_equal(value, state[name])
-    assert twin.init_kwargs == network.init_kwargs
+    for copied in (other, pickled):
+        for name, value in copied.neutral_state().items():
+            np.testing.assert_array_equal(value, state[name])
+    assert twin.init_kwargs == pickled.init_kwargs == network.init_kwargs
+    assert repr(pickled) == repr(network)
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_a_pickled_network_is_the_same(label, backend):
-    network = CASES[label].build(backend.name)
-    twin = pickle.loads(pickle.dumps(network))
-    assert repr(twin) == repr(network)
-    state = twin.neutral_state()
-    for name, value in network.neutral_state().items():
-        np.testing.assert_array_equal(state[name], value)
-
-
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-@pytest.mark.parametrize("label", LABELS)
-def test_torch_traces_the_whole_network_without_a_break(label, training):
+def test_torch_traces_the_whole_network_in_training_without_a_break(label):
     case = CASES[label]
-    network = case.build("torch").train(training)
+    network = case.build("torch").train()
     inputs = [torch.from_numpy(x) for x in case.inputs()]
     expected = by_path(copy.deepcopy(network)(*inputs), lambda leaf: leaf.detach().numpy())
     torch._dynamo.reset()
@@ -159,11 +156,11 @@ def test_torch_traces_the_whole_network_without_a_break(label, training):
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_torch_exports_the_network(label):
+def test_torch_exports_the_network_as_one_graph(label):
     case = CASES[label]
     network = case.build("torch").eval()
     inputs = tuple(torch.from_numpy(x) for x in case.inputs())
-    exported = torch.export.export(network, inputs)
+    exported = torch.export.export(network, inputs, strict=True)  # strict: traced as a compiler does
     expected = by_path(network(*inputs), lambda leaf: leaf.detach().numpy())
     for path, leaf in by_path(exported.module()(*inputs), lambda leaf: leaf.detach().numpy()).items():
         close(leaf, expected[path], 1e-12, name=path)

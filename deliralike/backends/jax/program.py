@@ -22,6 +22,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from deliralike import nest, random
 from deliralike.backends.base import Gradients
 from deliralike.backends.jax.arrays import numpy as to_host
+from deliralike.backends.jax.channels_last import channels_last
 from deliralike.backends.jax.network import holds, walk
 from deliralike.errors import ShapeError
 from deliralike.state import Slot
@@ -252,7 +253,7 @@ def differentiated(function: Callable[[Any], tuple[Any, Any]], at: Any) -> tuple
     """
     leaves, tree = jax.tree.flatten(at)
     traced, shapes = jax.make_jaxpr(lambda *flat: function(jax.tree.unflatten(tree, flat)), return_shape=True)(*leaves)
-    run = jaxpr_as_fun(traced)
+    run = channels_last(traced) if jax.default_backend() == "cpu" else jaxpr_as_fun(traced)
 
     def split(flat: list[Any]) -> tuple[Any, list[Any]]:
         loss, *beside = run(*flat)

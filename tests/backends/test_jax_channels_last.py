@@ -1,0 +1,137 @@
+"""Programs with the channels last give the values and gradients of the programs that they were made from."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from deliralike import backends
+from deliralike.backends.jax.channels_last import channels_last
+from deliralike.backends.jax.program import differentiated
+
+NN = backends.get("jax").nn
+
+
+def array(*shape):
+    return np.random.default_rng(shape).standard_normal(shape)
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+W, POINT, DEPTH, ONE = array(6, 3, 3, 2), array(6, 3, 1, 1), array(6, 1, 3, 3), array(4, 6, 1, 1)
+
+
+def conv(x, weight=W, stride=(2, 1), pads=((1, 0), (0, 1)), dilation=(1, 2), groups=1):
+    return NN.convolve(x, weight, stride, pads, dilation, groups)
+
+
+def transposed(x):
+    return NN.convolve_transposed(x, array(3, 2, 3, 3), (2, 2), (1, 0), (1, 1), (1, 1), 1)
+
+
+@jax.custom_jvp
+def own(x):
+    return x * x
+
+
+own.defjvp(lambda at, dx: (at[0] ** 2, 2 * at[0] * dx[0]))
+
+FUNCTIONS = {
+    "a convolution": conv,
+    "one in groups": lambda x: conv(conv(x), DEPTH, groups=6),
+    "a pointwise one": lambda x: conv(x, POINT, (1, 1), ((0, 0), (0, 0))),
+    "a pointwise one with strides": lambda x: conv(x, POINT, (3, 2), ((0, 0), (0, 0))),
+    "a pointwise one with padding": lambda x: conv(x, POINT, (1, 1), ((1, 0), (0, 2))),
+    "a transposed one": transposed,
+    "normalisation": lambda x: NN.batch_norm_train(conv(x), array(6), array(6))[0],
+    "layer norm over the channels": lambda x: NN.permute(
+        NN.layer_norm(NN.permute(conv(x), (0, 2, 3, 1)), (6,)), (0, 3, 1, 2)),
+    "group norm": lambda x: NN.group_norm(conv(x), 3),
+    "activations": lambda x: NN.relu(NN.silu(NN.gelu(NN.clip(conv(x), -1.0, 2.0)))) + NN.softplus(conv(x)),
+    "a derivative of its own": lambda x: own(conv(x)),
+    "pooling by taps": lambda x: NN.max_windows(conv(x), (2, 3), (2, 1), ((1, 0), (1, 1)), (1, 1)),
+    "pooling by windows": lambda x: NN.max_windows(conv(x), (1, 17), (1, 1), ((0, 0), (8, 8)), (1, 1)),
+    "average pooling": lambda x: NN.sum_windows(conv(x), (3, 2), (2, 2), ((1, 1), (0, 1))),
+    "a residual block": lambda x: NN.relu(conv(x, POINT, (1, 1), ((0, 0),) * 2) + jnp.tile(x, (1, 2, 1, 1))),
+    "squeeze and excite": lambda x: conv(x) * NN.sigmoid(jnp.tile(
+        conv(NN.mean(conv(x), (2, 3), keepdim=True), ONE, (1, 1), ((0, 0),) * 2), (1, 2, 1, 1))[:, :6]),
+    "broadcasting": lambda x: conv(x) + NN.mean(conv(x), 2, keepdim=True) * jnp.broadcast_to(conv(x)[:, :, :1], (
+        2, 6, *conv(x).shape[2:])),
+    "concatenation": lambda x: NN.concatenate([conv(x), NN.exp(conv(x)), jnp.ones((2, 1, *conv(x).shape[2:]))], 1),
+    "concatenation along positions": lambda x: NN.concatenate([conv(x), conv(x)], 3),
+    "splitting": lambda x: sum(jnp.split(conv(x), 3, axis=1)),
+    "cutting": lambda x: conv(x)[:, 1:5:2, 1:, ::2],
+    "padding": lambda x: NN.pad_constant(conv(x), ((0, 0), (0, 2), (1, 0), (3, 1)), 2.0),
+    "flipping": lambda x: NN.flip(conv(x), 3) + NN.flip(conv(x), 1),
+    "reductions to a table": lambda x: (NN.sum(conv(x), (2, 3)), NN.max(conv(x), 1), NN.sum(conv(x), 0), jnp.prod(0.1 *
+        conv(x), (1, 3))),
+    "a choice": lambda x: jnp.where(conv(x) > 0, conv(x), array(2, 6, *conv(x).shape[2:])),
+    "attention": lambda x: NN.einsum("bcij,bdij->bcd", conv(x), conv(x)),
+    "a loop": lambda x: lax.scan(lambda c, _: (c * 0.5 + conv(x), None), conv(x), None, 3)[0],
+    "a branch": lambda x: lax.cond(x.sum() > 0, lambda y: y * 2, lambda y: y, conv(x)),
+    "a checkpoint": lambda x: jax.checkpoint(lambda x: NN.relu(conv(conv(x), DEPTH, groups=6)))(x),
+    "nothing to change": lambda x: x[0] @ x[1].swapaxes(1, 2),
+}  # fmt: skip
+
+
+@partial(jax.jit, static_argnums=0)
+def value_and_gradient(function, x):
+    outputs, pull = jax.vjp(function, x)
+    return outputs, pull(jax.tree.map(jnp.cos, outputs))[0]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values_and_gradients_are_the_same(name):
+    function, x = FUNCTIONS[name], jnp.asarray(array(2, 3, 11, 9))
+    program, shapes = jax.make_jaxpr(function, return_shape=True)(x)
+    wanted, gradient = value_and_gradient(function, x)
+    came, gradient_here = value_and_gradient(channels_last(program), x)
+    assert [leaf.shape for leaf in came] == [leaf.shape for leaf in jax.tree.leaves(shapes)]
+    for mine, leaf in zip(came, jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(mine, leaf, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(gradient_here, gradient, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_any_number_of_axes(axes):
+    x, weight = jnp.asarray(array(2, 3, *(7, 6, 5)[:axes])), array(4, 3, *(3, 2, 3)[:axes])
+
+    def function(x, weight):
+        return NN.relu(NN.convolve(x, weight, (2,) * axes, ((1, 1),) * axes, (1,) * axes, 1))
+
+    came = channels_last(jax.make_jaxpr(function)(x, weight))(x, weight)[0]
+    np.testing.assert_allclose(came, function(x, weight), rtol=1e-12, atol=1e-13)
+
+
+def test_between_convolutions_nothing_is_copied_into_another_order():
+    """Two transpositions are left of those that the order asks for: of the input and of the output."""
+
+    def function(x):
+        for _ in range(4):
+            x = NN.relu(NN.batch_norm_train(conv(x, W[:3], (1, 1), ((1, 1), (1, 1))), array(3), array(3))[0])
+        return x
+
+    x = jnp.asarray(array(2, 3, 9, 9))
+    text = str(jax.make_jaxpr(channels_last(jax.make_jaxpr(function)(x)))(x))
+    of_images = [line for line in text.splitlines() if "transpose[" in line and "broadcast" not in line]
+    assert text.count("conv_general_dilated[") == 4
+    assert text.count("permutation=(0, 3, 1, 2)") == 1, of_images
+
+
+def test_a_gradient_tells_as_before_what_took_no_part():
+    def function(at):
+        return jnp.sum(NN.relu(conv(at["x"]))), at["x"]
+
+    at = {"x": jnp.asarray(array(2, 3, 11, 9)), "unused": jnp.asarray(array(2))}
+    _, gradient = differentiated(function, at)
+    assert gradient["unused"] is None
+    np.testing.assert_allclose(
+        gradient["x"], jax.grad(lambda x: function({"x": x})[0])(at["x"]), rtol=1e-12, atol=1e-13
+    )
