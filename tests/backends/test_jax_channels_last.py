@@ -46,6 +46,8 @@ own.defjvp(lambda at, dx: (at[0] ** 2, 2 * at[0] * dx[0]))
 FUNCTIONS = {
     "a convolution": conv,
     "one in groups": lambda x: conv(conv(x), DEPTH, groups=6),
+    "a pointwise one in groups": lambda x: conv(
+        conv(x), array(6, 2, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), groups=3),
     "a pointwise one": lambda x: conv(x, POINT, (1, 1), ((0, 0), (0, 0))),
     "a pointwise one with strides": lambda x: conv(x, POINT, (3, 2), ((0, 0), (0, 0))),
     "a pointwise one with padding": lambda x: conv(x, POINT, (1, 1), ((1, 0), (0, 2))),
@@ -64,6 +66,7 @@ FUNCTIONS = {
         conv(NN.mean(conv(x), (2, 3), keepdim=True), ONE, (1, 1), ((0, 0),) * 2), (1, 2, 1, 1))[:, :6]),
     "broadcasting": lambda x: conv(x) + NN.mean(conv(x), 2, keepdim=True) * jnp.broadcast_to(conv(x)[:, :, :1], (
         2, 6, *conv(x).shape[2:])),
+    "a new axis": lambda x: jnp.broadcast_to(conv(x)[..., None], (*conv(x).shape, 2)),
     "concatenation": lambda x: NN.concatenate([conv(x), NN.exp(conv(x)), jnp.ones((2, 1, *conv(x).shape[2:]))], 1),
     "concatenation along positions": lambda x: NN.concatenate([conv(x), conv(x)], 3),
     "splitting": lambda x: sum(jnp.split(conv(x), 3, axis=1)),
