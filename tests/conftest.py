@@ -21,3 +21,17 @@ BACKENDS = tuple(os.environ.get("DELIRALIKE_TEST_BACKENDS", ",".join(REQUIRED)).
 def backend(request):
     """Each backend in turn."""
     return backends.get(request.param)
+
+
+@pytest.fixture
+def optimised():
+    """XLA with its optimisations, where bits count: without them it fuses the same sums in one way or another."""
+    if "jax" not in BACKENDS:
+        yield
+        return
+    import jax
+
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

@@ -134,6 +134,7 @@ def test_flax_batch_norm_on_the_whole_batch_is_shared_out(programs):
     assert not {"f64[8,5]", "f64[8,2]"} & products(programs[0])
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize(("buffers", "samples"), [("mean", 10), ("sync", 7)])
 def test_virtual_shards_of_unequal_size_are_bit_identical_on_any_number_of_devices(buffers, samples):
     states = []

@@ -96,6 +96,7 @@ def test_gradients_of_the_backend_are_those_of_one_network(backend):
     same_named(networks[0].neutral_state(), networks[1].neutral_state(), "state")
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"])
 def test_virtual_shards_are_bit_identical_on_any_number_of_devices(backend, loss):
     states = []
