@@ -11,7 +11,7 @@ from benchmarks.timing import Ratio, compare
 from deliralike import weights, zoo
 
 SUFFIXES = (".safetensors", ".npz", ".pth")
-LIMIT = 2.5  # archives have check sums on top, which copying does not compute
+LIMIT = 1.8  # archives have check sums on top, which copying does not compute
 
 
 def run() -> list[Ratio]:

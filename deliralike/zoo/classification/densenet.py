@@ -33,10 +33,10 @@ class DenseLayer(Network):
         super().__init__()
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
         self.norm1 = norm(in_channels)
-        self.relu1 = self.nn.ReLU()
+        self.relu1 = self.nn.ReLU(inplace=True)
         self.conv1 = conv(in_channels, bottleneck, 1, bias=False)
         self.norm2 = norm(bottleneck)
-        self.relu2 = self.nn.ReLU()
+        self.relu2 = self.nn.ReLU(inplace=True)
         self.conv2 = conv(bottleneck, growth_rate, 3, padding=1, bias=False)
         self.dropout = self.nn.Dropout(dropout)
 
@@ -78,7 +78,7 @@ class Transition(Network):
         super().__init__()
         conv, norm, pool = by_dims(self.nn, dims, "Conv", "BatchNorm", "AvgPool")
         self.norm = norm(in_channels)
-        self.relu = self.nn.ReLU()
+        self.relu = self.nn.ReLU(inplace=True)
         self.conv = conv(in_channels, in_channels // 2, 1, bias=False)
         self.pool = pool(2, 2)
 
@@ -96,7 +96,7 @@ class Features(Network):
         conv, norm, pool = by_dims(nn, dims, "Conv", "BatchNorm", "MaxPool")
         self.conv0 = conv(in_channels, width, 7, stride=2, padding=3, bias=False)
         self.norm0 = norm(width)
-        self.relu0 = nn.ReLU()
+        self.relu0 = nn.ReLU(inplace=True)
         self.pool0 = pool(3, stride=2, padding=1)
         for i, count in enumerate(layers, start=1):
             setattr(self, f"denseblock{i}", DenseBlock(count, width, growth_rate, bottleneck, dropout, dims))
@@ -105,7 +105,7 @@ class Features(Network):
                 setattr(self, f"transition{i}", Transition(width, dims))
                 width //= 2
         setattr(self, f"norm{len(layers) + 1}", norm(width))
-        self.relu = nn.ReLU()
+        self.relu = nn.ReLU()  # not in place: what comes before it is a stage of its own
         self.width = width
 
     def forward(self, x):

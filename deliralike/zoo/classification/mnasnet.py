@@ -32,9 +32,10 @@ class InvertedResidual(Network):
         super().__init__()
         nn, inside = self.nn, in_channels * expansion
         self.layers = nn.Sequential(
-            nn.Conv2d(in_channels, inside, 1, bias=False), nn.BatchNorm2d(inside, momentum=_MOMENTUM), nn.ReLU(),
+            nn.Conv2d(in_channels, inside, 1, bias=False),
+            nn.BatchNorm2d(inside, momentum=_MOMENTUM), nn.ReLU(inplace=True),
             nn.Conv2d(inside, inside, kernel, stride, kernel // 2, groups=inside, bias=False),
-            nn.BatchNorm2d(inside, momentum=_MOMENTUM), nn.ReLU(),
+            nn.BatchNorm2d(inside, momentum=_MOMENTUM), nn.ReLU(inplace=True),
             nn.Conv2d(inside, out_channels, 1, bias=False), nn.BatchNorm2d(out_channels, momentum=_MOMENTUM),
         )  # fmt: skip
         self.shortcut = stride == 1 and in_channels == out_channels
@@ -76,9 +77,9 @@ class MNASNet(Model):
         first, width = make_divisible(32 * width_mult), make_divisible(16 * width_mult)
         blocks: list[Any] = [
             nn.Conv2d(in_channels, first, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(first, **momentum),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Conv2d(first, first, 3, padding=1, groups=first, bias=False), nn.BatchNorm2d(first, **momentum),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Conv2d(first, width, 1, bias=False), nn.BatchNorm2d(width, **momentum),
         ]  # fmt: skip
         for channels, kernel, stride, expansion, count in stacks:
@@ -87,7 +88,11 @@ class MNASNet(Model):
             blocks.append(nn.Sequential(InvertedResidual(width, out, kernel, stride, expansion), *rest))
             width = out
         ends = [at for at, row in enumerate(stacks, start=8) if row[2] > 1] + [len(blocks) + 3]
-        blocks += [nn.Conv2d(width, 1280, 1, bias=False), nn.BatchNorm2d(1280, momentum=_MOMENTUM), nn.ReLU()]
+        blocks += [
+            nn.Conv2d(width, 1280, 1, bias=False),
+            nn.BatchNorm2d(1280, momentum=_MOMENTUM),
+            nn.ReLU(inplace=True),
+        ]
         self.layers = nn.Sequential(*blocks)
         self.ends = tuple((f"layers.{end - 1}", end) for end in ends)
         self.classifier = nn.Sequential(nn.Dropout(dropout), classifier(nn, 1280, num_classes, "MNASNet"))

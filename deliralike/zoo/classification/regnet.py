@@ -56,7 +56,7 @@ class Block(Network):
             self.proj = ConvNormActivation(in_channels, out_channels, 1, stride, activation=None, dims=dims)
         inside = round(squeeze * in_channels)  # of the channels that come in, not of those it is applied to
         self.f = Transform(in_channels, out_channels, stride, group_width, inside, dims)
-        self.activation = self.nn.ReLU()
+        self.activation = self.nn.ReLU(inplace=True)
 
     def forward(self, x):
         return self.activation((x if self.proj is None else self.proj(x)) + self.f(x))

@@ -32,12 +32,13 @@ class InvertedResidual(Network):
             self.branch1 = nn.Sequential(
                 nn.Conv2d(in_channels, in_channels, 3, stride, padding=1, groups=in_channels, bias=False),
                 nn.BatchNorm2d(in_channels),
-                nn.Conv2d(in_channels, half, 1, bias=False), nn.BatchNorm2d(half), nn.ReLU(),
+                nn.Conv2d(in_channels, half, 1, bias=False), nn.BatchNorm2d(half), nn.ReLU(inplace=True),
             )  # fmt: skip
         self.branch2 = nn.Sequential(
-            nn.Conv2d(in_channels if stride > 1 else half, half, 1, bias=False), nn.BatchNorm2d(half), nn.ReLU(),
+            nn.Conv2d(in_channels if stride > 1 else half, half, 1, bias=False),
+            nn.BatchNorm2d(half), nn.ReLU(inplace=True),
             nn.Conv2d(half, half, 3, stride, padding=1, groups=half, bias=False), nn.BatchNorm2d(half),
-            nn.Conv2d(half, half, 1, bias=False), nn.BatchNorm2d(half), nn.ReLU(),
+            nn.Conv2d(half, half, 1, bias=False), nn.BatchNorm2d(half), nn.ReLU(inplace=True),
         )  # fmt: skip
 
     def forward(self, x):
@@ -82,14 +83,18 @@ class ShuffleNetV2(Model):
             raise SettingError(f"ShuffleNetV2: widths={widths!r}; wanted even numbers for the three stages")
         nn = self.nn
         self.conv1 = nn.Sequential(
-            nn.Conv2d(in_channels, first, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(first), nn.ReLU()
+            nn.Conv2d(in_channels, first, 3, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(first),
+            nn.ReLU(inplace=True),
         )
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         self.stage2, self.stage3, self.stage4 = (
             nn.Sequential(InvertedResidual(before, width, 2), *(InvertedResidual(width, width, 1) for _ in range(1, n)))
             for before, width, n in zip((first, *stages), stages, layers, strict=False)
         )
-        self.conv5 = nn.Sequential(nn.Conv2d(stages[-1], last, 1, bias=False), nn.BatchNorm2d(last), nn.ReLU())
+        self.conv5 = nn.Sequential(
+            nn.Conv2d(stages[-1], last, 1, bias=False), nn.BatchNorm2d(last), nn.ReLU(inplace=True)
+        )
         self.fc = classifier(nn, last, num_classes, "ShuffleNetV2")
         self.num_classes = num_classes
 

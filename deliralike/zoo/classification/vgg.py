@@ -57,8 +57,8 @@ class VGG(Model):
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(checks.positive(pooled, "pooled", "VGG"))
         checks.positive(hidden, "hidden", "VGG")
         self.classifier = nn.Sequential(
-            nn.Linear(widths[-1] * pooled**dims, hidden), nn.ReLU(), nn.Dropout(dropout),
-            nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(dropout),
+            nn.Linear(widths[-1] * pooled**dims, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
+            nn.Linear(hidden, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
             classifier(nn, hidden, num_classes, "VGG"),
         )  # fmt: skip
         self.num_classes, self.least = num_classes, 2 ** len(layers)
@@ -99,7 +99,11 @@ def _features(nn: Any, dims: int, width: int, layers: Sequence[int], widths: Seq
     for block, (count, channels) in enumerate(zip(layers, widths, strict=True), start=1):
         for _ in range(count):
             convolutions.append(len(blocks))
-            blocks += [conv(width, channels, 3, padding=1), *([norm(channels)] if batch_norm else []), nn.ReLU()]
+            blocks += [
+                conv(width, channels, 3, padding=1),
+                *([norm(channels)] if batch_norm else []),
+                nn.ReLU(inplace=True),
+            ]
             width = channels
         ends.append((f"block{block}", len(blocks)))
         blocks.append(pool(2, 2))

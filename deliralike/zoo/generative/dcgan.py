@@ -157,9 +157,9 @@ def doublings(image_size: int, what: str) -> int:
 def _up(nn, latent_size: int, width: int, out_channels: int, levels: int, dims: int) -> Iterator[Any]:
     conv, norm = by_dims(nn, dims, "ConvTranspose", "BatchNorm")
     widths = [width * 2**level for level in reversed(range(levels))]
-    yield from (conv(latent_size, widths[0], 4, 1, 0, bias=False), norm(widths[0]), nn.ReLU())
+    yield from (conv(latent_size, widths[0], 4, 1, 0, bias=False), norm(widths[0]), nn.ReLU(inplace=True))
     for before, here in pairwise(widths):
-        yield from (conv(before, here, 4, 2, 1, bias=False), norm(here), nn.ReLU())
+        yield from (conv(before, here, 4, 2, 1, bias=False), norm(here), nn.ReLU(inplace=True))
     yield from (conv(width, out_channels, 4, 2, 1, bias=False), nn.Tanh())
 
 
