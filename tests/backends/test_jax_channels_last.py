@@ -114,7 +114,7 @@ def test_any_number_of_axes(axes):
 
 
 def test_between_convolutions_nothing_is_copied_into_another_order():
-    """Two transpositions are left of those that the order asks for: of the input and of the output."""
+    """One copy back to channels first is left: that of the output."""
 
     def function(x):
         for _ in range(4):
@@ -123,9 +123,8 @@ def test_between_convolutions_nothing_is_copied_into_another_order():
 
     x = jnp.asarray(array(2, 3, 9, 9))
     text = str(jax.make_jaxpr(channels_last(jax.make_jaxpr(function)(x)))(x))
-    of_images = [line for line in text.splitlines() if "transpose[" in line and "broadcast" not in line]
     assert text.count("conv_general_dilated[") == 4
-    assert text.count("permutation=(0, 3, 1, 2)") == 1, of_images
+    assert text.count("permutation=(0, 3, 1, 2)") == 1
 
 
 def test_a_gradient_tells_as_before_what_took_no_part():

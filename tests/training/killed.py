@@ -38,7 +38,7 @@ class Tiny(Network):
 
 
 def train(backend, folder, ready=lambda: None):
-    """All that is left of the run; the weights are in ``folder/final.safetensors`` when it is done."""
+    """All that is left of the run; the weights are in `result` when it is done."""
     generator = np.random.default_rng(3)
     samples = data.Samples(generator.normal(size=(26, 3)), generator.integers(0, 2, 26))
     backends.get(backend).seed(0 if Checkpoints.latest(folder) is None else os.getpid())
@@ -49,7 +49,12 @@ def train(backend, folder, ready=lambda: None):
     ready()
     trainer.fit(samples, samples, epochs=EPOCHS, batch_size=4, resume=Checkpoints.latest(folder))
     state = {f"state/{name}": value for name, value in trainer.optimizers["default"].neutral_state().items()}
-    weights.write(folder / "final.safetensors", network.neutral_state() | state)
+    weights.write(result(folder), network.neutral_state() | state)
+
+
+def result(folder):
+    """Beside the folder, which is the trainer's alone: a kill while this is written may leave a part of it."""
+    return folder.with_suffix(".safetensors")
 
 
 def forked(work):
@@ -119,22 +124,23 @@ WAYS = {"moments": by_delay, "calls": by_calls, "interrupts": by_interrupt}
 def main(backend, base, way, count):
     backends.get(backend)  # loads the framework, and computes nothing with it
     assert ended(forked(lambda: train(backend, base / "whole"))) == 0
-    wanted = weights.read(base / "whole" / "final.safetensors")
+    wanted = weights.read(result(base / "whole"))
     folder, stops, chains, torn, different = base / "killed", 0, 0, 0, set()
-    while stops < count or not (folder / "final.safetensors").exists():
+    while stops < count or not result(folder).exists():
         killing = stops < count
         code = WAYS[way](backend, folder, stops) if killing else ended(forked(lambda: train(backend, folder)))
         assert code in (0, int(KILLED), INTERRUPTED), code
         stops += code != 0
         torn += folder.exists() and any(name.startswith(".") for name in os.listdir(folder))
         if code == 0:
-            found = weights.read(folder / "final.safetensors")
+            found = weights.read(result(folder))
             different |= {name for name in wanted | found if found[name].tobytes() != wanted[name].tobytes()}
             chains += 1
-            left = sorted(name for name in os.listdir(folder) if name.startswith(".") and ".final." not in name)
-            assert not left, left  # the trainer clears up after itself; what this script writes at the end nobody does
+            left = sorted(name for name in os.listdir(folder) if name.startswith("."))
+            assert not left, left
             if stops < count:
                 shutil.rmtree(folder)
+                result(folder).unlink()
     print(f"stops={stops} chains={chains} torn={torn} different={sorted(different)}")
 
 

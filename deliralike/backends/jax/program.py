@@ -253,6 +253,7 @@ def differentiated(function: Callable[[Any], tuple[Any, Any]], at: Any) -> tuple
     """
     leaves, tree = jax.tree.flatten(at)
     traced, shapes = jax.make_jaxpr(lambda *flat: function(jax.tree.unflatten(tree, flat)), return_shape=True)(*leaves)
+    # elsewhere than on a CPU, XLA chooses the orders of axes itself
     run = channels_last(traced) if jax.default_backend() == "cpu" else jaxpr_as_fun(traced)
 
     def split(flat: list[Any]) -> tuple[Any, list[Any]]:
