@@ -1,0 +1,1 @@
+"""Why a place differs: conventions as executable variants, and common causes."""

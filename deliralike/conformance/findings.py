@@ -1,0 +1,161 @@
+"""What a comparison finds: places, causes, levels, and the proof that they make together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from deliralike.conformance.agreement import compare
+
+LIMIT = 1e-10  # of relative differences in float64, where right backends agree to about 4e-15
+MATCH = 1e-8  # up to here a convention explains a difference
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a place differs: the known convention or cause whose result is nearest to the candidate's.
+
+    Attributes:
+        cause: For example ``"eps=2e-05 instead of 1e-05"``.
+        match: How far the candidate is from that convention, relative.
+        next_best: How far it is from the second nearest one; None where there is no other.
+    """
+
+    cause: str
+    match: float
+    next_best: float | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the match is good enough to call it the cause."""
+        return self.match <= MATCH
+
+    def __str__(self) -> str:
+        """The sentence of a report."""
+        following = "" if self.next_best is None else f"; next best {self.next_best:.0e}"
+        if self.known:
+            return f"Explained by {self.cause} (match {self.match:.0e}{following})."
+        return f"Cause unknown; the nearest is {self.cause} (off by {self.match:.0e})."
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One place where the candidate differs.
+
+    Attributes:
+        level: ``"L0"`` to ``"L7"``.
+        place: A block's path, a parameter's name, ``"loss"``, ``"optimizer sgd"``, ``"replicas 2"`` …
+        kind: The class of the block or the name of the function, if it is one: ``"BatchNorm2d"``.
+        what: ``"output"``, ``"running_var"``, ``"gradient of weight"``, ``"gradient of the input"``, ``"update"`` …
+        mode: ``"train"``, ``"eval"`` or empty.
+        difference: Relative, in float64; a multiple of the expected rounding error (z) at level L2.
+        limit: What was allowed.
+        explanation: None where nothing was found to explain it with.
+        remarks: Sentences that follow: what comes before is exact, the effect on outputs …
+    """
+
+    level: str
+    place: str
+    what: str
+    difference: float
+    kind: str = ""
+    mode: str = ""
+    limit: float = LIMIT
+    explanation: Explanation | None = None
+    remarks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """The sentence of a report."""
+        kind = f" ({self.kind})" if self.kind else ""
+        mode = f", {self.mode}" if self.mode else ""
+        unit = "z " if self.level == "L2" else "float64 "
+        sentence = f"{self.place or 'the network'}{kind}, {self.what}{mode}: {unit}{self.difference:.1e} (limit {self.limit:g})."
+        why = [] if self.explanation is None else [str(self.explanation)]
+        return " ".join([sentence, *why, *self.remarks])
+
+
+PASSED, FAILED, NOT_REACHED = "passed", "failed", "not reached"
+
+
+@dataclass(frozen=True)
+class Level:
+    """One rung of the ladder.
+
+    Attributes:
+        name: ``"L0"`` to ``"L7"``.
+        title: What it is about: ``"semantics in float64"``.
+        status: ``"passed"``, ``"failed"`` or ``"not reached"`` (with the reason among the notes).
+        worst: The largest difference seen; None where nothing was compared.
+        findings: The places that differ, the deepest and first one first.
+        notes: What a reader should know: null gradients by name, what was left out and why.
+        figures: Numbers for pictures and tables, by name; nests of plain numbers, texts and lists.
+    """
+
+    name: str
+    title: str
+    status: str
+    worst: float | None = None
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What one block computed, judged alone; all of it as NumPy arrays in neutral names and layouts.
+
+    Attributes:
+        outputs: A nest of arrays.
+        inputs: The gradient with respect to each array among the inputs, by path (``"args[0]"``); None without one.
+        parameters: The gradient of each parameter of the block, by name within the block (``"weight"``).
+        state: Parameters and buffers after the call.
+    """
+
+    outputs: Any = None
+    inputs: Mapping[str, np.ndarray | None] = field(default_factory=dict)
+    parameters: Mapping[str, np.ndarray | None] = field(default_factory=dict)
+    state: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def tensors(self) -> dict[str, np.ndarray | None]:
+        """All of it by name: ``"output"``, ``"gradient of weight"``, ``"gradient of args[0]"``, ``"running_var"`` …"""
+        from deliralike import nest
+
+        outputs = {path: leaf for path, leaf in nest.leaves_with_paths(self.outputs, "output") if leaf is not None}
+        inputs = {f"gradient of {path}": value for path, value in self.inputs.items()}
+        parameters = {f"gradient of {name}": value for name, value in self.parameters.items()}
+        return {**outputs, **parameters, **inputs, **self.state}
+
+    def difference(self, other: Observed) -> tuple[float, str]:
+        """The largest relative difference of another one from this, and the tensor that has it."""
+        found = compare(self.tensors(), other.tensors())
+        return found.difference, found.worst
+
+
+@dataclass(frozen=True)
+class Accused:
+    """A block, or a function of `nn`, that differs at equal inputs: all that is known for explaining it.
+
+    Attributes:
+        path: Where it is in the reference.
+        kind: The class of the reference's block, ``"BatchNorm2d"``; of a function its name, ``"interpolate"``.
+        settings: The reference's settings by name, as the layer or function of `nn` takes them.
+        state: Parameters and buffers of the reference's block before the call, by name within the block.
+        args, kwargs: The inputs, arrays as NumPy ones in float64; the same for both.
+        cotangent: The gradient of the loss with respect to the outputs: a nest like them, None where there is none.
+        training: The mode.
+        reference, candidate: What each computed from that.
+    """
+
+    path: str
+    kind: str
+    settings: Mapping[str, Any]
+    state: Mapping[str, np.ndarray]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    cotangent: Any
+    training: bool
+    reference: Observed
+    candidate: Observed

@@ -1,0 +1,39 @@
+"""What is compared: a network with all that belongs to its training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from deliralike.network import AbstractNetwork
+from deliralike.optimizer import AbstractOptimizer, LossFunction
+from deliralike.training import classification_loss
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One side of a comparison.
+
+    Attributes:
+        network: Written once or native, as an `AbstractNetwork`.
+        loss: ``loss(network, *batch)``, a scalar.
+        optimizers: Functions from a network to its optimizer, by name: ``{"sgd": lambda network: ...}``.
+        schedule: The learning rate by the number of finished updates; None where it stays.
+        replicate: ``replicate(network, count)``: the network over that many replicas.
+    """
+
+    network: AbstractNetwork
+    loss: LossFunction = classification_loss
+    optimizers: Mapping[str, Callable[[AbstractNetwork], AbstractOptimizer]] = field(default_factory=dict)
+    schedule: Callable[[int], float] | None = None
+    replicate: Callable[[AbstractNetwork, int], Any] | None = None
+
+    def but(self, **changes: Any) -> Subject:
+        """The same with other parts."""
+        return replace(self, **changes)
+
+    def __str__(self) -> str:
+        """``"ResNet on torch"``."""
+        native = getattr(self.network, "native", self.network)
+        return f"{type(native).__name__} on {self.network.backend.name}"
