@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deliralike import nest
+from deliralike.backends.calls import Around, called_through
 from deliralike.errors import CapabilityError, DeviceError, DtypeError, SettingError, suggestion
 from deliralike.groups import Settings
 from deliralike.network import AbstractNetwork
@@ -30,11 +32,13 @@ class Gradients:
         loss: The value of the function.
         parameters: One array for each trainable parameter; None where the loss does not depend on it.
         inputs: The gradient with respect to each input: a nest like it, None at leaves that are not floating arrays.
+        beside: What the function returned after the loss, where it returned a tuple; arrays as NumPy ones.
     """
 
     loss: float
     parameters: dict[str, np.ndarray | None]
     inputs: tuple[Any, ...]
+    beside: tuple[Any, ...] = ()
 
 
 class Backend(ABC):
@@ -172,7 +176,42 @@ class Backend(ABC):
 
     @abstractmethod
     def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
-        """The loss ``loss_function(network, *inputs)`` and its gradients; running statistics move, weights do not."""
+        """The loss ``loss_function(network, *inputs)`` and its gradients; running statistics move, weights do not.
+
+        The function is taken to be called once: a backend that compiles programs spends little on this one.
+        """
+
+    def in_dtype(self, network: AbstractNetwork, dtype: str) -> AbstractNetwork:
+        """A copy of a network that computes in another floating type; it shares nothing with the network.
+
+        Raises:
+            DtypeError: The backend cannot compute in that type.
+        """
+        name, twin = self.check_dtype(dtype), deepcopy(network)
+        self.set_dtype(twin, name)
+        for block in (block for _, block in twin.named_blocks() if isinstance(block, AbstractNetwork)):
+            block.dtype_built = name
+        return twin
+
+    def set_dtype(self, network: AbstractNetwork, dtype: str) -> None:
+        """Turn the floating parameters and buffers of a network into a type that `check_dtype` has named."""
+        raise CapabilityError(f"backend {self.name!r} cannot change the type of a network: build it in {dtype}")
+
+    def called_through(self, network: AbstractNetwork, around: Around) -> AbstractContextManager[None]:
+        """A context in which each block of a network, written once or native, is called by another function.
+
+        Within a function given to `gradients`, it is the network that the function gets which is to be followed.
+
+        Args:
+            around: Called with the block's dotted path, the block, the call that it makes, and the call's arguments;
+                what it returns takes the place of the block's output.
+        """
+        blocks = dict(network.named_blocks())  # where a path has two, that of the native network itself comes last
+        return called_through(blocks, around, self.calls_forward)
+
+    def calls_forward(self, block: Any) -> bool:
+        """Whether calling a block of the framework ends in its method ``forward``."""
+        return hasattr(block, "forward")
 
     def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> ReplicatedNetwork:
         """A network as several replicas; its weights and the random state stay as they are."""

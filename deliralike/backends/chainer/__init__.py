@@ -14,7 +14,7 @@ from deliralike.backends.chainer import arrays, chance, mixed, own_networks
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork, replicated_networks
 from deliralike.backends.chainer.functional import ChainerFunctions
-from deliralike.backends.chainer.network import AbstractChainerNetwork, WrappedChainerNetwork
+from deliralike.backends.chainer.network import AbstractChainerNetwork, WrappedChainerNetwork, set_dtype
 from deliralike.backends.chainer.optimizer import ChainerOptimizer
 from deliralike.backends.chainer.parallel_optimizer import (
     DataParallelChainerOptimizer,
@@ -84,8 +84,8 @@ class ChainerBackend(Backend):
     def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
         inputs = nest.map(_leaf, self.prepare(inputs, network))
         network.cleargrads()
-        loss = loss_function(network, *inputs)
-        loss = loss[0] if isinstance(loss, tuple) else loss
+        result = loss_function(network, *inputs)
+        loss, *beside = result if isinstance(result, tuple) else (result,)
         loss.backward()
         slots = {name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable}
         for replicated in replicated_networks(network):
@@ -93,7 +93,10 @@ class ChainerBackend(Backend):
         parameters = {name: _numpy_or_none(parameter.grad) for name, parameter in slots.items()}
         by_input = nest.map(lambda x: _numpy_or_none(x.grad) if isinstance(x, Variable) else None, inputs)
         network.cleargrads()
-        return Gradients(float(arrays.numpy(loss)), parameters, by_input)
+        return Gradients(float(arrays.numpy(loss)), parameters, by_input, self.to_numpy(tuple(beside)))
+
+    def set_dtype(self, network: chainer.Link, dtype: str) -> None:
+        set_dtype(network, dtype)
 
     def add(self, total: Any, addition: Any, device: str) -> Any:
         # Not in place: Chainer may give two parameters one array as their gradient.
@@ -106,7 +109,10 @@ class ChainerBackend(Backend):
     def optimizer(
         self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None
     ) -> ChainerOptimizer:
-        return ChainerOptimizer(network, NeutralOptimizer(Groups.of(rule, groups)), parameters)
+        by_name = Groups.of(rule, groups)
+        optimizer = ChainerOptimizer(network, NeutralOptimizer(by_name), parameters)
+        optimizer.groups = by_name
+        return optimizer
 
     def wrap_optimizer(self, native: chainer.Optimizer, network: AbstractNetwork) -> ChainerOptimizer:
         return ChainerOptimizer(network, native)

@@ -114,6 +114,10 @@ class ChainerSlot(Slot):
         array = self._array()
         array[...] = arrays.array_module(array).asarray(value.reshape(array.shape).astype(array.dtype))
 
+    def in_native_layout(self, value: np.ndarray) -> np.ndarray:
+        """Without an axis where the link holds a scalar."""
+        return value.reshape(np.shape(self._array()))
+
     @property
     def value(self) -> Any:
         """The array, of a plain number one without axes; when set, another one is copied into it."""
@@ -388,6 +392,17 @@ class WrappedChainerNetwork(AbstractChainerNetwork):
     def neutral_slots(self) -> dict[str, Slot]:
         """The link's own names, without a prefix."""
         return link_slots(self.native)
+
+
+def set_dtype(network: chainer.Link, dtype: str) -> None:
+    """Turn the floating parameters and persistent arrays of a link and all below it into another type."""
+    for parameter in (p for p in network.params(include_uninit=False) if p.dtype.kind == "f"):
+        parameter.array = parameter.array.astype(dtype)
+        parameter.cleargrad()
+    for link in network.links():
+        for name, value in ((name, vars(link)[name]) for name in link._persistent):
+            if arrays.is_array(value) and value.dtype.kind == "f":
+                object.__setattr__(link, name, value.astype(dtype))
 
 
 def _tree(link: chainer.Link) -> str:

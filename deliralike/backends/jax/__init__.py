@@ -28,7 +28,7 @@ from deliralike.backends.jax.native_parallel import (
     replicate,
     scatter,
 )
-from deliralike.backends.jax.network import AbstractJaxNetwork, WrappedJaxNetwork
+from deliralike.backends.jax.network import AbstractJaxNetwork, WrappedJaxNetwork, walk
 from deliralike.backends.jax.optimizer import JaxOptimizer, network_gradients
 from deliralike.backends.jax.over_mesh import summed_gradients
 from deliralike.backends.jax.update_rules import NativeRule, NeutralRule
@@ -113,6 +113,14 @@ class JaxBackend(Backend):
         find = summed_gradients if isinstance(network, DataParallelJaxNetwork) else network_gradients
         return find(loss_function, network, self.prepare(inputs, network))
 
+    def set_dtype(self, network: AbstractNetwork, dtype: str) -> None:
+        for _, node in walk(network):
+            if isinstance(node, nnx.Variable) and jax.numpy.issubdtype(node.get_value().dtype, jax.numpy.floating):
+                node.set_value(node.get_value().astype(dtype))
+
+    def calls_forward(self, block: Any) -> bool:
+        return isinstance(block, AbstractNetwork)
+
     def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> DataParallelJaxNetwork:
         named = {field.name: getattr(settings, field.name) for field in fields(settings)}
         return DataParallelJaxNetwork(network, **named)
@@ -120,7 +128,10 @@ class JaxBackend(Backend):
     def optimizer(
         self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None
     ) -> JaxOptimizer:
-        return _optimizer_class(network)(network, NeutralRule(Groups.of(rule, groups)), parameters)
+        by_name = Groups.of(rule, groups)
+        optimizer = _optimizer_class(network)(network, NeutralRule(by_name), parameters)
+        optimizer.groups = by_name
+        return optimizer
 
     def wrap_optimizer(self, native: Any, network: AbstractNetwork) -> JaxOptimizer:
         return _optimizer_class(network)(network, NativeRule(native))

@@ -162,3 +162,14 @@ def name_of(device: jax.Device) -> str:
         return "cpu" if device.id == first else f"cpu:{device.id - first}"
     kind = str(device).partition(":")[0] if device.platform == "gpu" else device.platform
     return f"{kind}:{device.id}"
+
+
+def compiled_quickly() -> dict[str, Any]:
+    """Options of the compiler for a program that runs once: less than half of the time, for slower code."""
+    if jax.default_backend() != "cpu":
+        return {}
+    return {
+        "xla_backend_optimization_level": 0,
+        "xla_llvm_disable_expensive_passes": True,
+        "xla_cpu_use_fusion_emitters": False,
+    }

@@ -82,6 +82,10 @@ class JaxSlot(Slot):
         """Set the variable's value, in its type, on its devices."""
         self.native.set_value(arrays.put_like(self.layout.to_native(value), self.native.get_value()))
 
+    def in_native_layout(self, value: np.ndarray) -> np.ndarray:
+        """With the axes in the order that flax has them in."""
+        return self.layout.to_native(value)
+
     @property
     def value(self) -> Any:
         """The variable's array; when set, the variable holds another one."""

@@ -154,7 +154,12 @@ class JaxOptimizer(AbstractOptimizer):
 
 
 def run_gradients(
-    programs: Programs, members: Members, loss_function: Callable, arguments: Arguments, of_inputs: bool
+    programs: Programs,
+    members: Members,
+    loss_function: Callable,
+    arguments: Arguments,
+    of_inputs: bool,
+    options: dict[str, Any] | None = None,
 ) -> tuple[Any, tuple[Named, list[Any]]]:
     """One compiled forward and backward; buffers change. Gives what came beside the loss, and the gradients."""
     here = where()
@@ -174,7 +179,7 @@ def run_gradients(
             with here.entered(numbers):
                 return differentiated(loss, (values[0], chosen))
 
-        return jax.jit(run)
+        return jax.jit(run, compiler_options=options)
 
     key = ("gradients", loss_function, id(members), arguments.key, here.seed, of_inputs, in_arrays)
     ((result, changed), value), gradients = programs.compiled(key, make)(
@@ -188,5 +193,7 @@ def network_gradients(loss_function: Callable, network: AbstractNetwork, inputs:
     """Loss and gradients of parameters and floating inputs, in PyTorch's layouts; compiled anew at each call."""
     programs = Programs(network)
     members, arguments = programs.members(), taken_apart(inputs)
-    (_, value), (parameters, of_inputs) = run_gradients(programs, members, loss_function, arguments, of_inputs=True)
-    return in_neutral_layouts(network, members, arguments, value, parameters, of_inputs)
+    (result, value), (parameters, of_inputs) = run_gradients(
+        programs, members, loss_function, arguments, of_inputs=True, options=arrays.compiled_quickly()
+    )
+    return in_neutral_layouts(network, members, arguments, value, parameters, of_inputs, unpacked(result))

@@ -11,6 +11,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Gradients
+from deliralike.backends.jax.arrays import compiled_quickly
 from deliralike.backends.jax.mapped import Mapped, Values
 from deliralike.backends.jax.mesh import Seats
 from deliralike.backends.jax.program import (
@@ -52,7 +53,13 @@ class Whole:
 
 
 def run_gradients(
-    network: Any, programs: Programs, members: Members, loss_function: Callable, batch: tuple, of_inputs: bool
+    network: Any,
+    programs: Programs,
+    members: Members,
+    loss_function: Callable,
+    batch: tuple,
+    of_inputs: bool,
+    options: dict[str, Any] | None = None,
 ) -> tuple[Any, Any, list[Named], list[Any]]:
     """One compiled forward and backward over all replicas; buffers change.
 
@@ -82,7 +89,7 @@ def run_gradients(
                 beside, gradients = differentiated(of, ([values[0] for values in by_slot], chosen))
             return (beside, seats.replicated(gradients)) if is_whole else (beside, gradients)
 
-        return seats.compiled(body, is_whole)
+        return seats.compiled(body, is_whole, options)
 
     key = ("over the mesh", loss_function, id(members), arguments.key, here.seed, of_inputs, in_arrays, is_whole)
     program = programs.compiled(key, make)
@@ -130,12 +137,14 @@ def summed_gradients(loss_function: Callable, network: Any, inputs: tuple) -> Gr
     """Loss and gradients in PyTorch's layouts: of parameters the sum over the replicas; compiled anew at each call."""
     programs = Programs(network)
     members = programs.members()
-    _, value, by_replica, given = run_gradients(network, programs, members, loss_function, inputs, of_inputs=True)
+    result, value, by_replica, given = run_gradients(
+        network, programs, members, loss_function, inputs, of_inputs=True, options=compiled_quickly()
+    )
     total = dict(by_replica[0])
     for gradients in by_replica[1:]:
         for name in (name for name, gradient in gradients.items() if gradient is not None):
             total[name] = network.backend.add(total[name], gradients[name], network.device_name)
-    return in_neutral_layouts(network, members, taken_apart(inputs), value, total, given)
+    return in_neutral_layouts(network, members, taken_apart(inputs), value, total, given, result)
 
 
 # Traced --------------------------------------------------------------------------------------------------------------

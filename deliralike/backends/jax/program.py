@@ -269,7 +269,13 @@ def differentiated(function: Callable[[Any], tuple[Any, Any]], at: Any) -> tuple
 
 
 def in_neutral_layouts(
-    network: Any, members: Members, arguments: Arguments, loss: Any, parameters: dict[str, Any], inputs: list[Any]
+    network: Any,
+    members: Members,
+    arguments: Arguments,
+    loss: Any,
+    parameters: dict[str, Any],
+    inputs: list[Any],
+    result: Any = None,
 ) -> Gradients:
     """A loss and native gradients as NumPy arrays: by every name of tied parameters, inputs in their nest."""
     by_variable = {id(members.parameters[name]): gradient for name, gradient in parameters.items()}
@@ -277,7 +283,8 @@ def in_neutral_layouts(
     found = {name: _neutral(by_variable[id(slot.native)], slot) for name, slot in trainable.items()}
     only_arrays = Arguments(arguments.spec, tuple((is_array, None) for is_array, _ in arguments.static), [])
     host = [None if gradient is None else to_host(gradient) for gradient in inputs]
-    return Gradients(float(loss), found, only_arrays.together(host))
+    beside = network.backend.to_numpy(result[1:]) if isinstance(result, tuple) else ()
+    return Gradients(float(loss), found, only_arrays.together(host), beside)
 
 
 def _neutral(gradient: Any, slot: Any) -> np.ndarray | None:

@@ -123,8 +123,8 @@ class TorchBackend(Backend):
 
     def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
         inputs = nest.map(_leaf, self.prepare(inputs, network))
-        loss = loss_function(network, *inputs)
-        loss = loss[0] if isinstance(loss, tuple) else loss
+        result = loss_function(network, *inputs)
+        loss, *beside = result if isinstance(result, tuple) else (result,)
         trainable = {name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable}
         wanted = [*trainable.values(), *(x for x in nest.leaves(inputs) if _is_leaf(x))]
         copies = [network.copies_of(parameter) for parameter in trainable.values()]
@@ -136,7 +136,10 @@ class TorchBackend(Backend):
             for name, of_one in zip(trainable, copies, strict=True)
         }
         by_input = nest.map(lambda x: _numpy_or_none(next(found)) if _is_leaf(x) else None, inputs)
-        return Gradients(float(loss.detach()), parameters, by_input)
+        return Gradients(float(loss.detach()), parameters, by_input, self.to_numpy(tuple(beside)))
+
+    def set_dtype(self, network: torch.nn.Module, dtype: str) -> None:
+        network.to(arrays.dtype(dtype))
 
     def add(self, total: torch.Tensor | None, addition: torch.Tensor, device: str) -> torch.Tensor:
         if total is None:
@@ -182,7 +185,10 @@ class TorchBackend(Backend):
     def optimizer(
         self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None
     ) -> TorchOptimizer:
-        return TorchOptimizer(network, partial(native_optimizer, Groups.of(rule, groups)), parameters)
+        by_name = Groups.of(rule, groups)
+        optimizer = TorchOptimizer(network, partial(native_optimizer, by_name), parameters)
+        optimizer.groups = by_name
+        return optimizer
 
     def wrap_optimizer(self, native: torch.optim.Optimizer, network: AbstractNetwork) -> TorchOptimizer:
         return TorchOptimizer(network, native)

@@ -134,3 +134,8 @@ class WrappedTorchNetwork(AbstractTorchNetwork):
     def neutral_slots(self) -> dict[str, Slot]:
         """The module's own names, without a prefix."""
         return {name: TorchSlot(tensor) for name, tensor in self.native.state_dict(keep_vars=True).items()}
+
+    def named_blocks(self) -> Iterator[tuple[str, torch.nn.Module]]:
+        """This network, then the module's blocks without a prefix; the module itself comes second."""
+        yield "", self
+        yield from self.native.named_modules()

@@ -1,0 +1,93 @@
+"""Following the calls of a network's blocks and of the functions of `nn`: what taps are made of."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+Around = Callable[[str, Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+
+
+@contextmanager
+def called_through(blocks: Mapping[str, Any], around: Around, have_forward: Callable[[Any], bool]) -> Iterator[None]:
+    """Let each block, by path, be called by `around`; see `Backend.called_through`.
+
+    Args:
+        have_forward: Whether calls of a block end in its method ``forward``. All others are followed by ``__call__`` of
+            their class, which Python looks up nowhere else.
+    """
+    with ExitStack() as stack:
+        by_class: dict[type, dict[int, tuple[str, Any]]] = {}
+        for path, block in blocks.items():
+            if have_forward(block):
+                stack.enter_context(_through_instance(path, block, around))
+            else:
+                by_class.setdefault(type(block), {})[id(block)] = (path, block)
+        for kind, known in by_class.items():
+            stack.enter_context(_through_class(kind, known, around))
+        yield
+
+
+@contextmanager
+def _through_instance(path: str, block: Any, around: Around) -> Iterator[None]:
+    call, own = block.forward, vars(block).get("forward")
+    vars(block)["forward"] = lambda *args, **kwargs: around(path, block, call, args, kwargs)
+    try:
+        yield
+    finally:
+        vars(block).pop("forward")
+        if own is not None:
+            vars(block)["forward"] = own
+
+
+@contextmanager
+def _through_class(kind: type, known: Mapping[int, tuple[str, Any]], around: Around) -> Iterator[None]:
+    original, own = kind.__call__, vars(kind).get("__call__")
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if id(self) not in known:
+            return original(self, *args, **kwargs)
+        path, block = known[id(self)]
+        return around(path, block, lambda *a, **k: original(block, *a, **k), args, kwargs)
+
+    kind.__call__ = call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        if own is None:
+            del kind.__call__
+        else:
+            kind.__call__ = own  # type: ignore[method-assign]
+
+
+@contextmanager
+def functions_called_through(functions: Any, around: Around) -> Iterator[None]:
+    """Let each function of a vocabulary be called by `around`, in this thread, until the end of the ``with`` block.
+
+    Args:
+        functions: The `nn` of a backend. Functions that compute nothing (`constant`, `cast` …) are left alone.
+        around: As in `Backend.called_through`; the path is the function's name, and the block the vocabulary.
+    """
+    thread = threading.get_ident()
+
+    def through(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def follow(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != thread:
+                return call(*args, **kwargs)
+            return around(name, functions, call, args, kwargs)
+
+        return follow
+
+    names = [name for name in dir(type(functions)) if name[0].islower() and name not in _COMPUTE_NOTHING]
+    followed = {name: through(name, call) for name in names if callable(call := getattr(functions, name))}
+    vars(functions).update(followed)
+    try:
+        yield
+    finally:
+        for name in followed:
+            del vars(functions)[name]
+
+
+_COMPUTE_NOTHING = frozenset({"cast", "concrete", "constant", "gradient", "prepare_chance", "scan", "zeros"})
