@@ -88,6 +88,10 @@ class ReplicaError(DeliralikeError, RuntimeError):
     """The replicas of a network do not do the same."""
 
 
+class ProofFailed(DeliralikeError, AssertionError):
+    """Two networks are not the same, or it was not shown that they are."""
+
+
 class DataUnavailable(DeliralikeError, ImportError):
     """A dataset needs a package that is not installed."""
 

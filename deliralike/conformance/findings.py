@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from deliralike import nest
 from deliralike.conformance.agreement import compare
 
 LIMIT = 1e-10  # of relative differences in float64, where right backends agree to about 4e-15
@@ -37,8 +39,8 @@ class Explanation:
         """The sentence of a report."""
         following = "" if self.next_best is None else f"; next best {self.next_best:.0e}"
         if self.known:
-            return f"Explained by {self.cause} (match {self.match:.0e}{following})."
-        return f"Cause unknown; the nearest is {self.cause} (off by {self.match:.0e})."
+            return _short(f"Explained by {self.cause} (match {self.match:.0e}{following}).")
+        return _short(f"Cause unknown; the nearest is {self.cause} (off by {self.match:.0e}).")
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class Finding:
         difference: Relative, in float64; a multiple of the expected rounding error (z) at level L2.
         limit: What was allowed.
         explanation: None where nothing was found to explain it with.
-        remarks: Sentences that follow: what comes before is exact, the effect on outputs …
+        remarks: Sentences that follow, the first of them before the explanation: what comes before is exact, the effect
+            on outputs …
     """
 
     level: str
@@ -69,12 +72,29 @@ class Finding:
 
     def __str__(self) -> str:
         """The sentence of a report."""
-        kind = f" ({self.kind})" if self.kind else ""
-        mode = f", {self.mode}" if self.mode else ""
-        unit = "z " if self.level == "L2" else "float64 "
-        sentence = f"{self.place or 'the network'}{kind}, {self.what}{mode}: {unit}{self.difference:.1e} (limit {self.limit:g})."
         why = [] if self.explanation is None else [str(self.explanation)]
-        return " ".join([sentence, *why, *self.remarks])
+        return " ".join([f"{self.where}{self.size}.", *self.remarks[:1], *why, *self.remarks[1:]])
+
+    @property
+    def where(self) -> str:
+        """The place, with what differs there and in which mode: ``"bn1 (BatchNorm2d), forward, train"``."""
+        kind = f" ({self.kind})" if self.kind else ""
+        what = "forward" if self.kind and self.what == "output" else self.what
+        return ", ".join(part for part in (f"{self.place or 'the network'}{kind}", what, self.mode) if part)
+
+    @property
+    def size(self) -> str:
+        """How much it differs, as the end of a sentence; nothing for names and shapes, which differ or do not."""
+        if self.level == "L0":
+            return ""
+        if not np.isfinite(self.difference):
+            return ": missing, of another shape or not finite"
+        return f": {'z' if self.level == 'L2' else 'float64'} {self.difference:.1e} (limit {self.limit:g})"
+
+
+def _short(sentence: str) -> str:
+    """Exponents as people write them: 2e-5 for 2e-05."""
+    return re.sub(r"(?<=\de[+-])0(?=\d)", "", sentence)
 
 
 PASSED, FAILED, NOT_REACHED = "passed", "failed", "not reached"
@@ -120,9 +140,7 @@ class Observed:
     state: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def tensors(self) -> dict[str, np.ndarray | None]:
-        """All of it by name: ``"output"``, ``"gradient of weight"``, ``"gradient of args[0]"``, ``"running_var"`` …"""
-        from deliralike import nest
-
+        """All of it by name: ``"output"``, ``"gradient of weight"``, ``"gradient of args[0]"``, ``"running_var"``."""
         outputs = {path: leaf for path, leaf in nest.leaves_with_paths(self.outputs, "output") if leaf is not None}
         inputs = {f"gradient of {path}": value for path, value in self.inputs.items()}
         parameters = {f"gradient of {name}": value for name, value in self.parameters.items()}

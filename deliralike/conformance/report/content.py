@@ -1,0 +1,168 @@
+"""What every report says, as sentences and rows of texts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Level
+
+if TYPE_CHECKING:
+    from deliralike.conformance.proof import Proof, Proofs
+
+LADDER = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
+SEMANTICS = "L1"  # the level without which nothing is proved
+PROVED, DIVERGES, UNDECIDED = "proved", "diverges", "undecided"
+NOT_ASKED = "not asked"
+SIGNS = {PASSED: "\N{CHECK MARK}", FAILED: "\N{BALLOT X}", NOT_REACHED: "\N{EN DASH}", NOT_ASKED: ""}
+LEVELS = ("level", "what", "result", "largest difference", "remark")
+GRADIENTS = ("parameter", "difference", "norm")
+
+
+def number(value: float | None, level: str = "") -> str:
+    """A difference as a report writes it; one of level L2 is a multiple of the expected error.
+
+    Example:
+        >>> number(3.14e-15), number(0.0), number(None), number(float("inf")), number(1.34, "L2")
+        ('3.1e-15', 'exact', '', 'not finite', 'z 1.3')
+    """
+    if value is None:
+        return ""
+    if not math.isfinite(value):
+        return "not finite"
+    if level == "L2":
+        return f"z {value:.3g}" if value >= 100 else f"z {value:.1f}"
+    return f"{value:.1e}" if value else "exact"
+
+
+def headline(proof: Proof) -> str:
+    """The first sentence: proved, where it diverges, or what is missing."""
+    if proof.diverges:
+        return f"DIVERGES at {_accusation(proof)}"
+    if not proof.proved:
+        return f"NOT PROVED: {proof.reference} and {proof.candidate}. {_missing(proof)} {_ladder(proof)}".rstrip()
+    return (
+        f"PROVED: {proof.reference} and {proof.candidate} are the same network: outputs, loss, gradients and running "
+        f"statistics agree to {_agreement(proof)} in float64 (limit {LIMIT:g}). {_ladder(proof)}"
+    )
+
+
+def headline_of_all(proofs: Proofs) -> str:
+    """The first sentence about several: how many are proved, and which are not."""
+    counts = f"{sum(proof.proved for proof in proofs)} of {len(proofs)} proved"
+    worse = {
+        word: ", ".join(title for title, proof in titled(proofs) if proof.verdict == verdict)
+        for word, verdict in (("diverges", DIVERGES), ("undecided", UNDECIDED))
+    }
+    return "; ".join([counts, *(f"{word}: {names}" for word, names in worse.items() if names)]) + "."
+
+
+def titled(proofs: Proofs) -> list[tuple[str, Proof]]:
+    """Each proof with what it is called among the others: its candidate, and its reference if they differ in it."""
+    alone = len({proof.reference for proof in proofs}) == 1
+    return [(proof.candidate if alone else f"{proof.reference}, {proof.candidate}", proof) for proof in proofs]
+
+
+def facts(proof: Proof) -> list[tuple[str, str]]:
+    """What was compared and how, as names and texts; what is not known is left out."""
+    found = {
+        "reference": proof.reference,
+        "candidate": proof.candidate,
+        "batch": _pairs(proof.batch),
+        "versions": _pairs(proof.versions),
+        **{f"precision, {side}": _pairs(flags) for side, flags in proof.precision.items()},
+        "names": proof.match,
+        "time": f"{proof.seconds:.1f} s" if proof.seconds else "",
+    }
+    return [(name, text) for name, text in found.items() if text]
+
+
+def levels(proof: Proof) -> list[tuple[str, str, str, str, str]]:
+    """A row for each level; see `LEVELS`. The remark is why one was not reached."""
+    return [
+        (level.name, level.title, level.status, number(level.worst, level.name), _reason(level))
+        for level in proof.levels
+    ]
+
+
+def notes(proof: Proof) -> list[str]:
+    """What a reader should know, each with its level, and the null gradients by name."""
+    by_level = [
+        f"{level.name}: {note}"
+        for level in proof.levels
+        for note in level.notes[1 if _reason(level) else 0 :]
+    ]  # fmt: skip
+    null = f"Gradients that are zero but for rounding, not compared: {', '.join(proof.null)}."
+    return [*proof.notes, *by_level, *([null] if proof.null else [])]
+
+
+def others(proof: Proof) -> list[str]:
+    """The findings after that of the headline, as sentences with their level."""
+    return [f"{finding.level}: {finding}" for finding in proof.findings[1 if proof.diverges else 0 :]]
+
+
+def columns(proofs: Iterable[Proof]) -> list[str]:
+    """The levels that a matrix shows: the whole ladder, and whatever else a proof has."""
+    return list(dict.fromkeys([*LADDER, *(level.name for proof in proofs for level in proof.levels)]))
+
+
+def cells(proof: Proof, names: Iterable[str]) -> list[tuple[str, str]]:
+    """A row of the matrix: status and text of each level."""
+    found = {level.name: level for level in proof.levels}
+    return [_cell(found.get(name)) for name in names]
+
+
+def gradients(level: Level) -> list[tuple[str, str, str]]:
+    """A row for each parameter, the one that differs most first; see `GRADIENTS`."""
+    rows = sorted(level.figures.get("gradients", ()), key=lambda row: -_rank(row.get("difference")))
+    return [(row["name"], number(row.get("difference")), _norm(row.get("norm"))) for row in rows]
+
+
+def _cell(level: Level | None) -> tuple[str, str]:
+    if level is None:
+        return NOT_ASKED, ""
+    return level.status, f"{SIGNS.get(level.status, '?')} {number(level.worst, level.name)}".rstrip()
+
+
+def _accusation(proof: Proof) -> str:
+    if proof.findings:
+        return str(proof.findings[0])
+    failed = next(level for level in proof.levels if level.status == FAILED)
+    return f"{failed.name}, {failed.title}: {number(failed.worst, failed.name) or 'failed'}."
+
+
+def _agreement(proof: Proof) -> str:
+    worst = proof.level(SEMANTICS).worst  # type: ignore[union-attr]  # it is proved, so the level is there
+    return f"{worst:.1e}" if worst else "the last bit"
+
+
+def _missing(proof: Proof) -> str:
+    level = proof.level(SEMANTICS)
+    if level is None or level.status == NOT_REACHED:
+        reason = f": {level.notes[0].rstrip('.')}" if level is not None and level.notes else ""
+        return f"Their semantics (L1) were not compared{reason}."
+    return "Their semantics (L1) passed without a finite difference to show for it."
+
+
+def _ladder(proof: Proof) -> str:
+    """``"Passed: L0, L1. Not reached: L2."``."""
+    found = {word: [level.name for level in proof.levels if level.status == word] for word in (PASSED, NOT_REACHED)}
+    return " ".join(f"{word.capitalize()}: {', '.join(names)}." for word, names in found.items() if names)
+
+
+def _reason(level: Level) -> str:
+    return level.notes[0] if level.status == NOT_REACHED and level.notes else ""
+
+
+def _pairs(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _rank(value: Any) -> float:
+    """Differences by size, what is not finite above all."""
+    return -1.0 if value is None else math.inf if not math.isfinite(value) else float(value)
+
+
+def _norm(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"

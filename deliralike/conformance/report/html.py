@@ -1,0 +1,205 @@
+"""Reports as a page of HTML that needs nothing but itself: no network, no script, pictures drawn in it.
+
+It can be read on light and dark paper, and without colours: whatever a colour says is written, too.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from deliralike.conformance.report import content
+
+if TYPE_CHECKING:
+    from deliralike.conformance.findings import Level
+    from deliralike.conformance.proof import Proof, Proofs, Report
+
+_OPEN = 12  # rows of the table of gradients that are shown at once
+
+
+def page(report: Report) -> str:
+    """One proof or several, as a whole page."""
+    title = escape(report.headline.partition(":")[0])
+    head = (
+        '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta name="color-scheme" content="light dark">\n<title>{title}</title>\n'
+        f"<style>{_PAGE_STYLE}</style>"
+    )
+    return f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{fragment(report)}\n</body>\n</html>\n'
+
+
+def fragment(report: Report) -> str:
+    """The same as one element with a style of its own: for a notebook, or as a part of another page."""
+    several = getattr(report, "proofs", None)
+    inside = _proof(report, "proof", 1) if several is None else _proofs(report)  # type: ignore[arg-type]
+    return f'<div class="proof-report">\n<style>{_STYLE}</style>\n{inside}\n</div>'
+
+
+def _proofs(proofs: Proofs) -> str:
+    names = content.columns(proofs)
+    rows = [_matrix_row(title, proof, names, f"proof-{index}") for index, (title, proof) in enumerate(
+        content.titled(proofs))]  # fmt: skip
+    head = "".join(f"<th>{escape(name)}</th>" for name in ["", *names, "verdict"])
+    parts = [_folded(title, proof, f"proof-{index}") for index, (title, proof) in enumerate(content.titled(proofs))]
+    matrix = _scrolling(f'<table class="matrix"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>')
+    return "\n".join([f"<h1>{len(proofs)} proofs</h1>", _verdict(proofs), matrix, *parts])
+
+
+def _matrix_row(title: str, proof: Proof, names: Sequence[str], anchor: str) -> str:
+    cells = "".join(_cell(status, text) for status, text in content.cells(proof, names))
+    row_title = f'<th><a href="#{anchor}">{escape(title)}</a></th>'
+    return f"<tr>{row_title}{cells}{_cell(proof.verdict, proof.verdict)}</tr>"
+
+
+def _folded(title: str, proof: Proof, anchor: str) -> str:
+    """One proof of several: open where there is something to see to."""
+    unfolded = "" if proof.proved else " open"
+    summary = f"<summary>{escape(title)}: {escape(proof.verdict)}</summary>"
+    return f'<details id="{anchor}"{unfolded}>{summary}\n{_proof(proof, anchor, 2)}\n</details>'
+
+
+def _proof(proof: Proof, anchor: str, depth: int) -> str:
+    heading = f"<h1>{escape(proof.reference)} and {escape(proof.candidate)}</h1>" if depth == 1 else ""
+    sections = [
+        ("Levels", _levels(proof)),
+        ("Other findings", _list(content.others(proof))),
+        *((title, body) for level in proof.levels for title, body in _figures(level, anchor)),
+        ("Notes", _list(content.notes(proof))),
+        ("Compared", _pairs(content.facts(proof))),
+    ]
+    parts = [f"<section><h{depth + 1}>{title}</h{depth + 1}>\n{body}</section>" for title, body in sections if body]
+    return "\n".join([heading, _verdict(proof), *parts])
+
+
+def _verdict(report: Report) -> str:
+    word, colon, rest = report.headline.partition(": " if report.verdict != content.DIVERGES else " at ")
+    return f'<p class="verdict {report.verdict}"><strong>{escape(word)}</strong>{escape(colon + rest)}</p>'
+
+
+def _levels(proof: Proof) -> str:
+    rows = [
+        f"<tr><th>{escape(name)}</th><td>{escape(what)}</td>{_cell(status, f'{content.SIGNS[status]} {status}')}"
+        f"{_number(worst)}<td>{escape(remark)}</td></tr>"
+        for name, what, status, worst, remark in content.levels(proof)
+    ]
+    return _table(content.LEVELS, rows)
+
+
+def _figures(level: Level, anchor: str) -> list[tuple[str, str]]:
+    """The pictures and tables of a level, with their titles."""
+    anchor = f"{anchor}-{level.name}"
+    found = [
+        ("Differences by layer", _picture(level.figures.get("by_layer"), "by_layer", f"{anchor}-layers")),
+        ("Loss curves", _picture(level.figures.get("curves"), "curves", f"{anchor}-curves")),
+        ("Gradients", _gradients(level)),
+    ]
+    return [(f"{title} <small>{escape(level.name)}</small>", body) for title, body in found if body]
+
+
+def _picture(figure: Any, kind: str, name: str) -> str:
+    if not figure:
+        return ""
+    pictures = importlib.import_module("deliralike.conformance.report.pictures")  # loads matplotlib
+    draw: Callable[..., str] = getattr(pictures, kind)
+    return _scrolling(draw(figure, name=name))
+
+
+def _gradients(level: Level) -> str:
+    """The table, its end folded away where it is long."""
+    rows = [
+        f"<tr><th>{escape(name)}</th>{''.join(map(_number, numbers))}</tr>"
+        for name, *numbers in content.gradients(level)
+    ]
+    if len(rows) <= _OPEN:
+        return _table(content.GRADIENTS, rows)
+    rest = f"<details><summary>{len(rows) - _OPEN} more</summary>{_table(content.GRADIENTS, rows[_OPEN:])}</details>"
+    return _table(content.GRADIENTS, rows[:_OPEN]) + rest
+
+
+def _pairs(rows: Iterable[tuple[str, str]]) -> str:
+    terms = [f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in rows]
+    return f"<dl>{''.join(terms)}</dl>" if terms else ""
+
+
+def _list(lines: Iterable[str]) -> str:
+    items = [f"<li>{escape(line)}</li>" for line in lines]
+    return f"<ul>{''.join(items)}</ul>" if items else ""
+
+
+def _table(names: Sequence[str], rows: Sequence[str]) -> str:
+    if not rows:
+        return ""
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    return _scrolling(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
+
+
+def _cell(status: str, text: str) -> str:
+    return f'<td class="status {status.replace(" ", "-")}">{escape(text)}</td>'
+
+
+def _number(text: str) -> str:
+    return f'<td class="number">{escape(text)}</td>'
+
+
+def _scrolling(element: str) -> str:
+    """What may be wider than the paper moves by itself, not the page."""
+    return f'<div class="wide">{element}</div>'
+
+
+def _variables(values: Mapping[str, str]) -> str:
+    return " ".join(f"--{name}: {value};" for name, value in values.items())
+
+
+_LIGHT = {
+    "ink": "#1c1e21", "faint": "#5c636e", "paper": "#ffffff", "shade": "#f5f6f8", "grid": "#d9dce1",
+    "train": "#0072b2", "eval": "#009e73", "alone": "#aab1bb", "failed": "#d55e00", "band": "#e69f00",
+    "passed-paper": "#dff2e6", "passed-ink": "#11582f", "failed-paper": "#fde3d8", "failed-ink": "#93300a",
+    "open-paper": "#fdf3cf", "open-ink": "#6b4e00",
+}  # fmt: skip
+_DARK = {
+    "ink": "#e6e8eb", "faint": "#a2a9b4", "paper": "#16181c", "shade": "#1f2228", "grid": "#3a3f48",
+    "train": "#56b4e9", "eval": "#3ecf9f", "alone": "#6c7480", "failed": "#ff8547", "band": "#f0b43c",
+    "passed-paper": "#153a26", "passed-ink": "#a5e6bf", "failed-paper": "#4d2113", "failed-ink": "#ffc3a8",
+    "open-paper": "#423611", "open-ink": "#f5dc8a",
+}  # fmt: skip
+
+_STYLE = f"""
+.proof-report {{ {_variables(_LIGHT)} color-scheme: light dark; }}
+@media (prefers-color-scheme: dark) {{ .proof-report {{ {_variables(_DARK)} }} }}
+.proof-report {{ color: var(--ink); background: var(--paper); max-width: 72rem; margin: 0 auto; padding: 1.5rem;
+  font: 15px/1.5 system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; box-sizing: border-box; }}
+.proof-report h1 {{ font-size: 1.5rem; margin: 0 0 1rem; }}
+.proof-report h2, .proof-report h3 {{ font-size: 1.1rem; margin: 2rem 0 .6rem; }}
+.proof-report small {{ color: var(--faint); font-weight: normal; }}
+.proof-report a {{ color: inherit; }}
+.proof-report .verdict {{ padding: .8rem 1rem; margin: 0; border-left: .35rem solid; border-radius: .25rem;
+  overflow-wrap: anywhere; }}
+.proof-report .wide {{ overflow-x: auto; }}
+.proof-report table {{ border-collapse: collapse; color: inherit; font-size: .93rem; margin: 0; }}
+.proof-report th, .proof-report td {{ padding: .3rem .9rem .3rem .6rem; text-align: left; vertical-align: top;
+  border-bottom: 1px solid var(--grid); background: none; color: inherit; max-width: 40rem; }}
+.proof-report thead th {{ color: var(--faint); font-weight: normal; white-space: nowrap; }}
+.proof-report tbody th {{ font-weight: 600; white-space: nowrap; }}
+.proof-report .number, .proof-report .status {{ white-space: nowrap; font-variant-numeric: tabular-nums; }}
+.proof-report .passed, .proof-report .proved {{ background: var(--passed-paper); color: var(--passed-ink); }}
+.proof-report .failed, .proof-report .diverges {{ background: var(--failed-paper); color: var(--failed-ink); }}
+.proof-report .undecided {{ background: var(--open-paper); color: var(--open-ink); }}
+.proof-report .not-reached, .proof-report .not-asked {{ color: var(--faint); }}
+.proof-report .matrix td {{ border: 2px solid var(--paper); }}
+.proof-report .matrix td.not-reached, .proof-report .matrix td.not-asked {{ background: var(--shade); }}
+.proof-report dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.2rem; margin: 0; }}
+.proof-report dt {{ color: var(--faint); }}
+.proof-report dd {{ margin: 0; overflow-wrap: anywhere; }}
+.proof-report ul {{ margin: 0; padding-left: 1.2rem; }}
+.proof-report li {{ margin: .25rem 0; overflow-wrap: anywhere; }}
+.proof-report summary {{ cursor: pointer; padding: .4rem 0; }}
+.proof-report > details > summary {{ font-size: 1.2rem; font-weight: 600; margin-top: 1.5rem; }}
+.proof-report svg {{ max-width: 100%; height: auto; display: block; }}
+.proof-report svg text {{ font-family: system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif !important; }}
+"""
+_PAGE_STYLE = """
+body { margin: 0; background: #ffffff; }
+@media (prefers-color-scheme: dark) { body { background: #16181c; } }
+"""

@@ -1,0 +1,172 @@
+"""Reports for programs: proofs as nests of plain values, fit for JSON, and back.
+
+A proof is a mapping with
+
+========================================= ==========================================================================
+key                                       value
+========================================= ==========================================================================
+``schema``, ``version``                   ``"deliralike.proof"`` and `VERSION`, greater when a key has changed
+``verdict``                               ``"proved"``, ``"diverges"``, ``"undecided"``
+``reached``, ``headline``                 The last level that passed; the first sentence of the report
+``reference``, ``candidate``, ``match``   Texts
+``precision``, ``versions``, ``batch``    Mappings of texts; that of ``precision`` has one for each side
+``notes``, ``seconds``                    A list of texts; a number
+``levels``                                A list of mappings with ``name``, ``title``, ``status``, ``worst``, ``notes``,
+                                          ``figures`` and ``findings``
+a level's ``findings``                    A list of mappings: the fields of `Finding`, and ``text``, its sentence;
+                                          ``explanation`` is None or has the fields of `Explanation`, and ``text``
+========================================= ==========================================================================
+
+Several proofs are ``{"schema": "deliralike.proofs", "version", "verdict", "headline", "proofs": [...]}``. JSON has no
+word for numbers that are not finite: they are the texts ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, which
+JavaScript's ``Number`` and Python's ``float`` read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deliralike.conformance.findings import Explanation, Finding, Level
+from deliralike.errors import SettingError
+
+if TYPE_CHECKING:
+    from deliralike.conformance.proof import Proof, Proofs
+
+VERSION = 1
+ONE, SEVERAL = "deliralike.proof", "deliralike.proofs"
+_DERIVED = ("schema", "version", "verdict", "reached", "headline", "text")  # written for readers, not read again
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def of_proof(proof: Proof) -> dict[str, Any]:
+    """A proof as plain values."""
+    derived = {"verdict": proof.verdict, "reached": proof.reached, "headline": proof.headline}
+    return {"schema": ONE, "version": VERSION, **derived, **_fields(proof)}
+
+
+def of_proofs(proofs: Proofs) -> dict[str, Any]:
+    """Several proofs as plain values."""
+    derived = {"verdict": proofs.verdict, "headline": proofs.headline}
+    return {"schema": SEVERAL, "version": VERSION, **derived, "proofs": [of_proof(proof) for proof in proofs]}
+
+
+def fields_of_proof(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that make the proof again.
+
+    Raises:
+        SettingError: It is no proof, or one of another version.
+    """
+    _refuse_others(values, ONE)
+    try:
+        levels = tuple(_level(level) for level in values["levels"])
+        found = _without_derived(values) | {"levels": levels, "notes": tuple(values.get("notes", ()))}
+        return found | {"seconds": _number(values.get("seconds", 0.0))}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SettingError(f"a proof in this form lacks something or has too much: {error!r}.") from error
+
+
+def proofs_of(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The single ones among several.
+
+    Raises:
+        SettingError: There are none, or of another version.
+    """
+    _refuse_others(values, SEVERAL)
+    return list(values["proofs"])
+
+
+def is_several(values: Mapping[str, Any]) -> bool:
+    """Whether these are several proofs."""
+    return values.get("schema") == SEVERAL
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The values in a file.
+
+    Raises:
+        SettingError: It is no JSON of a mapping.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SettingError(f"{str(path)!r} is no JSON: {error}.") from error
+    if not isinstance(values, dict):
+        raise SettingError(f"{str(path)!r} holds a {type(values).__name__}; wanted a proof saved as JSON.")
+    return values
+
+
+def plain(value: Any) -> Any:
+    """A nest of numbers, texts and arrays as JSON can hold it.
+
+    Raises:
+        SettingError: Something else is in it.
+
+    Example:
+        >>> plain({"worst": float("inf"), "by_layer": (np.float32(0.5), np.arange(2))})
+        {'worst': 'Infinity', 'by_layer': [0.5, [0, 1]]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, Level | Finding | Explanation):
+        return _fields(value) | ({} if isinstance(value, Level) else {"text": str(value)})
+    if isinstance(value, float) and not math.isfinite(value):
+        return next(name for name, other in _NOT_FINITE.items() if repr(other) == repr(value))
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise SettingError(
+        f"a report holds numbers, texts, lists and mappings; it got a {type(value).__name__}: {value!r}."
+    )
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+
+
+def _without_derived(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in _DERIVED}
+
+
+def _refuse_others(values: Mapping[str, Any], schema: str) -> None:
+    if values.get("schema") != schema or values.get("version") != VERSION:
+        got = f"{values.get('schema')!r}, version {values.get('version')!r}"
+        raise SettingError(f"expected {schema!r}, version {VERSION}; got {got}. Save it again with this version.")
+
+
+def _level(values: Mapping[str, Any]) -> Level:
+    findings, notes = tuple(_finding(each) for each in values["findings"]), tuple(values["notes"])
+    figures = {name: _revived(value) for name, value in values["figures"].items()}
+    known = {"findings": findings, "notes": notes, "figures": figures, "worst": _number(values["worst"])}
+    return Level(**_without_derived(values) | known)
+
+
+def _finding(values: Mapping[str, Any]) -> Finding:
+    numbers = {name: _number(values[name]) for name in ("difference", "limit")}
+    explanation = None if values["explanation"] is None else _explanation(values["explanation"])
+    known = {**numbers, "explanation": explanation, "remarks": tuple(values["remarks"])}
+    return Finding(**_without_derived(values) | known)
+
+
+def _explanation(values: Mapping[str, Any]) -> Explanation:
+    return Explanation(values["cause"], _number(values["match"]), _number(values["next_best"]))
+
+
+def _number(value: Any) -> Any:
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def _revived(value: Any) -> Any:
+    """A nest with its numbers that are not finite again."""
+    if isinstance(value, dict):
+        return {name: _revived(each) for name, each in value.items()}
+    return [_revived(each) for each in value] if isinstance(value, list) else _number(value)

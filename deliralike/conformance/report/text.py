@@ -1,0 +1,98 @@
+"""Reports as text: in colour on a terminal, plain and aligned everywhere else."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
+from deliralike.conformance.report import content
+
+if TYPE_CHECKING:
+    from deliralike.conformance.proof import Proof, Proofs
+
+_WIDEST = 10_000  # so that no row is broken where nobody asked for columns of a width
+_SHOWN = 20  # findings after the first; all of them are in the other reports
+_STYLES = {
+    PASSED: "green",
+    FAILED: "bold red",
+    NOT_REACHED: "dim",
+    content.NOT_ASKED: "dim",
+    content.PROVED: "bold green",
+    content.DIVERGES: "bold red",
+    content.UNDECIDED: "bold yellow",
+}
+
+
+def of_proof(proof: Proof) -> Group:
+    """The report of one proof."""
+    findings, notes = content.others(proof), content.notes(proof)
+    left_out = [f"and {len(findings) - _SHOWN} more"] if len(findings) > _SHOWN else []
+    return Group(
+        Text(proof.headline, style=_STYLES[proof.verdict]),
+        *_section("", _pairs(content.facts(proof))),
+        *_section("", _levels(proof) if proof.levels else None),
+        *_section("Other findings", _lines([*findings[:_SHOWN], *left_out])),
+        *_section("Notes", _lines(notes)),
+    )
+
+
+def of_proofs(proofs: Proofs) -> Group:
+    """The report of several: their matrix, and the headline of each that is not proved."""
+    names = content.columns(proofs)
+    table = _table(["", *names, "verdict"])
+    for title, proof in content.titled(proofs):
+        cells = [Text(text, style=_STYLES[status]) for status, text in content.cells(proof, names)]
+        table.add_row(Text(title), *cells, Text(proof.verdict, style=_STYLES[proof.verdict]))
+    failed = [f"{title}: {proof.headline}" for title, proof in content.titled(proofs) if not proof.proved]
+    return Group(
+        Text(proofs.headline, style=_STYLES[proofs.verdict]),
+        *_section("", table if len(proofs) else None),
+        *_section("", _lines(failed)),
+    )
+
+
+def plain(report: Group) -> str:
+    """A report as text without colours, its sentences unbroken and its columns aligned."""
+    console = Console(file=io.StringIO(), width=_WIDEST, color_system=None, highlight=False)
+    for part in report.renderables:
+        console.print(part, soft_wrap=isinstance(part, Text))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # it is the StringIO above
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _section(title: str, content: RenderableType | None) -> list[RenderableType]:
+    """A blank line, the title and the content; nothing where there is none."""
+    if content is None:
+        return []
+    return [Text(""), *([Text(title, style="bold")] if title else []), content]
+
+
+def _levels(proof: Proof) -> Table:
+    table = _table(content.LEVELS)
+    for name, title, status, worst, remark in content.levels(proof):
+        table.add_row(Text(name), Text(title), Text(status, style=_STYLES[status]), Text(worst), Text(remark))
+    return table
+
+
+def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
+    table = _table(None)
+    for name, value in rows:
+        table.add_row(Text(name, style="dim"), Text(value))
+    return table
+
+
+def _lines(lines: Sequence[str]) -> Text | None:
+    return Text("\n".join(f"  {line}" for line in lines)) if lines else None
+
+
+def _table(names: Sequence[str] | None) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=names is not None, header_style="dim")
+    for name in names or ():
+        table.add_column(name, overflow="fold")
+    return table

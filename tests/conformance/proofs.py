@@ -1,0 +1,128 @@
+"""Proofs made by hand, as the levels would give them."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED, Explanation, Finding, Level
+from deliralike.conformance.proof import Proof, Proofs
+
+TITLES = {
+    "L0": "names, shapes, structure",
+    "L1": "semantics in float64",
+    "L2": "quality in float32",
+    "L3": "layers alone at equal inputs",
+    "L4": "one step of the optimizer",
+    "L5": "curve of free steps",
+    "L6": "replicas",
+    "L7": "probes",
+}
+EPS = Finding(
+    level="L3",
+    place="bn1",
+    kind="BatchNorm2d",
+    what="output",
+    mode="train",
+    difference=9.0e-6,
+    explanation=Explanation("eps=2e-05 instead of 1e-05", 3e-15, 9e-6),
+    remarks=(
+        "Everything before it is exact.",
+        "Effect on evaluation outputs about 1e-5; not visible in 20 steps of the loss.",
+    ),
+)
+
+
+def layers(count=66, wrong_from=None, seed=0):
+    """Differences of a network of blocks of three layers, exact at the start; wrong from one layer on."""
+    generator = np.random.default_rng(seed)
+    kinds = [("conv", "Conv2d"), ("bn", "BatchNorm2d"), ("relu", "ReLU")]
+    found = []
+    for index in range(count):
+        name, kind = kinds[index % 3]
+        noise = 10.0 ** generator.uniform(-16, -14.8, 3) * (index > 4)
+        train, evaluated, forced = (float(value) for value in noise)
+        if wrong_from is not None and index >= wrong_from:
+            train, evaluated = train + 9e-6 * 1.05 ** (index - wrong_from), evaluated + 4e-6
+            forced = 9e-6 if index == wrong_from else forced
+        path = f"layer{index // 18 + 1}.{index // 9 % 2}.{name}{index // 3 % 3 + 1}"
+        row = {"path": path, "kind": kind, "train": train, "eval": evaluated, "forced": forced}
+        found.append({**row, "float32": 3e-7 * (1 + index) ** 0.5})
+    return found
+
+
+def curves(steps=100, drift=0.0):
+    """A falling loss, the candidate's with a drift of its own, a float32 one and its band."""
+    noise = np.random.default_rng(1).normal(size=(2, steps))
+    reference = 2.3 * np.exp(-np.arange(steps) / 30) + 0.05 + 0.02 * np.abs(noise[0])
+    wide = 1e-3 * np.arange(steps) * reference
+    return {
+        "reference": reference.tolist(),
+        "candidate": (reference * (1 + drift * np.arange(steps))).tolist(),
+        "float32": (reference + 0.4 * wide * noise[1]).tolist(),
+        "band": [(reference - wide).tolist(), (reference + wide).tolist()],
+    }
+
+
+def gradients(layers, wrong=()):
+    """A table of them, those named wrong by 1e-5."""
+    names = [f"{layer['path']}.weight" for layer in layers if layer["kind"] != "ReLU"]
+    return [{"name": name, "difference": 1e-5 if name in wrong else 2e-15, "norm": 0.3} for name in names]
+
+
+def level(name, status=PASSED, worst=None, **more):
+    return Level(name, TITLES[name], status, worst, **more)
+
+
+def proved(candidate="ResNet on jax", **changes):
+    drawn = layers()
+    made = Proof(
+        reference="ResNet on torch",
+        candidate=candidate,
+        levels=(
+            level("L0"),
+            level("L1", worst=3.1e-15, figures={"gradients": gradients(drawn), "null": ["fc.0.bias", "conv1.bias"]}),
+            level("L2", worst=1.34),
+            level("L3", worst=1.2e-15, figures={"by_layer": drawn}),
+            level("L4", worst=0.0),
+            level("L5", worst=4.4e-13, figures={"curves": curves(drift=2e-14)}),
+            level("L6", NOT_REACHED, notes=("No replicas were asked for.",)),
+            level("L7", worst=1e-15, notes=("A batch of one was refused on both sides.",)),
+        ),
+        precision={
+            "reference": {"TF32": "off", "matmul": "highest"},
+            "candidate": {"x64": "on", "matmul": "highest"},
+        },
+        versions={"torch": "2.13.0", "jax": "0.10.2", "deliralike": "0.1"},
+        batch={"args[0]": "float64 (5, 3, 33, 31)", "args[1]": "int64 (5,)"},
+        match="equal names",
+        notes=("Written once.",),
+        seconds=12.34,
+    )
+    return replace(made, **changes)
+
+
+def diverging(candidate="ResNet on chainer", **changes):
+    drawn = layers(wrong_from=40)
+    wrong = [f"{layer['path']}.weight" for layer in drawn[:20] if layer["kind"] != "ReLU"]
+    semantics = Finding("L1", "outputs", "output", 1.1e-5, mode="eval")
+    gradient = Finding("L1", wrong[0], "gradient", 1e-5, mode="train")
+    made = proved(candidate)
+    levels = (
+        level("L0"),
+        level("L1", FAILED, 1.1e-5, findings=(semantics, gradient), figures={"gradients": gradients(drawn, wrong)}),
+        level("L2", NOT_REACHED, notes=("L1 failed.",)),
+        level("L3", FAILED, 9e-6, findings=(EPS,), figures={"by_layer": drawn}),
+        level("L4", PASSED, 2e-16),
+        level("L5", FAILED, 3e-5, figures={"curves": curves(drift=3e-7)}),
+        level("L6", NOT_REACHED, notes=("L1 failed.",)),
+    )
+    return replace(made, levels=levels, **changes)
+
+
+def undecided(candidate="ResNet on jax"):
+    reason = "The candidate has no float64"
+    return replace(proved(candidate), levels=(level("L0"), level("L1", NOT_REACHED, notes=(f"{reason}.",))))
+
+
+def several():
+    return Proofs((proved(), diverging(), undecided("ResNet on tpu"), proved("ResNet on torch, 2 replicas")))
