@@ -1,0 +1,90 @@
+"""What a network computes in one training step, plain or replicated, as NumPy arrays by kind and name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest, random
+from deliralike.conformance.subject import Subject
+from deliralike.network import AbstractNetwork
+from deliralike.optimizer import AbstractOptimizer
+from deliralike.rules import rule
+
+# By kind ("loss", "output", "gradient", "buffer", "update by sgd", "second update by sgd"), then by name.
+Step = dict[str, dict[str, Any]]
+Optimizers = Mapping[str, Callable[[AbstractNetwork], AbstractOptimizer]]
+SEED = 0  # of the portable stream
+# A step this long is the gradient, exactly: what is left of the parameter in the difference is lost below its rounding.
+_LONG = 2.0**20
+
+
+def take_step(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]) -> Step:
+    """Outputs, loss, gradients, buffers after the step, and two updates by each optimizer, all in training mode.
+
+    The gradient is what an optimizer moves the parameters by, so that of a replicated network has gone all its way:
+    through the replicas' backward passes and through the hooks that accumulate it. A parameter that took no part has a
+    gradient of zero. The network is left as it was.
+
+    Args:
+        network: The subject's, or that one replicated.
+        batch: Arguments of the loss after the network, the target last.
+    """
+    before = network.neutral_state()
+    try:
+        with network.training_mode(True):
+            found = {"output": _outputs(network, batch)}
+            network.load_neutral_state(before)
+            found |= _long_step(subject, network, batch)
+            for name, make in optimizers_of(subject).items():
+                network.load_neutral_state(before)
+                found |= _two_updates(name, make(network), subject, batch)
+    finally:
+        network.load_neutral_state(before)
+    return found
+
+
+def optimizers_of(subject: Subject) -> Optimizers:
+    """The subject's optimizers; gradient descent where it has none."""
+    return subject.optimizers or {"sgd": lambda network: network.backend.optimizer(rule("sgd", lr=0.1), network)}
+
+
+def _outputs(network: AbstractNetwork, batch: tuple[Any, ...]) -> dict[str, Any]:
+    inputs = network.backend.prepare(batch[:-1], network)
+    with random.portable(SEED):
+        outputs = network.backend.to_numpy(network(*inputs))  # type: ignore[operator]
+    return dict(nest.leaves_with_paths(outputs, "output"))
+
+
+def _long_step(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]) -> Step:
+    before, is_parameter = network.neutral_state(), parameters_of(network)
+    optimizer = network.backend.optimizer(rule("sgd", lr=_LONG), network)
+    with random.portable(SEED):
+        result = optimizer.update(subject.loss, *batch)
+    after = network.neutral_state()
+    loss = result[0] if isinstance(result, tuple) else result
+    return {
+        "loss": {"loss": network.backend.number(loss)},
+        "gradient": {name: (before[name] - after[name]) / _LONG for name in before if name in is_parameter},
+        "buffer": {name: value for name, value in after.items() if name not in is_parameter},
+    }
+
+
+def parameters_of(network: AbstractNetwork) -> set[str]:
+    """The neutral names of the parameters."""
+    return {name for name, slot in network.neutral_slots().items() if slot.is_parameter}
+
+
+def _two_updates(name: str, optimizer: AbstractOptimizer, subject: Subject, batch: tuple[Any, ...]) -> Step:
+    """Two, since what a replica did not take over from the first shows in the second."""
+    network, moves = optimizer.network, {}
+    is_parameter = parameters_of(network)
+    for step, what in enumerate((f"update by {name}", f"second update by {name}")):
+        before = network.neutral_state()
+        with random.portable(SEED, step):
+            optimizer.update(subject.loss, *batch)
+        after = network.neutral_state()
+        moves[what] = {each: np.subtract(after[each], before[each]) for each in before if each in is_parameter}
+    return moves

@@ -1,0 +1,145 @@
+"""Level L6: over several replicas a network is the same network as one that sees the whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from deliralike import backends, nest
+from deliralike.accumulation import samples_of
+from deliralike.backends.base import Backend
+from deliralike.conformance.agreement import compare, relative_difference
+from deliralike.conformance.explain.replicas import Explanations
+from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
+from deliralike.conformance.one_step import Step, take_step
+from deliralike.conformance.subject import Subject
+from deliralike.errors import CapabilityError, DeviceError
+from deliralike.network import AbstractNetwork
+
+NAME, TITLE = "L6", "replicas"
+COUNTS = (1, 2, 3, 4)
+
+
+def level(reference: Subject, candidate: Subject, batch: tuple[Any, ...], counts: Sequence[int] = COUNTS) -> Level:
+    """Compare one network on the whole batch with a candidate over several replicas, in float64.
+
+    Loss, outputs, every parameter's gradient, running statistics after the step and two updates by each optimizer are
+    compared, in training mode and with portable masks. Shares are unequal: where a batch divides evenly, its last
+    sample is left out, on both sides.
+
+    Args:
+        reference: Its `replicate` is used for explanations only.
+        candidate: Without a `replicate`, it is replicated with synchronised batch normalisation; see `replicated`.
+        batch: NumPy arguments of the loss after the network, the target last.
+        counts: How many replicas.
+    """
+    seen = [_seen(reference, candidate, batch, count) for count in counts]
+    findings = tuple(finding for each in seen for finding in each.findings)
+    reached = {str(each.count): each.worst for each in seen if each.reached}
+    complete = bool(seen) and len(reached) == len(seen)
+    return Level(
+        name=NAME,
+        title=TITLE,
+        status=FAILED if findings else PASSED if complete else NOT_REACHED,
+        worst=max(reached.values(), default=None),
+        findings=findings,
+        notes=tuple(note for each in seen for note in each.notes),
+        figures={"differences": reached},
+    )
+
+
+def replicated(network: AbstractNetwork, count: int) -> AbstractNetwork:
+    """A network over that many replicas of its kind of device, with synchronised batch normalisation.
+
+    Replicas that run in threads may share a device where there are too few; others get devices of their own.
+
+    Raises:
+        CapabilityError: The backend has no replicated networks.
+        DeviceError: There are too few devices; the message says how to get more.
+    """
+    return backends.DataParallel(network, _devices(network.backend, network.device_name, count), buffers="sync")
+
+
+def _devices(backend: Backend, first: str, count: int) -> list[str]:
+    kind = first.partition(":")[0]
+    present = [first, *(each for each in backend.devices() if each.partition(":")[0] == kind and each != first)]
+    if len(present) < count and "threads" not in backend.capabilities:
+        backend.check_device(f"{kind}:{len(present)}")
+    return [present[index % len(present)] for index in range(count)]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What was seen of one number of replicas: findings, the largest difference and notes; or why nothing was."""
+
+    count: int
+    findings: tuple[Finding, ...] = ()
+    worst: float = 0.0
+    notes: tuple[str, ...] = ()
+    reached: bool = True
+
+
+def _seen(reference: Subject, candidate: Subject, batch: tuple[Any, ...], count: int) -> _Seen:
+    samples = samples_of(batch)
+    notes: tuple[str, ...] = ()
+    if count > 1 and samples % count == 0:
+        batch = tuple(nest.map(partial(_without_last, samples), part) for part in batch)
+        notes = (f"{count} replicas: the last of {samples} samples is left out, so that shares are unequal.",)
+    if samples_of(batch) < count:
+        return _Seen(count, notes=(f"{count} replicas: not reached: {samples} samples are too few.",), reached=False)
+    try:
+        came = take_step(candidate, (candidate.replicate or replicated)(candidate.network, count), batch)
+    except (CapabilityError, DeviceError) as error:
+        return _Seen(count, notes=(f"{count} replicas: not reached: {error}",), reached=False)
+    except Exception as error:  # noqa: BLE001 - whatever a candidate does wrong is a finding
+        remark = f"The candidate raised {type(error).__name__}: {error}"
+        broken = Finding(NAME, f"replicas {count}", "step", np.inf, mode="train", remarks=(remark,))
+        return _Seen(count, (broken,), np.inf, notes)
+    wanted = take_step(reference, reference.network, batch)
+    null = compare(wanted["gradient"], came["gradient"]).null
+    if null:
+        notes += (f"{count} replicas: gradients of zero up to rounding, not compared: {', '.join(null)}.",)
+    differences = {kind: _differences(kind, wanted, came, null) for kind in wanted}
+    why = Explanations(reference, batch, count, wanted, came)
+    findings = tuple(_finding(count, kind, differences[kind], why) for kind in _to_tell(differences))
+    worst = max(difference for of_kind in differences.values() for difference in of_kind.values())
+    return _Seen(count, findings, worst, notes)
+
+
+def _without_last(samples: int, value: Any) -> Any:
+    return value[:-1] if isinstance(value, np.ndarray) and value.ndim and len(value) == samples else value
+
+
+def _differences(kind: str, wanted: Step, came: Step, null: tuple[str, ...]) -> dict[str, float]:
+    """Of each tensor of a kind; those with a null gradient, which an optimizer may blow up to a full step, left out."""
+    names = dict.fromkeys([*wanted[kind], *came[kind]])
+    chosen = [name for name in names if kind in ("loss", "output", "buffer") or name not in null]
+    return {name: relative_difference(wanted[kind].get(name), came[kind].get(name)) for name in chosen}
+
+
+def _to_tell(differences: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The kinds that differ; updates only where the gradients agree, and second ones only where the first do."""
+    wrong = [kind for kind, of_kind in differences.items() if max(of_kind.values(), default=0.0) > LIMIT]
+    return [kind for kind in wrong if "update" not in kind
+            or ("gradient" not in wrong and kind.removeprefix("second ") not in set(wrong) - {kind})]  # fmt: skip
+
+
+def _finding(count: int, kind: str, differences: Mapping[str, float], why: Explanations) -> Finding:
+    worst = max(differences, key=differences.__getitem__)
+    others = sum(difference > LIMIT for difference in differences.values()) - 1
+    remarks = (f"{others} more of {len(differences)} differ as well.",) if others else ()
+    return Finding(NAME, f"replicas {count}", _what(kind, worst), differences[worst], mode="train",
+                   explanation=why.of(kind), remarks=remarks)  # fmt: skip
+
+
+def _what(kind: str, name: str) -> str:
+    if kind in ("loss", "output"):
+        return name
+    if kind == "buffer":
+        block, _, own = name.rpartition(".")
+        return f"{own} of {block}" if block else own
+    return f"{kind} of {name}"
