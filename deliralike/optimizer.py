@@ -15,6 +15,7 @@ from deliralike.errors import SettingError, StateError, UnknownName, suggestion
 from deliralike.precision import LossScale, check_precision, computing_in
 
 if TYPE_CHECKING:
+    from deliralike.groups import Groups
     from deliralike.network import AbstractNetwork
 
 LossFunction = Callable[..., Any]
@@ -27,6 +28,7 @@ class AbstractOptimizer(ABC):
 
     Attributes:
         network: The network whose trainable parameters it updates.
+        groups: The neutral rules that it was made to follow, as they were then; None for one of the framework's own.
         pattern: Which of them: those whose neutral names match; all when None.
         updated: The parameters that the last update changed.
         steps: The number of finished updates.
@@ -45,6 +47,8 @@ class AbstractOptimizer(ABC):
     Over a replicated network the first pre-update hook accumulates the replicas' gradients, so that hooks added later
     see the whole gradient, and a post-update hook that runs last copies the parameters to the replicas.
     """
+
+    groups: Groups | None = None
 
     def __init__(self, network: AbstractNetwork, pattern: str | None = None) -> None:
         """Remember the network; nothing of it changes.

@@ -50,6 +50,10 @@ class Slot(ABC):
     @abstractmethod
     def value(self, array: Any) -> None: ...
 
+    def in_native_layout(self, value: np.ndarray) -> np.ndarray:
+        """An array in the neutral layout, on the host, as the native array is laid out."""
+        return value
+
     @property
     def size(self) -> int:
         """The number of elements."""

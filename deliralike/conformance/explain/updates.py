@@ -1,0 +1,393 @@
+"""Update rules in plain NumPy with their conventions as data: what an optimizer would do that follows another one.
+
+All elements of all parameters stand in one row, so that a step is a handful of operations; a number of a form may be
+an array with one value for each of them, as parameter groups have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from deliralike import rules
+from deliralike.clipping import ClipNorm, ClipValue
+
+Array = np.ndarray
+Number = Any  # a float, or an array with one for each element
+
+
+@dataclass(frozen=True)
+class Form:
+    """An update rule and the conventions that it follows; the standard ones are those of `deliralike.rules`.
+
+    Attributes:
+        kind: ``"sgd"``, ``"adam"``, ``"rmsprop"``, ``"adagrad"``, ``"adadelta"``, ``"lion"`` or ``"lamb"``.
+        rate: What the learning rate of each step is multiplied by.
+        rate_from: Where in time the learning rate is read: -1 for that of the step before.
+        factor: What gradients are multiplied by.
+        gradient: ``"new"``, ``"accumulated"`` (never cleared), ``"stale"`` (that of the step before).
+        clip: How gradients are bounded: None, ``"norm"`` (jointly), ``"tensor"`` (each by its own norm), ``"value"``,
+            ``"always"`` (scaled to the bound also from below), ``"largest"`` (by the joint maximum), ``"root mean
+            square"`` (by the joint one).
+        bound, clip_eps: The bound, and what is added to the norm.
+        decay: The weight decay.
+        decay_form: ``"l2"`` (into the gradient), ``"decoupled"``, ``"absolute"`` (decoupled, not times the learning
+            rate), ``"first rate"`` (decoupled, times the learning rate of the first step), ``"after"`` (decoupled, of
+            the parameter after its update), ``"sign"`` (into the gradient: the derivative of ``|p|``).
+        decay_first: Whether decay enters the gradient before it is clipped.
+        momentum, dampening: Of the velocity.
+        dampen_first: Whether the first gradient is dampened, too.
+        velocity: ``"plain"``, ``"rate inside"``, ``"chainer nesterov"``, ``"late"`` (of the step before).
+        nesterov: Whether the step looks ahead.
+        betas: The weights of the old means; the first one alone for rules with one mean.
+        eps, eps_form: ``"outside"`` of the root, ``"root"`` (in it), ``"root squared"``, ``"unscaled"`` (beside the
+            root of the mean before its bias correction), ``"unscaled root"``, ``"floor"`` (at least that).
+        corrected: Which means have their bias corrected: ``"both"``, ``"none"``, ``"first"``, ``"second"``.
+        correction_dtype: The type that the corrections are computed in.
+        amsgrad: ``""``, ``"plain"`` (largest mean before its correction), ``"corrected"`` (after it).
+        start: Where a sum or mean of squares starts.
+        count: Whose steps are counted: ``"own"`` of each parameter, ``"all"``, ``"each"`` (one count for all
+            parameters, which each of them moves on).
+        offset: What is added to the count.
+        centered: Whether the squared mean of gradients is subtracted from the mean of squares.
+        trust: ``"layer"``, ``"none"``: LAMB's ratio of norms.
+        unused: ``"skipped"`` or ``"zeros"``: parameters without a gradient.
+        zero: ``"used"`` or ``"skipped"``: parameters whose gradient is zero everywhere.
+        memory: ``"kept"`` or ``"forgotten"``: the state from one step to the next.
+    """
+
+    kind: str
+    rate: Number = 1.0
+    rate_from: int = 0
+    factor: Number = 1.0
+    gradient: str = "new"
+    clip: str | None = None
+    bound: float = 1.0
+    clip_eps: float = 0.0
+    decay: Number = 0.0
+    decay_form: str = "l2"
+    decay_first: bool = False
+    momentum: Number = 0.0
+    dampening: Number = 0.0
+    dampen_first: bool = False
+    velocity: str = "plain"
+    nesterov: bool = False
+    beta1: Number = 0.9
+    beta2: Number = 0.999
+    eps: Number = 1e-8
+    eps_form: str = "outside"
+    corrected: str = "both"
+    correction_dtype: str = "float64"
+    amsgrad: str = ""
+    start: Number = 0.0
+    count: str = "own"
+    offset: int = 0
+    centered: bool = False
+    trust: str = "layer"
+    unused: str = "skipped"
+    zero: str = "used"
+    memory: str = "kept"
+
+    def but(self, **changes: Any) -> Form:
+        """The same with other conventions."""
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a reference and a candidate were fed and made of it: T steps, N elements of parameters in a row.
+
+    Attributes:
+        names, sizes, axes: Of the parameters: neutral name, number of elements, number of axes.
+        parameters, gradients: Before each step, ``(T, N)``; zero where there was no gradient.
+        present: Whether there was one, ``(T, N)``.
+        rates: The learning rate of each step, ``(T,)``; ones where it is not known.
+        reference, candidate: What each added to the parameters, ``(T, N)``.
+        form: The reference's own, where it is known.
+        rest: Of the parameters that were left out: the sums of ``g * g``, ``g * p`` and ``p * p``, ``(T, 3)``.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    axes: tuple[int, ...]
+    parameters: Array
+    gradients: Array
+    present: Array
+    rates: Array
+    reference: Array
+    candidate: Array
+    form: Form | None = None
+    rest: Array | None = None
+
+    @property
+    def starts(self) -> Array:
+        """Where each parameter's elements start."""
+        return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(int)
+
+    def by_parameter(self, values: Array) -> Array:
+        """The sum of values over each parameter: ``(..., N)`` to ``(..., parameters)``."""
+        return np.add.reduceat(values, self.starts, axis=-1)
+
+    def spread(self, values: Array) -> Array:
+        """One value for each parameter, given to each of its elements."""
+        return np.repeat(values, self.sizes, axis=-1)
+
+
+def form_of(rule: rules.Rule, hooks: Any = ()) -> Form | None:
+    """The form of a neutral rule with pre-update hooks that clip; None where one of them is not known here."""
+    make = _FORMS.get(type(rule))
+    form = None if make is None else make(rule)
+    for hook in hooks:
+        if form is None or form.clip is not None or type(hook) not in (ClipNorm, ClipValue):
+            return None
+        by_norm = isinstance(hook, ClipNorm)
+        form = form.but(clip="norm" if by_norm else "value", bound=hook.max_norm if by_norm else hook.max_value)
+    return form
+
+
+def _adam(rule: Any) -> Form:
+    decoupled = isinstance(rule, rules.AdamW)
+    return Form(
+        "adam", decay=rule.weight_decay, decay_form="decoupled" if decoupled else "l2", beta1=rule.betas[0],
+        beta2=rule.betas[1], eps=rule.eps, amsgrad="plain" if rule.amsgrad else "",
+    )  # fmt: skip
+
+
+_FORMS: Mapping[type, Callable[[Any], Form]] = {
+    rules.SGD: lambda r: Form("sgd", decay=r.weight_decay, momentum=r.momentum, nesterov=r.nesterov),
+    rules.Adam: _adam,
+    rules.AMSGrad: _adam,
+    rules.AdamW: _adam,
+    rules.RMSprop: lambda r: Form("rmsprop", decay=r.weight_decay, momentum=r.momentum, beta2=r.alpha, eps=r.eps),
+    rules.Adagrad: lambda r: Form("adagrad", decay=r.weight_decay, eps=r.eps),
+    rules.Adadelta: lambda r: Form("adadelta", decay=r.weight_decay, beta2=r.rho, eps=r.eps, eps_form="root"),
+    rules.Lion: lambda r: Form(
+        "lion", decay=r.weight_decay, decay_form="decoupled", beta1=r.betas[0], beta2=r.betas[1]
+    ),
+    rules.LAMB: lambda r: Form(
+        "lamb", decay=r.weight_decay, decay_form="inside", beta1=r.betas[0], beta2=r.betas[1], eps=r.eps
+    ),
+}
+
+
+def merged(forms: list[Form | None], trace_sizes: tuple[int, ...]) -> Form | None:
+    """One form for parameters that each have their own; numbers that differ become arrays. None if they do not fit."""
+    if not forms or any(form is None for form in forms):
+        return None
+    first = forms[0]
+    changes = {}
+    for name in vars(first):  # type: ignore[arg-type]
+        values = [getattr(form, name) for form in forms]
+        if any(value != values[0] for value in values):
+            if not all(isinstance(value, float) for value in values):
+                return None
+            changes[name] = np.repeat(values, trace_sizes)
+    return first.but(**changes)  # type: ignore[union-attr]
+
+
+# One run ---------------------------------------------------------------------------------------------------------
+
+
+def simulate(form: Form, trace: Trace) -> Array:
+    """What an optimizer of this form adds to the parameters at each step, ``(T, N)``."""
+    with np.errstate(all="ignore"):
+        return np.stack(_Run(form, trace).steps())
+
+
+class _Run:
+    """One optimizer of a form, over a trace."""
+
+    def __init__(self, form: Form, trace: Trace) -> None:
+        self.form, self.trace = form, trace
+        self.state: dict[str, Array] = {}
+        self.count = np.zeros(trace.parameters.shape[1])
+        self.core = _CORES[form.kind]
+
+    def steps(self) -> list[Array]:
+        return [self._step(t) for t in range(len(self.trace.rates))]
+
+    def _step(self, t: int) -> Array:
+        form, p = self.form, self.trace.parameters[t]
+        used, g = self._used(t), self._gradient(t)
+        self._advance(t, used)
+        lr = form.rate * self.trace.rates[min(max(t + form.rate_from, 0), len(self.trace.rates) - 1)]
+        new: dict[str, Array] = {}
+        change = self._decayed(p, -self.core(self, p, g, lr, new), lr)
+        if form.memory == "kept":
+            self.state |= {name: np.where(used, value, self.get(name)) for name, value in new.items()}
+        return np.where(used, change, 0.0)
+
+    def _used(self, t: int) -> Array:
+        used = np.ones_like(self.trace.present[t]) if self.form.unused == "zeros" else self.trace.present[t]
+        if self.form.zero == "skipped":
+            used = used & self.trace.spread(self.trace.by_parameter(np.abs(self.trace.gradients[t])) > 0)
+        return used
+
+    def _gradient(self, t: int) -> Array:
+        """The gradient as it comes to the rule: scaled, clipped, with decay."""
+        form, trace, p = self.form, self.trace, self.trace.parameters[t]
+        taken = {"new": trace.gradients[t], "stale": trace.gradients[max(t - 1, 0)]}
+        g = form.factor * (trace.gradients[: t + 1].sum(0) if form.gradient == "accumulated" else taken[form.gradient])
+        decay = {"l2": p, "sign": np.sign(p)}.get(form.decay_form, 0.0 * p) * form.decay
+        if form.decay_first:
+            return self._clipped(t, np.where(self._used(t), g + decay, 0.0), float(np.max(form.decay)))
+        return self._clipped(t, g) + decay
+
+    def _clipped(self, t: int, g: Array, decay: float = 0.0) -> Array:
+        """Gradients within the bound; `decay` is already in those here, but not in the sums of the rest."""
+        how, bound = self.form.clip, self.form.bound
+        if how is None:
+            return g
+        if how == "value":
+            return np.clip(g, -bound, bound)
+        if how == "tensor":
+            norm = self.trace.spread(self.trace.by_parameter(g * g) ** 0.5)
+        elif how == "largest":
+            norm = np.abs(g).max()
+        else:
+            factor = float(np.mean(self.form.factor))
+            rest = np.zeros(3) if self.trace.rest is None else self.trace.rest[t]
+            square = (g * g).sum() + factor**2 * rest[0] + 2 * factor * decay * rest[1] + decay**2 * rest[2]
+            norm = (square / (self.trace.present[t].sum() if how == "root mean square" else 1)) ** 0.5
+        above = bound / (norm + self.form.clip_eps)
+        return g * np.nan_to_num(above if how == "always" else np.minimum(1.0, above), nan=1.0)
+
+    def _advance(self, t: int, used: Array) -> None:
+        if self.form.count == "own":
+            self.count = self.count + used
+        elif self.form.count == "all":
+            self.count = np.full_like(self.count, t + 1.0)
+        else:
+            places = np.arange(len(self.trace.names))
+            self.count = self.trace.spread(t * len(places) + places + 1.0)
+
+    def _decayed(self, p: Array, change: Array, lr: Number) -> Array:
+        """The change with decay that is decoupled from the gradient."""
+        decay = self.form.decay
+        return {
+            "decoupled": lambda: change - lr * decay * p,
+            "absolute": lambda: change - decay * p,
+            "first rate": lambda: change - self.form.rate * self.trace.rates[0] * decay * p,
+            "after": lambda: change - lr * decay * (p + change),
+        }.get(self.form.decay_form, lambda: change)()
+
+    def get(self, name: str, start: Number = 0.0) -> Array:
+        """A part of the state."""
+        if name not in self.state:
+            self.state[name] = np.zeros_like(self.count) + start
+        return self.state[name]
+
+    @property
+    def steps_counted(self) -> Array:
+        return np.maximum(self.count + self.form.offset, 1.0)
+
+    def correction(self, beta: Number, which: str) -> Array:
+        """What the mean is divided by to have no bias."""
+        if self.form.corrected not in ("both", which):
+            return np.ones_like(self.count)
+        if self.form.correction_dtype == "float64":
+            return 1.0 - np.power(beta, self.steps_counted)
+        short = np.dtype(self.form.correction_dtype).type
+        return (short(1) - np.power(short(beta), self.steps_counted.astype(short))).astype(float)
+
+    def divisor(self, square: Array, correction: Number = 1.0) -> Array:
+        """The root of a mean of squares, with its epsilon."""
+        eps = self.form.eps
+        return {
+            "outside": lambda: (square / correction) ** 0.5 + eps,
+            "root": lambda: (square / correction + eps) ** 0.5,
+            "root squared": lambda: (square / correction + eps**2) ** 0.5,
+            "unscaled": lambda: (square**0.5 + eps) / correction**0.5,
+            "unscaled root": lambda: ((square + eps) / correction) ** 0.5,
+            "floor": lambda: np.maximum((square / correction) ** 0.5, eps),
+        }[self.form.eps_form]()
+
+    def with_momentum(self, direction: Array, lr: Number, new: dict[str, Array]) -> Array:
+        """The step, times the learning rate, of a velocity that follows a direction."""
+        form, momentum = self.form, self.form.momentum
+        if not np.any(momentum):
+            return lr * direction
+        first = (self.count <= 1) & (not form.dampen_first)
+        dampened = direction * np.where(first, 1.0, 1.0 - form.dampening)
+        old = self.get("velocity")
+        if form.velocity in ("rate inside", "chainer nesterov"):
+            moved = new["velocity"] = momentum * old + lr * dampened
+            if form.velocity == "chainer nesterov":
+                return (1 + momentum) * lr * direction + momentum**2 * moved
+            return lr * direction + momentum * moved if form.nesterov else moved
+        moved = new["velocity"] = momentum * old + dampened
+        seen = old if form.velocity == "late" else moved
+        return lr * (direction + momentum * seen if form.nesterov else seen)
+
+
+def _sgd(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
+    return run.with_momentum(g, lr, new)
+
+
+def _moments(run: _Run, g: Array, new: dict[str, Array]) -> tuple[Array, Array]:
+    form = run.form
+    new["mean"] = form.beta1 * run.get("mean") + (1 - form.beta1) * g
+    new["square"] = form.beta2 * run.get("square", form.start) + (1 - form.beta2) * g * g
+    return new["mean"], new["square"]
+
+
+def _adam_step(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
+    mean, square = _moments(run, g, new)
+    second = run.correction(run.form.beta2, "second")
+    if run.form.amsgrad == "corrected":
+        square, second = square / second, np.ones_like(second)
+    if run.form.amsgrad:
+        square = new["largest"] = np.maximum(run.get("largest"), square)
+    return lr * mean / run.correction(run.form.beta1, "first") / run.divisor(square, second)
+
+
+def _lamb(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
+    mean, square = _moments(run, g, new)
+    first, second = run.correction(run.form.beta1, "first"), run.correction(run.form.beta2, "second")
+    u = mean / first / run.divisor(square, second)
+    u = u + run.form.decay * p if run.form.decay_form == "inside" else u
+    if run.form.trust == "none":
+        return lr * u
+    trace = run.trace
+    above, below = (trace.spread(trace.by_parameter(x * x) ** 0.5) for x in (p, u))
+    return lr * np.where((above > 0) & (below > 0), above / np.where(below > 0, below, 1.0), 1.0) * u
+
+
+def _lion(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
+    beta1, beta2, mean = run.form.beta1, run.form.beta2, run.get("mean")
+    new["mean"] = beta2 * mean + (1 - beta2) * g
+    return lr * np.sign(beta1 * mean + (1 - beta1) * g)
+
+
+def _rmsprop(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
+    weight = run.form.beta2
+    square = new["square"] = weight * run.get("square", run.form.start) + (1 - weight) * g * g
+    if run.form.centered:
+        mean = new["mean"] = weight * run.get("mean") + (1 - weight) * g
+        square = square - mean**2
+    return run.with_momentum(g / run.divisor(square), lr, new)
+
+
+def _adagrad(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
+    total = new["square"] = run.get("square", run.form.start) + g * g
+    return run.with_momentum(g / run.divisor(total), lr, new)
+
+
+def _adadelta(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
+    weight, eps, old = run.form.beta2, run.form.eps, run.get("delta")
+    square = new["square"] = weight * run.get("square", run.form.start) + (1 - weight) * g * g
+    if run.form.eps_form == "root":
+        delta = ((old + eps) / (square + eps)) ** 0.5 * g
+    else:
+        delta = (old**0.5 + eps) / (square**0.5 + eps) * g
+    new["delta"] = weight * old + (1 - weight) * delta * delta
+    return lr * delta
+
+
+_CORES: Mapping[str, Callable[[_Run, Array, Array, Number, dict[str, Array]], Array]] = {
+    "sgd": _sgd, "adam": _adam_step, "lamb": _lamb, "lion": _lion, "rmsprop": _rmsprop, "adagrad": _adagrad,
+    "adadelta": _adadelta,
+}  # fmt: skip
