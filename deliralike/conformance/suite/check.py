@@ -1,0 +1,70 @@
+"""What a check is, and the list of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from deliralike.backends.base import Backend
+
+LEVELS = {
+    "L0": "names, shapes, types",
+    "L1": "numbers",
+    "L4": "one update",
+    "L5": "many updates",
+    "L6": "replicas",
+    "L7": "edges",
+}
+Function = Callable[[Backend], None]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that a backend must do.
+
+    Attributes:
+        capability: The row of the report: ``"functions"``, ``"optimizers"`` …
+        level: The column: a key of `LEVELS`.
+        name: What is checked; unique within its capability.
+        function: Called with a backend; raises an error that names the first place that differs, else returns None.
+        needs: What a backend has to declare for it: a capability, ``"float64"``, ``"replicas"`` or ``"registered"``.
+    """
+
+    capability: str
+    level: str
+    name: str
+    function: Function
+    needs: tuple[str, ...] = ()
+
+    def __call__(self, backend: Backend) -> None:
+        """Check a backend.
+
+        Raises:
+            Disagreement: It computes something else.
+        """
+        self.function(backend)
+
+    def __str__(self) -> str:
+        """How the check is called in reports and lists of expected failures: ``"functions/exp"``."""
+        return f"{self.capability}/{self.name}"
+
+
+CHECKS: list[Check] = []
+
+
+def register(new: Check) -> Check:
+    """Add a check to the list."""
+    if any(str(known) == str(new) for known in CHECKS):
+        raise ValueError(f"there are two checks {str(new)!r}")
+    CHECKS.append(new)
+    return new
+
+
+def check(capability: str, level: str, *needs: str, name: str = "") -> Callable[[Function], Function]:
+    """Make a function ``function(backend)`` a check; its name is the function's, in words."""
+
+    def decorate(function: Function) -> Function:
+        register(Check(capability, level, name or function.__name__.replace("_", " "), function, needs))
+        return function
+
+    return decorate

@@ -1,0 +1,157 @@
+"""Running checks on a backend: which are declared, which fail, and which are expected to."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import deliralike
+from deliralike import backends
+from deliralike.backends.base import Backend
+from deliralike.conformance.suite.check import CHECKS, Check
+from deliralike.conformance.suite.comparing import LIMITS, dtype_of
+from deliralike.conformance.suite.report import EXPECTED, FAILED, PASSED, UNDECLARED, Report, Result
+from deliralike.errors import BackendUnavailable, CapabilityError, SettingError, UnknownName, suggestion
+
+
+def run(
+    backend: str | Backend,
+    only: str | Iterable[str] = "*",
+    expected: Mapping[str, str] | None = None,
+    tell: Callable[[Result], None] | None = None,
+) -> Report:
+    """Check a backend.
+
+    Args:
+        backend: A backend, its name, or where it is: ``"mypackage.backend:BACKEND"``.
+        only: Patterns of names of checks, such as ``"optimizers/*"``; all when not given.
+        expected: Checks that are known to fail, each with the reason. One of them that passes is a failure.
+        tell: Called with each result as it comes.
+
+    Raises:
+        BackendUnavailable: There is no such backend.
+        UnknownName: A pattern matches no check, or an expected failure is none of the checks.
+
+    Example:
+        >>> report = run("torch", only="functions/exp")
+        >>> report.passed, report.count()
+        (True, {'passed': 1})
+    """
+    backend = resolve(backend)
+    expected = known(expected or {})
+    results = []
+    for check in chosen(only):
+        results.append(result_of(check, backend, expected.get(str(check))))
+        if tell is not None:
+            tell(results[-1])
+    return Report(header(backend), tuple(results))
+
+
+def resolve(backend: str | Backend) -> Backend:
+    """A backend by its name, or by the module and attribute where it is.
+
+    Raises:
+        BackendUnavailable: It cannot be imported; the message says why.
+    """
+    if not isinstance(backend, str):
+        return backend
+    module, colon, attribute = backend.partition(":")
+    if not colon:
+        return backends.get(backend)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # a broken package may fail in any way
+        raise BackendUnavailable(
+            f"there is no backend at {backend!r} ({type(error).__name__}: {error}): name it by module and attribute, "
+            f"such as 'mypackage.backend:BACKEND', and install its framework"
+        ) from error
+
+
+def chosen(only: str | Iterable[str] = "*") -> list[Check]:
+    """The checks whose names match one of some patterns, in their order.
+
+    Raises:
+        UnknownName: A pattern matches none.
+    """
+    patterns = [only] if isinstance(only, str) else list(only)
+    names = [str(check) for check in CHECKS]
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            raise UnknownName(f"no check matches {pattern!r}. {suggestion(pattern, names)}")
+    return [check for check in CHECKS if any(fnmatch.fnmatchcase(str(check), pattern) for pattern in patterns)]
+
+
+def known(expected: Mapping[str, str]) -> dict[str, str]:
+    """Expected failures by check.
+
+    Raises:
+        UnknownName: One is no check.
+        SettingError: One has no reason.
+    """
+    names = [str(check) for check in CHECKS]
+    for name, reason in expected.items():
+        if name not in names:
+            raise UnknownName(f"expected failures: there is no check {name!r}. {suggestion(name, names)}")
+        if not isinstance(reason, str) or not reason.strip():
+            raise SettingError(f"expected failures: {name!r} has no reason: say why it fails")
+    return dict(expected)
+
+
+def result_of(check: Check, backend: Backend, reason: str | None = None) -> Result:
+    """What a check finds; `reason` is why it is expected to fail, None where it is not."""
+    begun = time.perf_counter()
+    outcome, message = _outcome(check, backend)
+    if reason is not None and outcome == FAILED:
+        outcome, message = EXPECTED, f"{reason} ({message})"
+    elif reason is not None and outcome == PASSED:
+        outcome, message = FAILED, f"it passes, but is expected to fail ({reason}): take it off the list"
+    return Result(str(check), check.capability, check.level, outcome, message, time.perf_counter() - begun)
+
+
+def _outcome(check: Check, backend: Backend) -> tuple[str, str]:
+    if missing := [need for need in check.needs if not declares(backend, need)]:
+        return UNDECLARED, f"not declared: {', '.join(missing)}"
+    try:
+        check(backend)
+    except CapabilityError as error:
+        lacking = [name for name in sorted(getattr(backend, "lacks", ())) if repr(name) in str(error)]
+        return (UNDECLARED, f"declared to be lacking: {', '.join(lacking)}") if lacking else (FAILED, _text(error))
+    except Exception as error:  # a backend may fail in any way
+        return FAILED, _text(error)
+    return PASSED, ""
+
+
+def declares(backend: Backend, need: str) -> bool:
+    """Whether a backend declares a capability, ``"float64"``, ``"replicas"``, or is ``"registered"`` by its name."""
+    if need == "replicas":
+        return type(backend).replicate is not Backend.replicate
+    if need == "registered":
+        return backend.name in backends.known()
+    return need in backend.dtypes or need in backend.capabilities
+
+
+def header(backend: Backend) -> dict[str, Any]:
+    """What is tested."""
+    dtype = dtype_of(backend)
+    return {
+        "backend": backend.name,
+        "framework": backend.version(),
+        "deliralike": deliralike.__version__,
+        "devices": backend.devices(),
+        "checked in": f"{dtype} on {backend.devices()[0]} (limit {LIMITS[dtype]:g})",
+        "precision": backend.precision(),
+        "declares": [*backend.dtypes, *sorted(backend.capabilities), *_beside(backend)],
+        "lacks": sorted(getattr(backend, "lacks", ())),
+    }
+
+
+def _beside(backend: Backend) -> list[str]:
+    return [need for need in ("replicas", "registered") if declares(backend, need)]
+
+
+def _text(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if type(error).__name__ == "Disagreement" else f"{type(error).__name__}: {text}"
