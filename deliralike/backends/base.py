@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -50,6 +51,7 @@ class Backend(ABC):
         network_base: The native class that networks written once are bound to.
         dtypes: The floating types that networks can compute in.
         capabilities: What it declares to have beyond the minimum: ``"double_backward"``, ``"compile"``, ``"threads"`` …
+        lacks: Names of functions and layers of `nn` that it does not have: calling one is an error that says so.
         optimizers_hold_state: Whether the framework's own optimizers hold their state and may be wrapped twice.
         native_layers_mix: Whether layers of the framework's own follow `computing_in`.
     """
@@ -59,6 +61,7 @@ class Backend(ABC):
     network_base: type[AbstractNetwork]
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "float64")
     capabilities: ClassVar[frozenset[str]] = frozenset()
+    lacks: ClassVar[frozenset[str]] = frozenset()
     optimizers_hold_state: ClassVar[bool] = True
     native_layers_mix: ClassVar[bool] = False
 
@@ -302,6 +305,11 @@ class Backend(ABC):
         base.backend, base.nn = self, functions
         for name, layer in LAYERS.items():
             setattr(functions, name, (layers or {}).get(name) or layer.on(self))
+        for name in self.lacks:
+            setattr(functions, name, partial(self._refuse_lacking, name))
+
+    def _refuse_lacking(self, name: str, *args: Any, **kwargs: Any) -> NoReturn:
+        raise CapabilityError(f"backend {self.name!r} declares that it does not have the function or layer {name!r}")
 
     def prepare(self, batch: Any, network: AbstractNetwork) -> Any:
         """A batch for a network: arrays on its device; floating NumPy arrays in its type, all others in their own."""
