@@ -11,7 +11,7 @@ name                      content
                           (``forced``); ``float32`` is the rounding error to expect there. None or absent: not run.
 ``curves``                ``{"reference", "candidate", "float32", "band"}``: losses step by step, in float64 and in
                           float32; the band is ``[low, high]``, where float32 may be. The last two may be absent.
-``gradients``             A list of ``{"name", "difference", "norm"}``, the norm being the reference's; it may be absent.
+``gradients``             A list of ``{"name", "difference", "norm"}``, the norm being the reference's, if known.
 ``null``                  Names of the parameters whose gradient is zero but for rounding.
 ========================= ==========================================================================================
 """

@@ -17,7 +17,8 @@ PROVED, DIVERGES, UNDECIDED = "proved", "diverges", "undecided"
 NOT_ASKED = "not asked"
 SIGNS = {PASSED: "\N{CHECK MARK}", FAILED: "\N{BALLOT X}", NOT_REACHED: "\N{EN DASH}", NOT_ASKED: ""}
 LEVELS = ("level", "what", "result", "largest difference", "remark")
-GRADIENTS = ("parameter", "difference", "norm")
+GRADIENTS = ("parameter", "difference", "norm", "result")
+NULL = "null"
 
 
 def number(value: float | None, level: str = "") -> str:
@@ -113,10 +114,19 @@ def cells(proof: Proof, names: Iterable[str]) -> list[tuple[str, str]]:
     return [_cell(found.get(name)) for name in names]
 
 
-def gradients(level: Level) -> list[tuple[str, str, str]]:
-    """A row for each parameter, the one that differs most first; see `GRADIENTS`."""
-    rows = sorted(level.figures.get("gradients", ()), key=lambda row: -_rank(row.get("difference")))
-    return [(row["name"], number(row.get("difference")), _norm(row.get("norm"))) for row in rows]
+def gradients(level: Level) -> list[tuple[str, str, str, str]]:
+    """A row for each parameter, the one that differs most first and null ones last; see `GRADIENTS`."""
+    rows, null = level.figures.get("gradients", ()), set(level.figures.get("null", ()))
+    ordered = sorted(rows, key=lambda row: (row["name"] in null, -_rank(row.get("difference"))))
+    return [
+        (
+            row["name"],
+            number(row.get("difference")),
+            _norm(row.get("norm")),
+            NULL if row["name"] in null else _judged(row),
+        )
+        for row in ordered
+    ]
 
 
 def _cell(level: Level | None) -> tuple[str, str]:
@@ -162,6 +172,10 @@ def _pairs(values: Mapping[str, str]) -> str:
 def _rank(value: Any) -> float:
     """Differences by size, what is not finite above all."""
     return -1.0 if value is None else math.inf if not math.isfinite(value) else float(value)
+
+
+def _judged(row: Mapping[str, Any]) -> str:
+    return "" if row.get("difference") is None else PASSED if _rank(row["difference"]) <= LIMIT else FAILED
 
 
 def _norm(value: float | None) -> str:

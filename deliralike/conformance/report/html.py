@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deliralike.conformance.report import content
 
@@ -65,7 +65,7 @@ def _proof(proof: Proof, anchor: str, depth: int) -> str:
     sections = [
         ("Levels", _levels(proof)),
         ("Other findings", _list(content.others(proof))),
-        *((title, body) for level in proof.levels for title, body in _figures(level, anchor)),
+        *_figures(proof.levels, anchor),
         ("Notes", _list(content.notes(proof))),
         ("Compared", _pairs(content.facts(proof))),
     ]
@@ -80,37 +80,38 @@ def _verdict(report: Report) -> str:
 
 def _levels(proof: Proof) -> str:
     rows = [
-        f"<tr><th>{escape(name)}</th><td>{escape(what)}</td>{_cell(status, f'{content.SIGNS[status]} {status}')}"
+        f"<tr><th>{escape(name)}</th><td>{escape(what)}</td>{_result(status)}"
         f"{_number(worst)}<td>{escape(remark)}</td></tr>"
         for name, what, status, worst, remark in content.levels(proof)
     ]
     return _table(content.LEVELS, rows)
 
 
-def _figures(level: Level, anchor: str) -> list[tuple[str, str]]:
-    """The pictures and tables of a level, with their titles."""
-    anchor = f"{anchor}-{level.name}"
-    found = [
-        ("Differences by layer", _picture(level.figures.get("by_layer"), "by_layer", f"{anchor}-layers")),
-        ("Loss curves", _picture(level.figures.get("curves"), "curves", f"{anchor}-curves")),
-        ("Gradients", _gradients(level)),
+def _figures(levels: Iterable[Level], anchor: str) -> list[tuple[str, str]]:
+    """The pictures, and below them the tables, of each level, with their titles."""
+    forms: list[tuple[str, Callable[[Level], str]]] = [
+        ("Differences by layer", lambda level: _picture(level, "by_layer", anchor)),
+        ("Loss curves", lambda level: _picture(level, "curves", anchor)),
+        ("Gradients", _gradients),
     ]
-    return [(f"{title} <small>{escape(level.name)}</small>", body) for title, body in found if body]
+    found = [(f"{title} <small>{escape(level.name)}</small>", form(level)) for title, form in forms for level in levels]
+    return [(title, body) for title, body in found if body]
 
 
-def _picture(figure: Any, kind: str, name: str) -> str:
-    if not figure:
+def _picture(level: Level, kind: str, anchor: str) -> str:
+    """The picture of one of a level's figures, if it has it."""
+    if not level.figures.get(kind):
         return ""
     pictures = importlib.import_module("deliralike.conformance.report.pictures")  # loads matplotlib
     draw: Callable[..., str] = getattr(pictures, kind)
-    return _scrolling(draw(figure, name=name))
+    return _scrolling(draw(level.figures[kind], name=f"{anchor}-{level.name}-{kind}"))
 
 
 def _gradients(level: Level) -> str:
     """The table, its end folded away where it is long."""
     rows = [
-        f"<tr><th>{escape(name)}</th>{''.join(map(_number, numbers))}</tr>"
-        for name, *numbers in content.gradients(level)
+        f"<tr><th>{escape(name)}</th>{_number(difference)}{_number(norm)}{_result(result)}</tr>"
+        for name, difference, norm, result in content.gradients(level)
     ]
     if len(rows) <= _OPEN:
         return _table(content.GRADIENTS, rows)
@@ -137,6 +138,10 @@ def _table(names: Sequence[str], rows: Sequence[str]) -> str:
 
 def _cell(status: str, text: str) -> str:
     return f'<td class="status {status.replace(" ", "-")}">{escape(text)}</td>'
+
+
+def _result(status: str) -> str:
+    return _cell(status, f"{content.SIGNS.get(status, '')} {status}".strip())
 
 
 def _number(text: str) -> str:
@@ -177,6 +182,7 @@ _STYLE = f"""
 .proof-report .verdict {{ padding: .8rem 1rem; margin: 0; border-left: .35rem solid; border-radius: .25rem;
   overflow-wrap: anywhere; }}
 .proof-report .wide {{ overflow-x: auto; }}
+.proof-report .verdict + .wide {{ margin-top: 1rem; }}
 .proof-report table {{ border-collapse: collapse; color: inherit; font-size: .93rem; margin: 0; }}
 .proof-report th, .proof-report td {{ padding: .3rem .9rem .3rem .6rem; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--grid); background: none; color: inherit; max-width: 40rem; }}

@@ -20,8 +20,10 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from deliralike.conformance.findings import LIMIT
 
-FLOOR = 1e-17  # where "equal to the last bit" is drawn: below what float64 can resolve
-_LABELS = 110  # as many layers can be named along an axis; of more only some are
+FLOOR = 1e-18  # where "equal to the last bit" is drawn: below what float64 can resolve
+_WIDEST = 11.5  # inches: a page's width, so that texts keep their size
+_APART = 0.125  # inches from one name along an axis to the next
+_MARKED = 120  # layers that find room for a mark each
 
 # Colours in the drawing that stand for variables in the page. Of the values for light paper, Okabe and Ito's (2008).
 _VARIABLES = {
@@ -51,13 +53,16 @@ def by_layer(layers: Sequence[Mapping[str, Any]], limit: float = LIMIT, name: st
     top = _top(values.values(), limit)
     drawn = {key: _drawable(column, top) for key, column in values.items()}
     with _own_style():
-        figure, axis = _figure(width=min(15.0, max(7.0, 2.0 + 0.17 * len(layers))), height=4.6)
+        width = min(_WIDEST, max(7.0, 1.5 + 0.17 * len(layers)))
+        figure, axis = _figure(width, height=4.6)
         _alone(axis, drawn["forced"], limit)
         _running(axis, drawn, limit, top)
         axis.plot(drawn["float32"], color=_BAND, linewidth=1.2, linestyle=(0, (1, 2)), label="float32 rounding")
         axis.axhline(limit, color=_FAILED, linewidth=1.0, linestyle="--", label=f"limit {limit:g}")
-        _name_layers(axis, layers, values, limit)
+        accused = np.flatnonzero(values["forced"] > limit).tolist()
+        _name_layers(axis, layers, accused, each=int(np.ceil(len(layers) * _APART / (width - 1))))
         _differences_axis(axis, top, any(np.isinf(column).any() for column in values.values()))
+        axis.set_ylabel("relative difference, float64")
         _legend(axis)
         return _svg(figure, name)
 
@@ -81,7 +86,7 @@ def curves(content: Mapping[str, Any], name: str = "curves") -> str:
         if lines["float32"].size:
             upper.plot(lines["float32"], color=_BAND, linewidth=1.2, label="float32")
         _losses_axis(upper, lines)
-        _between(lower, lines["reference"], lines["candidate"])
+        _between(lower, lines, content.get("band"))
         return _svg(figure, name)
 
 
@@ -104,31 +109,28 @@ def _running(axis: Any, drawn: Mapping[str, np.ndarray], limit: float, top: floa
     for key, colour, marker in (("train", _TRAIN, "o"), ("eval", _EVAL, "D")):
         values = drawn[key]
         if np.isfinite(values).any():
-            axis.plot(values, color=colour, linewidth=1.3, marker=marker, markersize=3.4,
+            shown = marker if len(values) <= _MARKED else ""
+            axis.plot(values, color=colour, linewidth=1.3, marker=shown, markersize=3.4,
                       markerfacecolor="none", label=f"running, {key}", zorder=3)  # fmt: skip
             above = np.where(values > limit, values, np.nan)
-            axis.plot(above, linestyle="", marker=marker, markersize=3.8, color=colour, zorder=4)
+            axis.plot(above, linestyle="", marker=shown, markersize=3.8, color=colour, zorder=4)
 
 
-def _differences_axis(axis: Any, top: float, not_finite: bool) -> None:
+def _differences_axis(axis: Any, top: float, not_finite: bool, each: int = 2) -> None:
     """Decades, the lowest of which is called exact and the highest, if anything stands there, not finite."""
     axis.set_yscale("log")
     axis.set_ylim(FLOOR / 4, top * 4)
-    decades = [10.0**power for power in range(-16, round(np.log10(top)), 2)]
+    highest = round(np.log10(top)) - (each // 2 if not_finite else 0)
+    decades = [10.0**power for power in range(-16, highest, each)]
     ends = [(top, "not finite")] if not_finite else []
     ticks = [(FLOOR, "exact"), *((decade, f"$10^{{{round(np.log10(decade))}}}$") for decade in decades), *ends]
     axis.set_yticks([place for place, _ in ticks], [text for _, text in ticks])
     axis.yaxis.set_minor_locator(NullLocator())
-    axis.set_ylabel("relative difference, float64")
 
 
-def _name_layers(
-    axis: Any, layers: Sequence[Mapping[str, Any]], values: Mapping[str, np.ndarray], limit: float
-) -> None:
-    """Paths along the axis: all that find room, and every layer that is above the limit alone."""
-    each = -(-len(layers) // _LABELS)
-    accused = set(np.flatnonzero(values["forced"] > limit).tolist())
-    shown = sorted(_spread(len(layers), each, accused))
+def _name_layers(axis: Any, layers: Sequence[Mapping[str, Any]], accused: Sequence[int], each: int) -> None:
+    """Paths along the axis: those of accused layers first, then as many others as find room, one of `each`."""
+    shown = _apart([*accused, *range(0, len(layers), each)], each)
     axis.set_xticks(shown, [layers[index]["path"] or "the network" for index in shown], rotation=90, fontsize=7)
     for index, label in zip(shown, axis.get_xticklabels(), strict=True):
         if index in accused:
@@ -136,9 +138,13 @@ def _name_layers(
     axis.set_xlim(-0.8, max(1, len(layers)) - 0.2)
 
 
-def _spread(count: int, each: int, accused: set[int]) -> set[int]:
-    """The accused layers and one of `each` others, none so near that their names would lie on one another."""
-    return accused | {index for index in range(0, count, each) if all(abs(index - other) >= each for other in accused)}
+def _apart(wanted: Sequence[int], distance: int) -> list[int]:
+    """Of some places those that lie apart; the earlier in the list keeps a later one away."""
+    taken: list[int] = []
+    for index in wanted:
+        if all(abs(index - other) >= distance for other in taken):
+            taken.append(index)
+    return sorted(taken)
 
 
 def _column(layers: Sequence[Mapping[str, Any]], key: str) -> np.ndarray:
@@ -179,21 +185,33 @@ def _span(line: np.ndarray) -> float:
     return float(line.max() / line.min()) if line.size else 1.0
 
 
-def _between(axis: Any, reference: np.ndarray, candidate: np.ndarray) -> None:
-    """The relative difference of the losses, step by step."""
-    length = min(len(reference), len(candidate))
-    first, second = reference[:length], candidate[:length]
-    values = np.abs(second - first) / np.maximum(np.abs(first), FLOOR)
-    values[~np.isfinite(values)] = np.inf
-    values[(first == second) | (np.isnan(first) & np.isnan(second))] = 0.0
-    top = _top([values], LIMIT)
-    axis.plot(_drawable(values, top), color=_INK, linewidth=1.2)
+def _between(axis: Any, lines: Mapping[str, np.ndarray], band: Sequence[Sequence[float]] | None) -> None:
+    """The relative differences of the losses to the reference, step by step."""
+    reference = lines["reference"]
+    values = {key: _relative(reference, lines[key]) for key in ("candidate", "float32")}
+    ends = [_relative(reference, np.asarray(end, np.float64)) for end in band or ()]
+    top = _top([*values.values(), *ends], LIMIT)
+    if ends:
+        width = _drawable(np.maximum(*ends), top)
+        axis.fill_between(np.arange(len(width)), FLOOR / 10, width, color=_BAND, alpha=0.2, linewidth=0)
+    axis.plot(_drawable(values["float32"], top), color=_BAND, linewidth=1.0)
+    axis.plot(_drawable(values["candidate"], top), color=_INK, linewidth=1.3)
     axis.axhline(LIMIT, color=_FAILED, linewidth=1.0, linestyle="--", label=f"limit {LIMIT:g}")
-    _differences_axis(axis, top, bool(np.isinf(values).any()))
-    axis.set_ylabel("candidate to reference")
+    _differences_axis(axis, top, any(np.isinf(column).any() for column in values.values()), each=4)
+    axis.set_ylabel("difference\nto the reference")
     axis.set_xlabel("step")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     _legend(axis)
+
+
+def _relative(reference: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Step by step, as far as both go; infinite where one of them alone is not finite."""
+    length = min(len(reference), len(other))
+    first, second = reference[:length], other[:length]
+    same = (first == second) | (np.isnan(first) & np.isnan(second))
+    with np.errstate(invalid="ignore", over="ignore"):
+        values = np.abs(second - first) / np.maximum(np.abs(first), np.finfo(np.float64).tiny)
+    return np.where(same, 0.0, np.where(np.isfinite(values), values, np.inf))
 
 
 # Figures -----------------------------------------------------------------------------------------------------------
@@ -230,8 +248,9 @@ def _prepared(axis: Any) -> Any:
 
 
 def _legend(axis: Any) -> None:
-    """Above the axes, where it hides nothing."""
-    axis.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=6, fontsize=8, labelcolor=_INK,
+    """Above the axes, where it hides nothing, in as many columns as find room."""
+    columns = int(axis.figure.get_figwidth() // 1.75)
+    axis.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize=8, labelcolor=_INK,
                 borderaxespad=0.2, handlelength=2.2)  # fmt: skip
 
 
