@@ -1,0 +1,137 @@
+"""Streams of batches from any pipeline, as NumPy arrays by field."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from deliralike import backends, data, nest
+from deliralike.backends.base import Backend
+from deliralike.errors import BatchError
+
+_NAMES = {"data": "inputs", "label": "target", "labels": "target"}
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Batches, each a dict of arrays by field: ``"inputs"`` and ``"target"``, or the keys that the batches have.
+
+    Attributes:
+        batches: They, in order.
+        backends: The backends whose arrays were among them; none where all were NumPy's.
+
+    Shapes:
+        Every array is ``(samples, ...)``.
+    """
+
+    batches: tuple[dict[str, np.ndarray], ...]
+    backends: tuple[Backend, ...] = ()
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the arrays in the first batch."""
+        return tuple(self.batches[0]) if self.batches else ()
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of samples in each batch."""
+        return tuple(len(next(iter(batch.values()))) for batch in self.batches)
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """The number of the first sample of each batch, and the number of all samples at the end."""
+        return np.concatenate([[0], np.cumsum(self.sizes)]).astype(int)
+
+    def __len__(self) -> int:
+        """The number of samples."""
+        return sum(self.sizes)
+
+    def samples(self, field: str) -> list[np.ndarray]:
+        """One array for each sample."""
+        return [sample for batch in self.batches for sample in batch[field]]
+
+    def place(self, sample: int, field: str = "") -> str:
+        """``"batch 0, sample 3, inputs"``: where a sample is, counted within its batch."""
+        batch = int(np.searchsorted(self.starts, sample, side="right")) - 1
+        return ", ".join([f"batch {batch}", f"sample {sample - self.starts[batch]}", *([field] if field else [])])
+
+    def named_as(self, other: Stream) -> Stream:
+        """The same with the field names of another stream: by name where those are the same, else by position."""
+        if set(self.fields) == set(other.fields) or len(self.fields) != len(other.fields):
+            return self
+        renamed = (dict(zip(other.fields, batch.values(), strict=True)) for batch in self.batches)
+        return Stream(tuple(renamed), self.backends)
+
+
+def read(source: Iterable[Any], batches: int | None = None) -> Stream:
+    """The batches of a source as they come, at most `batches` of them; a source without an end needs that number.
+
+    A batch is a tuple or list of fields of which the last is the target, a dict of fields, an array by itself, or a
+    list of samples that are tuples or dicts, as Chainer's iterators give it. Arrays may be those of any framework that
+    is loaded. Leaves that are no arrays with an axis of samples (texts, None, numbers) are left out.
+
+    Raises:
+        BatchError: A batch has no array, arrays of different length, or other fields than the first batch.
+    """
+    # Copies are taken at once: pipelines may write the next batch into the same storage.
+    found: list[Backend] = []
+    convert = partial(_as_numpy, _loaded(), found)
+    fields = (_fields(batch, number, convert) for number, batch in enumerate(islice(iter(source), batches)))
+    stream = Stream(tuple(fields), tuple(found))
+    for number, batch in enumerate(stream.batches):
+        if tuple(batch) != stream.fields:
+            raise BatchError(f"batch {number} has the fields {', '.join(batch)}, and batch 0 has "
+                             f"{', '.join(stream.fields)}: all batches of a stream have the same")  # fmt: skip
+    return stream
+
+
+def _fields(batch: Any, number: int, convert: Callable[[Any], Any]) -> dict[str, np.ndarray]:
+    if isinstance(batch, list) and batch and all(isinstance(sample, tuple | Mapping) for sample in batch):
+        batch = data.collate([nest.map(convert, sample) for sample in batch])
+    found = {}
+    for name, part in _named(batch):
+        for path, leaf in nest.leaves_with_paths(part, name):
+            array = convert(leaf)
+            if isinstance(array, np.ndarray) and array.ndim and array.dtype.kind in "biufc":
+                found[path] = array
+    sizes = {path: len(array) for path, array in found.items()}
+    if len(set(sizes.values())) != 1:
+        raise BatchError(f"batch {number} wants arrays with one length along their first axis, and has "
+                         f"{sizes or nest.described(batch)}: give (inputs, target) or a dict of arrays")  # fmt: skip
+    return found
+
+
+def _named(batch: Any) -> Iterator[tuple[str, Any]]:
+    """The parts of a batch by name."""
+    if isinstance(batch, Mapping):
+        yield from ((_NAMES.get(key, str(key)), value) for key, value in batch.items())
+    elif isinstance(batch, Sequence) and len(batch) > 1:
+        *inputs, target = batch
+        yield from ((f"inputs {i}" if len(inputs) > 1 else "inputs", value) for i, value in enumerate(inputs))
+        yield "target", target
+    else:
+        yield "inputs", batch[0] if isinstance(batch, Sequence) and len(batch) == 1 else batch
+
+
+def _loaded() -> list[Backend]:
+    """The backends whose framework has been imported: an array exists only where it has."""
+    entries = backends.known().items()
+    names = [name for name, entry in entries if not entry.packages or entry.packages[0] in sys.modules]
+    return [backends.get(name) for name in names]
+
+
+def _as_numpy(loaded: list[Backend], found: list[Backend], leaf: Any) -> Any:
+    """An array of any loaded framework as a NumPy one of its own storage; anything else as it is."""
+    if isinstance(leaf, np.ndarray | np.generic):
+        return np.array(leaf)
+    for backend in loaded:
+        if backend.is_array(leaf):
+            found += [] if backend in found else [backend]
+            return backend.numpy(leaf)
+    return leaf
