@@ -1,0 +1,334 @@
+"""Which layer of one network is which of another: scores by values, names, kinds and order, and pairs from them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from functools import cache, cached_property
+
+import numpy as np
+
+from deliralike.conformance.layouts import NEAR, Transform, equal_under, flattenings, transforms
+from deliralike.conformance.naming import Spoken, role, similarity
+from deliralike.conformance.parts import Shape, Unit
+from deliralike.network import AbstractNetwork
+
+COUNTER = "num_batches_tracked"  # flax's norms have none, and nothing is computed from it
+_ROLES = ("weight", "bias", "running_mean", "running_var")
+_MATRIX_LAST = ("kernel",)  # flax's and Keras's word for (in, out), where no known layer gives PyTorch's layout
+_SPELLINGS = {"normalization": "norm", "deconvolution": "convtranspose", "convolution": "conv", "embedid": "embedding"}
+_BY_NAME, _BY_KIND, _BY_ORDER = 1.0, 0.3, 0.3
+_LEAD = 0.1  # by so much a name must be better than the next best to decide
+_NAMED = 0.5  # a similarity from which on the names say something
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A parameter or buffer: shape, value (None if values are not looked at), and the first name of a tied one."""
+
+    shape: Shape
+    is_parameter: bool
+    tie: str
+    value: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Side:
+    """What is matched of one network.
+
+    Attributes:
+        name: Its class's name and its backend's.
+        tensors: By neutral name, in creation order, without counters.
+        kinds: The class's name of each block, by path, in the order of creation.
+    """
+
+    name: str
+    tensors: Mapping[str, Tensor]
+    kinds: Mapping[str, str]
+
+    @classmethod
+    def of(cls, network: AbstractNetwork, values: bool) -> Side:
+        """Look at a network; with values, its weights are copied to the host."""
+        first: dict[int, str] = {}
+        tensors = {}
+        for name, slot in network.neutral_slots().items():
+            tie = first.setdefault(id(slot.native), name) if slot.is_parameter else name
+            if not name.endswith(COUNTER):
+                tensors[name] = Tensor(slot.shape, slot.is_parameter, tie, slot.read() if values else None)
+        kinds = {path: type(block).__name__ for path, block in network.named_blocks()}
+        kinds[""] = type(getattr(network, "native", network)).__name__
+        return cls(f"{kinds['']} on {network.backend.name}", tensors, kinds)
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """Shapes by name."""
+        return {name: tensor.shape for name, tensor in self.tensors.items()}
+
+    def value(self, unit: Unit) -> np.ndarray | None:
+        """A unit's value."""
+        value = self.tensors[unit.source].value
+        return None if value is None else unit.read(value)
+
+    def kind(self, unit: Unit) -> str:
+        """The class's name of the block that holds the unit's tensor."""
+        return self.kinds.get(unit.source.rpartition(".")[0], "")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A tensor (or a part of one) of the reference and what it is in the candidate.
+
+    Attributes:
+        reference, candidate: The units; where there are several on one side, their sum is the one on the other.
+        transform: How the first of the reference's is laid out as the first of the candidate's.
+        decided: By what: ``"correction"``, ``"name"``, ``"value"``, ``"shape"``, ``"order"``, ``"tie"``, ``"output"``.
+        alternatives: Other names of the candidate that would do as well; empty where it is certain.
+        layouts: Other transforms that would do as well.
+    """
+
+    reference: tuple[Unit, ...]
+    candidate: tuple[Unit, ...]
+    transform: Transform
+    decided: str
+    alternatives: tuple[str, ...] = ()
+    layouts: tuple[Transform, ...] = ()
+
+    @property
+    def certain(self) -> bool:
+        """Whether nothing else would do as well."""
+        return not (self.alternatives or self.layouts)
+
+
+@dataclass(eq=False)
+class Layer:
+    """Units that stand together: all under one path, or a single one."""
+
+    path: str
+    units: dict[str, Unit]
+    side: Side
+    spoken: Spoken
+    place: int = 0
+    prints: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The units' names."""
+        return [unit.name for unit in self.units.values()]
+
+    @property
+    def signature(self) -> tuple[tuple[str, Shape], ...]:
+        """Roles and shapes."""
+        return tuple(sorted((name, unit.shape) for name, unit in self.units.items()))
+
+    @property
+    def sizes(self) -> tuple[tuple[str, int], ...]:
+        """Roles and numbers of elements."""
+        return tuple(sorted((name, math.prod(unit.shape)) for name, unit in self.units.items()))
+
+    @property
+    def kind(self) -> str:
+        """The class's name."""
+        return self.side.kind(next(iter(self.units.values())))
+
+    @cached_property
+    def distinctive(self) -> bool:
+        """Whether some values are not all the same: those of ones and zeros identify nothing."""
+        return any(_says_something(self.side.value(unit)) for unit in self.units.values())
+
+    def fingerprint(self, name: str) -> tuple[float, ...]:
+        """Numbers of a unit that no order of its elements changes."""
+        if name not in self.prints:
+            value = np.asarray(self.side.value(self.units[name]), np.float64)
+            self.prints[name] = (
+                float(np.abs(value).sum()),
+                float(np.square(value).sum()),
+                float(np.abs(value).max(initial=0)),
+            )
+        return self.prints[name]
+
+
+@dataclass(frozen=True)
+class _Likeness:
+    """How well two layers go together."""
+
+    same_values: bool
+    name: float
+    kind: float
+    order: float
+
+    @property
+    def score(self) -> float:
+        return 10 * self.same_values + _BY_NAME * self.name + _BY_KIND * self.kind + _BY_ORDER * self.order
+
+    @property
+    def said(self) -> float:
+        """What names and kinds say, without the order."""
+        return _BY_NAME * self.name + _BY_KIND * self.kind
+
+
+@dataclass(frozen=True)
+class Found:
+    """Two layers that go together, by what, and what else would do."""
+
+    reference: Layer
+    candidate: Layer
+    decided: str
+    alternatives: tuple[Layer, ...]
+
+
+def layers(units: Iterable[Unit], side: Side, names: Mapping[str, Spoken]) -> list[Layer]:
+    """Units by their path, in order."""
+    found: dict[str, dict[str, Unit]] = defaultdict(dict)
+    for unit in units:
+        found[unit.owner][role(unit.name)] = unit
+    return [Layer(path, own, side, names[path], place) for place, (path, own) in enumerate(found.items())]
+
+
+def assign(reference: Sequence[Layer], candidate: Sequence[Layer], exact: bool) -> list[Found]:
+    """Pairs among layers of the same roles and shapes; of shapes with the axes in other orders, if not `exact`."""
+    mine, theirs = _grouped(reference, exact), _grouped(candidate, exact)
+    return [pair for key, group in mine.items() if key in theirs for pair in _within(group, theirs[key])]
+
+
+def _grouped(found: Sequence[Layer], exact: bool) -> dict[object, list[Layer]]:
+    groups: dict[object, list[Layer]] = defaultdict(list)
+    for layer in found:
+        groups[layer.signature if exact else layer.sizes].append(layer)
+    return groups
+
+
+def _within(reference: list[Layer], candidate: list[Layer]) -> list[Found]:
+    """Pairs within a group: first those of the same values, then by names and order."""
+    likeness = {
+        (i, j): _Likeness(_same_values(one, two), similarity(one.spoken, two.spoken), alike(one.kind, two.kind), 0.0)
+        for i, one in enumerate(reference) for j, two in enumerate(candidate) if _fits(one, two)
+    }  # fmt: skip
+    certain = _greedy({at: like.score for at, like in likeness.items() if like.same_values})
+    left = {at: like for at, like in likeness.items() if at[0] not in certain and at[1] not in certain.values()}
+    rows, columns = (_ranks(sorted({at[axis] for at in left})) for axis in (0, 1))
+    left = {
+        (i, j): _Likeness(False, like.name, like.kind, 1 - abs(rows[i] - columns[j])) for (i, j), like in left.items()
+    }
+    others = _greedy({at: like.score for at, like in left.items()})
+    crossed = _crossed(others, left)
+    return sorted(
+        [Found(reference[i], candidate[j], "value", ()) for i, j in certain.items()]
+        + [_judged(reference, candidate, (i, j), left, crossed) for i, j in others.items()],
+        key=lambda found: found.reference.place,
+    )
+
+
+def _judged(
+    reference: list[Layer], candidate: list[Layer], at: tuple[int, int], left: dict[tuple[int, int], _Likeness],
+    crossed: bool,
+) -> Found:  # fmt: skip
+    """By what a pair was decided, and what would have done as well."""
+    i, j = at
+    others = [(k, m) for k, m in left if (k == i) != (m == j)]
+    rivals = [other for other in others if crossed or left[other].said > left[at].said - _LEAD]
+    alternatives = tuple(dict.fromkeys(candidate[m] if k == i else candidate[j] for k, m in rivals if k == i))
+    if rivals:
+        return Found(reference[i], candidate[j], "order", alternatives or (candidate[j],))
+    return Found(reference[i], candidate[j], "name" if left[at].name >= _NAMED or others else "shape", ())
+
+
+def _crossed(chosen: dict[int, int], left: dict[tuple[int, int], _Likeness]) -> bool:
+    """Whether names led away from the order, and yet some pair's names have nothing in common."""
+    ordered = [chosen[i] for i in sorted(chosen)]
+    return ordered != sorted(ordered) and any(left[at].name < _NAMED for at in chosen.items())
+
+
+def _greedy(scores: Mapping[tuple[int, int], float]) -> dict[int, int]:
+    """The best pair, then the best of what is left, and so on."""
+    found: dict[int, int] = {}
+    for i, j in sorted(scores, key=lambda at: (-scores[at], at)):
+        if i not in found and j not in found.values():
+            found[i] = j
+    return found
+
+
+def _ranks(indices: list[int]) -> dict[int, float]:
+    """Places from 0 to 1."""
+    return {index: place / max(1, len(indices) - 1) for place, index in enumerate(indices)}
+
+
+def _fits(one: Layer, two: Layer) -> bool:
+    return all(name in two.units and transforms(unit.shape, two.units[name].shape) for name, unit in one.units.items())
+
+
+@cache
+def alike(one: str, two: str) -> float:
+    """From 0 to 1: how alike the names of two classes are, whatever framework they are from."""
+    return SequenceMatcher(None, bare(one), bare(two), autojunk=False).ratio() if one and two else 0.5
+
+
+def bare(kind: str) -> str:
+    """A class's name without dimensions, endings and spelling.
+
+    Example:
+        >>> bare("BatchNorm2d"), bare("BatchNormalization"), bare("Deconvolution2D"), bare("ConvTranspose")
+        ('batchnorm', 'batchnorm', 'convtranspose', 'convtranspose')
+    """
+    name = kind.lower()
+    name = name.removesuffix("nd").removesuffix("1d").removesuffix("2d").removesuffix("3d")
+    for theirs, ours in _SPELLINGS.items():
+        name = name.replace(theirs, ours)
+    return name
+
+
+def _same_values(one: Layer, two: Layer) -> bool:
+    """Whether both hold the same values in some layout, and values that say something."""
+    if not (one.distinctive and two.distinctive):
+        return False
+    pairs = [(name, unit, two.units[name]) for name, unit in one.units.items()]
+    if not all(np.allclose(one.fingerprint(name), two.fingerprint(name), rtol=1e2 * NEAR) for name, _, _ in pairs):
+        return False
+    return all(same_layout(one.side, unit, two.side, other) for _, unit, other in pairs)
+
+
+def same_layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Transform | None:
+    """The transform under which two units hold the same values; None without one, or where values are not known."""
+    first, second = reference.value(unit), candidate.value(other)
+    if first is None or second is None:
+        return None
+    options = transforms(unit.shape, other.shape)
+    if unit.shape == other.shape:
+        options += flattenings(unit.shape, channels(reference))
+    return equal_under(first, second, options)
+
+
+def _says_something(value: np.ndarray | None) -> bool:
+    """Whether a tensor's values are known and not all the same."""
+    return value is not None and value.size > 1 and bool(np.ptp(value) > 0)
+
+
+def channels(side: Side) -> list[int]:
+    """The numbers of channels that convolutions give out."""
+    return [tensor.shape[0] for tensor in side.tensors.values() if len(tensor.shape) > 2]
+
+
+def layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> tuple[Transform, tuple[Transform, ...]]:
+    """How a unit lies in another one: by values, else by what their names say of the layout.
+
+    Returns:
+        The transform, and others that would do as well.
+    """
+    if _says_something(reference.value(unit)) and (found := same_layout(reference, unit, candidate, other)):
+        return found, ()
+    options = transforms(unit.shape, other.shape)
+    known = [_known_layout(unit), _known_layout(other)]
+    turned = [option for option in options if option.turned] if known[0] != known[1] else []
+    first = next(iter([*turned, *options]))
+    certain = len(options) == 1 or None not in known or len(unit.shape) < 2
+    return first, () if certain else tuple(option for option in options if option != first)
+
+
+def _known_layout(unit: Unit) -> str | None:
+    """What a tensor's name says of its layout; None where it says nothing."""
+    leaf = unit.source.rpartition(".")[2]
+    if leaf in _MATRIX_LAST:
+        return "in, out"
+    return "out, in" if leaf in _ROLES or not unit.whole or unit.name != unit.source or "weight" in leaf else None
