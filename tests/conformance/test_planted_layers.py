@@ -1,0 +1,88 @@
+"""Every planted mistake of layers, losses and wiring shows, and is the same mistake on every backend."""
+
+import numpy as np
+import pytest
+
+from deliralike import random
+from deliralike.conformance.agreement import compare
+from deliralike.conformance.planted import (
+    normalization,
+)
+from deliralike.conformance.planted.fixtures import FIXTURES, fixture
+from tests.conftest import BACKENDS
+
+GROUPS = [normalization]
+MISTAKES = [mistake for group in GROUPS for mistake in group.MISTAKES]
+SHOWN = 1e-9
+
+
+@pytest.fixture(autouse=True)
+def uncompiled():
+    """JAX op by op: the operations of a fixture are compiled once for all of its mistakes."""
+    if "jax" not in BACKENDS:
+        yield
+        return
+    import jax
+
+    with jax.disable_jit():
+        yield
+
+
+def observed(subject, batch):
+    """All that two candidates may differ in, by name."""
+    network, backend = subject.network, subject.network.backend
+    before = network.neutral_state()
+    inputs = backend.prepare(batch, network)
+    with random.portable(0):
+        with network.training_mode(False):
+            found = {"outputs": backend.to_numpy(network(inputs[0]))}
+            found["loss in evaluation"] = backend.number(subject.loss(network, *inputs))
+            moved = {f"{name} in evaluation": value for name, value in network.neutral_state().items()}
+        with network.training_mode(True):
+            gradients = backend.gradients(subject.loss, network, *batch)
+    found |= moved | {"loss": gradients.loss, "gradient of the input": gradients.inputs[0]}
+    found |= {f"gradient of {name}": value for name, value in gradients.parameters.items()}
+    found |= network.neutral_state()
+    network.load_neutral_state(before)
+    return found
+
+
+_right = {}
+
+
+def right(name, backend):
+    """A right subject, its batch, and what it computes."""
+    if (name, backend) not in _right:
+        subject, batch = fixture(name, backend)
+        _right[name, backend] = subject, batch, observed(subject, batch)
+    return _right[name, backend]
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_right_subjects_agree_on_every_backend(name):
+    first, *others = (right(name, backend)[2] for backend in BACKENDS)
+    for other in others:
+        assert compare(first, other).difference < 1e-10
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_each_mistake_shows_and_is_the_same_on_every_backend(mistake):
+    found = []
+    for backend in BACKENDS:
+        subject, batch, expected = right(mistake.fixture, backend)
+        mistaken = mistake.plant(subject)
+        found.append(observed(mistaken, batch))
+        assert compare(expected, found[-1]).difference > SHOWN
+        if backend == BACKENDS[0]:
+            assert compare(expected, observed(subject, batch)).difference == 0.0, "planting has changed the right one"
+        ours, theirs = subject.network.neutral_state(), mistaken.network.neutral_state()
+        assert [(name, value.shape) for name, value in ours.items()] == [(n, v.shape) for n, v in theirs.items()]
+        if mistake.group != "weights":
+            assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+    for other in found[1:]:
+        assert compare(found[0], other).difference < 1e-9
+
+
+def test_mistakes_have_names_of_their_own():
+    names = [mistake.name for mistake in MISTAKES]
+    assert len(names) == len(set(names))
