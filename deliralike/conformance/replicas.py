@@ -104,7 +104,7 @@ def _seen(reference: Subject, candidate: Subject, batch: tuple[Any, ...], count:
     if null:
         notes += (f"{count} replicas: gradients of zero up to rounding, not compared: {', '.join(null)}.",)
     differences = {kind: _differences(kind, wanted, came, null) for kind in wanted}
-    why = Explanations(reference, batch, count, wanted, came)
+    why = Explanations(reference, batch, count, wanted, came, replicated)
     findings = tuple(_finding(count, kind, differences[kind], why) for kind in _to_tell(differences))
     worst = max(difference for of_kind in differences.values() for difference in of_kind.values())
     return _Seen(count, findings, worst, notes)

@@ -2,20 +2,101 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from deliralike.conformance.findings import Explanation
+import numpy as np
+
+from deliralike.conformance.agreement import compare, relative_difference
+from deliralike.conformance.explain import shares as of_shares
+from deliralike.conformance.explain.between import Between, Replicate
+from deliralike.conformance.explain.running import of_running_statistics
+from deliralike.conformance.explain.shares import Shares, Variant
+from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 from deliralike.conformance.one_step import Step
 from deliralike.conformance.subject import Subject
+from deliralike.errors import CapabilityError, DeviceError
+
+Tier = Callable[[], Iterator[Variant]]
 
 
 class Explanations:
-    """What explains each kind of tensor that differs."""
+    """What explains each kind of tensor that differs.
 
-    def __init__(self, reference: Subject, batch: tuple[Any, ...], count: int, wanted: Step, came: Step) -> None:
-        """For one number of replicas; nothing is computed yet."""
-        self.reference, self.batch, self.count, self.wanted, self.came = reference, batch, count, wanted, came
+    The cheap ways are tried first, and dear ones only while nothing fits. Of several that fit, the one is taken that
+    explains most kinds, and of those the first, which is the simplest.
+    """
+
+    def __init__(
+        self, reference: Subject, batch: tuple[Any, ...], count: int, wanted: Step, came: Step, replicate: Replicate
+    ) -> None:
+        """For one number of replicas; nothing is computed yet.
+
+        Args:
+            wanted, came: What the reference gives on the whole batch, and the candidate over replicas.
+            replicate: How a reference is replicated that does not say so itself.
+        """
+        self.wanted, self.came = wanted, came
+        self.null = compare(wanted["gradient"], came["gradient"]).null
+        self.shares = Shares(reference, batch, count, wanted)
+        self.between = Between(self.shares, replicate)
+        self._variants: list[Variant] = []
+        self._tiers = self._all_tiers()
+        self._differing = [kind for kind in wanted if self._distance(kind, wanted[kind]) > LIMIT]
 
     def of(self, kind: str) -> Explanation | None:
-        """The nearest way of going wrong."""
-        return None
+        """The nearest way of going wrong; None where none says anything of that kind."""
+        while not any(self._explains(variant, kind) for variant in self._variants):
+            tier = next(self._tiers, None)
+            if tier is None:
+                break
+            self._variants += _as_far_as_possible(tier)
+        tried = [(self._distance(kind, given[kind]), cause, given) for cause, given in self._variants if kind in given]
+        tried = [(distance, cause, given) for distance, cause, given in tried if self._changes(kind, given)]
+        if not tried:
+            return None
+        known = [each for each in tried if each[0] <= MATCH]
+        distance, cause, _ = max(known, key=self._explained) if known else min(tried, key=lambda each: each[0])
+        others = [each[0] for each in tried if each[1] != cause and (each[0] > MATCH or not known)]
+        return Explanation(cause, distance, min(others, default=None))
+
+    def _all_tiers(self) -> Iterator[Tier]:
+        yield lambda: of_shares.of_factors(self.shares, self.came)
+        yield lambda: of_shares.of_weights(self.shares)
+        yield lambda: of_running_statistics(self.shares, self.came)
+        yield lambda: of_shares.of_labels(self.shares)
+        yield lambda: of_shares.of_samples(self.shares)
+        yield lambda: self.between.of_accumulation(self.came)
+        yield self.between.of_losses
+        yield self.between.of_updates
+        yield lambda: of_shares.of_fitted_weights(self.shares, self.came)
+        yield lambda: of_shares.of_any_order(self.shares, self.came)
+
+    def _explains(self, variant: Variant, kind: str) -> bool:
+        return kind in variant[1] and self._distance(kind, variant[1][kind]) <= MATCH
+
+    def _explained(self, tried: tuple[float, str, Step]) -> int:
+        """How many of the kinds that differ it explains."""
+        return sum(self._explains((tried[1], tried[2]), kind) for kind in self._differing)
+
+    def _changes(self, kind: str, given: Step) -> bool:
+        """Whether a way of going wrong shows in that kind at all."""
+        return any(
+            relative_difference(self.wanted[kind].get(name), value) > LIMIT for name, value in given[kind].items()
+        )
+
+    def _distance(self, kind: str, given: dict[str, Any]) -> float:
+        """How far the candidate is, by the tensor that is farthest; null gradients and their updates do not count."""
+        left_out = () if kind in ("loss", "output", "buffer") else self.null
+        names = [name for name in {**given, **self.came[kind]} if name not in left_out]
+        return max((relative_difference(given.get(name), self.came[kind].get(name)) for name in names), default=np.inf)
+
+
+def _as_far_as_possible(tier: Tier) -> list[Variant]:
+    """All ways of a tier; those that need replicas are left out where the reference's backend has none."""
+    found: list[Variant] = []
+    try:
+        found.extend(tier())
+    except (CapabilityError, DeviceError):
+        return found
+    return found
