@@ -1,0 +1,211 @@
+"""Causes that any block may have: something done to its inputs, its weights or its outputs before or after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.conformance.explain.pointwise import ACTIVATIONS
+from deliralike.conformance.explain.relations import order_along, rounded
+from deliralike.conformance.explain.variant import Call, Formula, Variant, Variants
+from deliralike.conformance.findings import Accused
+
+Change = Callable[[Any, Any], Any]  # of `nn` and one array
+
+
+def around(accused: Accused, formula: Formula) -> Variants:
+    """The block's own formula with something done to weights, inputs or outputs, the likely ones first."""
+    yield from _weights(accused, formula)
+    yield from _inputs(accused, formula)
+    yield from _outputs(accused, formula)
+
+
+def _weights(accused: Accused, formula: Formula) -> Variants:
+    arrays = {name: value for name, value in accused.state.items() if name in accused.reference.parameters}
+    for name, value in arrays.items():
+        run = partial(_with_weight, formula, name)
+        yield Variant(f"{name} missing" if "bias" in name else f"{name} without effect", partial(run, _times(0.0)))
+        if value.ndim == 1:
+            yield Variant(f"{name} added twice" if "bias" in name else f"{name} doubled", partial(run, _times(2.0)))
+        yield Variant(f"{name} negated", partial(run, _times(-1.0)))
+        if value.size > 2:
+            yield Variant(f"{name} times {{}}", _scaling(run), (0.5, 2.0))
+            yield Variant(f"{name} plus {{}}", _shifting(run), (1.0, -1.0))
+        for order in _orders(value.shape):
+            word = "transposed" if len(order) == 2 else f"with its axes permuted to {order}"
+            yield Variant(f"{name} {word}", partial(run, _permuted(order)))
+        for axis in [axis for axis in range(value.ndim) if value.shape[axis] > 1]:
+            yield Variant(f"{name} reversed along axis {axis}", partial(run, _reversed(axis)))
+        for kind in ("float32", "float16", "bfloat16"):
+            yield Variant(f"{name} rounded to {kind}", partial(run, _rounded(value, kind)))
+        if value.ndim > 1:
+            yield Variant(f"{name} standardised for each output", partial(run, _standardised))
+        yield Variant(f"{name} without a gradient", partial(run, lambda nn, x: nn.stop_gradient(x)))
+    pairs = [(a, b) for a in arrays for b in arrays if a < b and arrays[a].shape == arrays[b].shape]
+    for first, second in pairs[:12]:
+        yield Variant(f"{first} and {second} exchanged", partial(_exchanged, formula, first, second))
+
+
+def _inputs(accused: Accused, formula: Formula) -> Variants:
+    leaves = [(path, leaf) for path, leaf in nest.leaves_with_paths(tuple(accused.args), "args")]
+    for position, (path, leaf) in enumerate(leaves):
+        if not isinstance(leaf, np.ndarray) or leaf.dtype.kind != "f":
+            continue
+        name = "input" if position == 0 else path
+        run = partial(_with_input, formula, position)
+        yield Variant(f"{name} times {{}}", _scaling(run), (0.5, 2.0, 255.0, 1.0 / 255.0))
+        yield Variant(f"{name} plus {{}}", _shifting(run), (1.0, -1.0))
+        for order in _orders(leaf.shape):
+            yield Variant(f"{name} with its axes permuted to {order}", partial(run, _permuted(order)))
+        for axis in [axis for axis in range(leaf.ndim) if leaf.shape[axis] > 1]:
+            word = "channels of the input in reverse order (RGB and BGR)" if axis == 1 else f"{name} reversed along axis {axis}"
+            yield Variant(word, partial(run, _reversed(axis)))
+        if leaf.ndim > 1 and 2 < leaf.shape[1] <= 4:
+            for channels in permutations(range(leaf.shape[1])):
+                yield Variant(f"channels of the {name} in the order {channels}", partial(run, _taken(channels, 1)))
+        for kind in ("float32", "float16", "bfloat16"):
+            yield Variant(f"{name} rounded to {kind}", partial(run, _rounded(leaf, kind)))
+        for word, function in ACTIVATIONS.items():
+            yield Variant(f"{word} applied to the {name}", partial(run, function))
+        if leaf.ndim > 1:
+            yield Variant(f"{name} standardised for each channel", partial(run, _per_channel))
+            yield Variant(f"{name} standardised for each sample", partial(run, _standardised))
+        yield Variant(f"{name} without a gradient", partial(run, lambda nn, x: nn.stop_gradient(x)))
+
+
+def _outputs(accused: Accused, formula: Formula) -> Variants:
+    outputs = [leaf for leaf in nest.leaves(accused.reference.outputs) if leaf is not None]
+    wanted = [leaf for leaf in nest.leaves(accused.candidate.outputs) if leaf is not None]
+    if not outputs or not wanted:
+        return
+    y, c = np.asarray(outputs[0]), np.asarray(wanted[0])
+    run = partial(_with_output, formula)
+    first = accused.args[0] if accused.args else None
+    if isinstance(first, np.ndarray) and first.shape == c.shape and first.dtype.kind == "f":
+        yield Variant("does nothing: the input unchanged", lambda call: _first_replaced(formula(call), call.args[0]))
+        yield Variant("the input added to the output times {}", lambda call, value: _first_replaced(
+            (done := formula(call)), _first(done) + call.args[0] * value), (1.0, -1.0))  # fmt: skip
+    yield Variant("output zero", partial(run, _times(0.0)))
+    if y.size > 2:
+        yield Variant(_times_cause, _scaling(run), (0.5, 2.0, -1.0))
+        yield Variant("output plus {}", _shifting(run), (1.0, -1.0))
+    for word, function in ACTIVATIONS.items():
+        yield Variant(f"{word} applied to the output", partial(run, function))
+    for axis in range(y.ndim):
+        yield Variant(f"softmax over axis {axis} applied to the output", partial(run, _softmaxed(axis)))
+        if y.shape[axis] > 1:
+            yield Variant(f"output reversed along axis {axis}", partial(run, _reversed(axis)))
+    for order in permutations(range(y.ndim)) if y.ndim <= 4 else ():
+        if order != tuple(range(y.ndim)) and tuple(y.shape[d] for d in order) == c.shape:
+            yield Variant(f"output with its axes permuted to {order}", partial(run, _permuted(order)))
+    if y.shape != c.shape:
+        if y.size == c.size:
+            yield Variant(f"output reshaped to {c.shape}", partial(run, lambda nn, x: nn.reshape(x, c.shape)))
+        return
+    for axis in range(y.ndim):
+        if (order := order_along(y, c, axis)) is not None:
+            shown = ", ".join(map(str, order[:8])) + (", …" if len(order) > 8 else "")
+            yield Variant(f"output with axis {axis} in the order [{shown}]", partial(run, _taken(tuple(order), axis)))
+    low, high = float(c.min()), float(c.max())
+    yield Variant(f"output clipped to [{low:g}, {high:g}]", partial(run, lambda nn, x: nn.clip(x, low, high)))
+    for kind in ("float32", "float16", "bfloat16"):
+        yield Variant(f"output rounded to {kind}", partial(run, _rounded(y, kind)))
+    yield Variant("output without a gradient", partial(run, lambda nn, x: nn.stop_gradient(x)))
+
+
+def _times_cause(value: float) -> str:
+    return "output negated" if value == -1.0 else f"output times {value:.10g}"
+
+
+# Running the formula with one thing changed ---------------------------------------------------------------------------
+
+
+def _with_weight(formula: Formula, name: str, change: Change, call: Call) -> Any:
+    return formula(call.but(weights={**call.weights, name: change(call.nn, call.weights[name])}))
+
+
+def _exchanged(formula: Formula, first: str, second: str, call: Call) -> Any:
+    w = call.weights
+    return formula(call.but(weights={**w, first: w[second], second: w[first]}))
+
+
+def _with_input(formula: Formula, position: int, change: Change, call: Call) -> Any:
+    leaves, structure = nest.flatten(call.args)
+    old, leaves = leaves[position], list(leaves)
+    new = change(call.nn, old)
+    leaves = [new if leaf is old else leaf for leaf in leaves]  # the same array may come several times
+    return formula(call.but(args=nest.unflatten(structure, leaves)))
+
+
+def _with_output(formula: Formula, change: Change, call: Call) -> Any:
+    outputs = formula(call)
+    return _first_replaced(outputs, change(call.nn, _first(outputs)))
+
+
+def _first(outputs: Any) -> Any:
+    return nest.leaves(outputs)[0]
+
+
+def _first_replaced(outputs: Any, by: Any) -> Any:
+    leaves, structure = nest.flatten(outputs)
+    return nest.unflatten(structure, [by, *leaves[1:]])
+
+
+# What is done to one array ---------------------------------------------------------------------------------------------
+
+
+def _scaling(run: Callable[..., Any]) -> Formula:
+    return lambda call, value: run(_times(value), call)
+
+
+def _shifting(run: Callable[..., Any]) -> Formula:
+    return lambda call, value: run(lambda nn, x: x + value, call)
+
+
+def _times(by: float) -> Change:
+    return lambda nn, x: x * by
+
+
+def _permuted(order: tuple[int, ...]) -> Change:
+    return lambda nn, x: nn.permute(x, order)
+
+
+def _reversed(axis: int) -> Change:
+    return lambda nn, x: nn.flip(x, axis)
+
+
+def _taken(order: tuple[int, ...], axis: int) -> Change:
+    return lambda nn, x: nn.select(x, nn.constant(np.asarray(order), like=x), axis)
+
+
+def _softmaxed(axis: int) -> Change:
+    return lambda nn, x: nn.softmax(x, axis)
+
+
+def _rounded(value: np.ndarray, kind: str) -> Change:
+    """Rounding as a constant that is added, since it has the gradient of the identity."""
+    error = rounded(value, kind) - value
+    return lambda nn, x: x + nn.constant(error, like=x)
+
+
+def _standardised(nn: Any, x: Any) -> Any:
+    dims = tuple(range(1, len(x.shape)))
+    return (x - nn.mean(x, dims, keepdim=True)) / nn.sqrt(nn.var(x, dims, keepdim=True) + 1e-5)
+
+
+def _per_channel(nn: Any, x: Any) -> Any:
+    dims = (0, *range(2, len(x.shape)))
+    return (x - nn.mean(x, dims, keepdim=True)) / nn.sqrt(nn.var(x, dims, keepdim=True) + 1e-5)
+
+
+def _orders(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The orders of axes that leave a shape as it is."""
+    if len(shape) <= 4:
+        for order in permutations(range(len(shape))):
+            if order != tuple(range(len(shape))) and tuple(shape[d] for d in order) == shape:
+                yield order

@@ -1,0 +1,231 @@
+"""Conventions of attention: scales, axes, masks, heads and projections."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from deliralike.conformance.explain.calls import Bound
+from deliralike.conformance.explain.variant import Call, Variant, number
+
+
+def attend(nn: Any, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float | None = None, axis: int = -1,
+           mask: str = "", weigh: str = "softmax", dropped: Any = None) -> tuple[Any, Any]:  # fmt: skip
+    """Scaled dot-product attention by one of several rules.
+
+    Args:
+        nn: The vocabulary.
+        q, k, v: ``(..., tokens, width)``.
+        bias: Added to the scores.
+        scale: Of the scores.
+        axis: Of the softmax.
+        mask: What is done to the bias: ``"ignored"``, ``"inverted"``, ``"before scale"``, ``"causal"``,
+            ``"causal, strict"``, ``"anticausal"``, ``"finite"``, ``"after"``.
+        weigh: ``"softmax"``, ``"sigmoid"``, ``"relu"``, ``"none"``.
+        dropped: Multiplied with the weights.
+    """
+    width = q.shape[-1]
+    scale = 1.0 / math.sqrt(width) if scale is None else scale
+    scores = nn.matmul(q, nn.transpose(k, -1, -2))
+    forbidden = None if bias is None else _forbidden(nn, bias)
+    shape = tuple(scores.shape[-2:])
+    if mask == "inverted" and forbidden is not None:
+        bias = nn.where(forbidden, bias * 0.0 if not _infinite(nn, bias) else nn.constant(np.array(0.0), like=q), -np.inf)
+    if mask.startswith("causal") or mask == "anticausal":
+        seen = np.tril(np.ones(shape), -1 if "strict" in mask else 0) if "anti" not in mask else np.triu(np.ones(shape))
+        causal = nn.constant(np.where(seen > 0, 0.0, -np.inf), like=q)
+        bias = causal if bias is None else bias + causal
+    if mask == "ignored":
+        bias = None
+    if mask == "finite" and forbidden is not None:
+        bias = nn.where(forbidden, -1e4, bias)
+    if mask == "before scale" and bias is not None:
+        scores, bias = scores + bias, None
+    scores = scores * scale
+    scores = scores if bias is None or mask == "after" else scores + bias
+    if weigh == "softmax":
+        weights = nn.softmax(scores, axis)
+    else:
+        weights = {"sigmoid": nn.sigmoid, "relu": nn.relu, "none": lambda x: x}[weigh](scores)
+    if mask == "after" and forbidden is not None:
+        weights = nn.where(nn.broadcast_to(forbidden, weights.shape), 0.0, weights)
+    return nn.matmul(weights if dropped is None else weights * dropped, v), weights
+
+
+def _forbidden(nn: Any, bias: Any) -> Any:
+    return bias < -1e8
+
+
+def _infinite(nn: Any, bias: Any) -> bool:
+    return True
+
+
+def _scales(width: int, heads: int = 1) -> list[tuple[str, float]]:
+    """Scales that are known to be mistaken for ``1/sqrt(width)``."""
+    every = [
+        ("no scale", 1.0),
+        (f"scale 1/sqrt({width * heads}) (whole width) instead of 1/sqrt({width})", (width * heads) ** -0.5),
+        (f"scale 1/{width} instead of 1/sqrt({width})", 1.0 / width),
+        (f"scale sqrt({width}) instead of 1/sqrt({width})", width**0.5),
+        (f"scale 1/sqrt({heads}) (number of heads) instead of 1/sqrt({width})", heads**-0.5),
+    ]
+    return [one for one in every if abs(one[1] - width**-0.5) > 1e-12]
+
+
+RULES: dict[str, dict[str, Any]] = {
+    "softmax over the queries (axis -2) instead of the keys": {"axis": -2},
+    "softmax over the heads (axis -3)": {"axis": -3},
+    "mask inverted": {"mask": "inverted"},
+    "mask ignored": {"mask": "ignored"},
+    "mask applied after the softmax": {"mask": "after"},
+    "mask added before scaling": {"mask": "before scale"},
+    "masked scores of -1e4 instead of minus infinity": {"mask": "finite"},
+    "causal mask that the reference does not have": {"mask": "causal"},
+    "strictly causal mask": {"mask": "causal, strict"},
+    "future tokens instead of past ones": {"mask": "anticausal"},
+    "no softmax": {"weigh": "none"},
+    "sigmoid instead of softmax": {"weigh": "sigmoid"},
+    "relu instead of softmax": {"weigh": "relu"},
+}
+
+
+def attention(b: Bound) -> Iterator[tuple]:
+    """The function of `nn`."""
+    width = b["query"].shape[-1]
+    usual = b["scale"] or width**-0.5
+
+    def made(nn: Any, b: Bound, order: tuple[str, ...] = ("query", "key", "value"), **rule: Any) -> Any:
+        q, k, v = (b[name] for name in order)
+        rule = {"scale": b["scale"], "dropped": b["weights_mask"]} | rule
+        y, weights = attend(nn, q, k, v, b["bias"], **rule)
+        return y, weights if b["need_weights"] else None
+
+    for cause, scale in _scales(width):
+        yield cause, partial(made, scale=scale)
+    for cause, rule in RULES.items():
+        yield cause, partial(made, **rule)
+    yield f"scale {{}} instead of {number(usual)}", lambda nn, b, value: made(nn, b, scale=value), (usual, 0.5, 1.0)
+    for order in permutations(("query", "key", "value")):
+        if order != ("query", "key", "value"):
+            yield f"query, key and value taken as {', '.join(order)}", partial(made, order=order)
+    yield "weights without their dropout", partial(made, dropped=None)
+
+
+def multihead(call: Call, *, order: tuple[int, ...] = (0, 1, 2), split: str = "", merge: str = "", packed: str = "",
+              projected: bool = True, mask_of: str = "", weights_of: str = "mean", batch_first: bool | None = None,
+              **rule: Any) -> Any:  # fmt: skip
+    """Multi-head attention as `deliralike.nn.layers.attention`, by rules of its own.
+
+    Args:
+        call: The call.
+        order: Of the blocks of queries, keys and values in the packed projection.
+        split: ``"minor"`` where heads are the minor axis of the width.
+        merge: ``"minor"`` likewise, ``"none"`` where heads and tokens are not exchanged back.
+        packed: ``"by head"`` where the packed rows are (heads, 3, width) instead of (3, heads, width).
+        projected: Whether the output is projected.
+        mask_of: The mask that is left out, ``"attn"`` or ``"keys"``; ``"keys inverted"``, ``"attn inverted"``.
+        weights_of: What is given back: ``"mean"``, ``"sum"``, ``"first"`` or ``"heads"``.
+        batch_first: Instead of the setting.
+        rule: For `attend`.
+    """
+    nn, w, s = call.nn, call.weights, call.settings
+    names = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights")
+    given = {"need_weights": True, "average_attn_weights": True, **dict(zip(names, call.args, strict=False)), **call.kwargs}
+    heads, width = s["num_heads"], s["embed_dim"]
+    d = width // heads
+    first = s["batch_first"] if batch_first is None else batch_first
+    tokens = [given[name] if first else nn.permute(given[name], (1, 0, 2)) for name in names[:3]]
+    split_up = []
+    for part, x in zip(order, tokens, strict=True):
+        rows = np.arange(3 * width).reshape(3, width)[part]
+        if packed == "by head":
+            rows = np.arange(3 * width).reshape(heads, 3, d)[:, part].ravel()
+        weight = nn.select(w["in_proj_weight"], nn.constant(rows, like=w["in_proj_weight"]), 0)
+        bias = w.get("in_proj_bias")
+        bias = None if bias is None else nn.select(bias, nn.constant(rows, like=bias), 0)
+        y = nn.linear(x, weight, bias)
+        shape = (*x.shape[:2], d, heads) if split == "minor" else (*x.shape[:2], heads, d)
+        y = nn.reshape(y, (x.shape[0], heads, x.shape[1], d)) if split == "none" else nn.permute(
+            nn.reshape(y, shape), (0, 3, 1, 2) if split == "minor" else (0, 2, 1, 3)
+        )  # fmt: skip
+        split_up.append(y)
+    q, k, v = split_up
+    y, weights = attend(nn, q, k, v, _bias(nn, q, k, given, mask_of), **rule)
+    if merge == "none":
+        y = nn.reshape(y, tuple(tokens[0].shape))
+    else:
+        y = nn.reshape(nn.permute(y, (0, 2, 3, 1) if merge == "minor" else (0, 2, 1, 3)), tuple(tokens[0].shape))
+    y = nn.linear(y, w["out_proj.weight"], w.get("out_proj.bias")) if projected else y
+    y = y if first else nn.permute(y, (1, 0, 2))
+    if not given["need_weights"]:
+        return y, None
+    averaged = given["average_attn_weights"]
+    if weights_of == "heads":
+        averaged = not averaged
+    mean = nn.mean(weights, 1) if weights_of != "sum" else nn.sum(weights, 1)
+    mean = weights[:, 0] if weights_of == "first" else mean
+    return y, mean if averaged else weights
+
+
+def _bias(nn: Any, q: Any, k: Any, given: Mapping[str, Any], mask_of: str) -> Any:
+    total, (batch, heads, queries, _), keys = None, q.shape, k.shape[2]
+    shapes = {
+        "attn": lambda m: (1, 1, queries, keys) if len(m.shape) == 2 else (batch, heads, queries, keys),
+        "keys": lambda m: (batch, 1, 1, keys),
+    }
+    for short, name in (("attn", "attn_mask"), ("keys", "key_padding_mask")):
+        mask = given.get(name)
+        if mask is None or mask_of == short:
+            continue
+        if "bool" in str(mask.dtype):
+            low, zero = (nn.constant(np.array(value), like=q) for value in (-np.inf, 0.0))
+            mask = nn.where(mask, zero, low) if mask_of == f"{short} inverted" else nn.where(mask, low, zero)
+        elif mask_of == f"{short} inverted":
+            mask = -mask
+        mask = nn.reshape(mask, shapes[short](mask))
+        total = mask if total is None else total + mask
+    return total
+
+
+def multihead_attention(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[Variant]:
+    """Everything that is known to go wrong in multi-head attention."""
+    heads = settings["num_heads"]
+    width = settings["embed_dim"] // heads
+    for cause, scale in _scales(width, heads):
+        yield Variant(cause, partial(multihead, scale=scale))
+    masked = any(given.get(name) is not None for name in ("attn_mask", "key_padding_mask"))
+    for cause, rule in RULES.items():
+        if masked or not cause.startswith("mask"):
+            yield Variant(cause, partial(multihead, **rule))
+    for short, name in (("attn", "attn_mask"), ("keys", "key_padding_mask")):
+        if given.get(name) is not None:
+            yield Variant(f"{name} ignored", partial(multihead, mask_of=short))
+            yield Variant(f"{name} inverted", partial(multihead, mask_of=f"{short} inverted"))
+    yield Variant("heads merged wrongly (heads and tokens not exchanged back)", partial(multihead, merge="none"))
+    yield Variant("heads merged wrongly (heads as the minor axis)", partial(multihead, merge="minor"))
+    yield Variant("heads split and merged as the minor axis of the width", partial(multihead, split="minor", merge="minor"))
+    yield Variant("heads split as the minor axis of the width", partial(multihead, split="minor"))
+    yield Variant("heads split without exchanging heads and tokens", partial(multihead, split="none"))
+    yield Variant("heads split and merged without exchanging heads and tokens",
+                  partial(multihead, split="none", merge="none"))  # fmt: skip
+    yield Variant("packed projection read as (heads, 3, width) instead of (3, heads, width)",
+                  partial(multihead, packed="by head"))  # fmt: skip
+    for order in permutations(range(3)):
+        if order != (0, 1, 2):
+            blocks = ", ".join("qkv"[order.index(i)] for i in range(3))
+            yield Variant(f"packed projection in the order {blocks} instead of q, k, v", partial(multihead, order=order))
+    yield Variant("output not projected (out_proj missing)", partial(multihead, projected=False))
+    for what, word in (("sum", "summed over the heads"), ("first", "of the first head"), ("heads", "averaged or not")):
+        yield Variant(f"attention weights {word}", partial(multihead, weights_of=what))
+    yield Variant(f"batch_first={not settings['batch_first']} instead of {settings['batch_first']}",
+                  partial(multihead, batch_first=not settings["batch_first"]))  # fmt: skip
+    for other in [h for h in range(1, settings["embed_dim"] + 1) if settings["embed_dim"] % h == 0 and h != heads]:
+        yield Variant(f"num_heads={other} instead of {heads}",
+                      lambda call, h=other: multihead(call.but(settings={**call.settings, "num_heads": h})))  # fmt: skip
+    yield Variant(f"scale {{}} instead of {number(width**-0.5)}",
+                  lambda call, value: multihead(call, scale=value), (width**-0.5, 0.5, 1.0))  # fmt: skip

@@ -1,0 +1,78 @@
+"""The value of one setting, found from what a candidate gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+EXACT = 1e-12  # a match like this one is not improved any further
+ITERATIONS = 14
+
+
+def fit(
+    predict: Callable[[float], np.ndarray],
+    target: np.ndarray,
+    starts: Sequence[float],
+    least: float = -np.inf,
+    most: float = np.inf,
+) -> tuple[float, float]:
+    """The number whose prediction is nearest to a target: Gauss and Newton's steps along one axis, with secant slopes.
+
+    Args:
+        predict: From the number to a vector; not finite where it cannot be evaluated.
+        target: A vector of that length.
+        starts: Where to begin; the best of them is improved.
+        least, most: The bounds.
+
+    Returns:
+        The number, rounded to as few digits as do as well, and the L2 norm of what is left.
+
+    Example:
+        >>> fit(lambda a: np.array([1.0, 2.0]) * a, np.array([0.3, 0.6]), [1.0])
+        (0.3, 0.0)
+    """
+
+    def left(value: float) -> tuple[float, np.ndarray]:
+        found = predict(value)
+        return _size(target - found), found
+
+    tried = sorted(((*left(start), start) for start in starts), key=lambda one: one[0])
+    distance, found, value = tried[0]
+    if not np.isfinite(distance):
+        return value, np.inf
+    last = min(max(value * (1.0 + 1e-4) + 1e-9 * (value == 0.0), least), most)
+    if last == value:
+        last = value * (1.0 - 1e-4)
+    _, last_found = left(last)
+    best = (distance, value)
+    for _ in range(ITERATIONS):
+        slope = found - last_found
+        square = float(slope @ slope)
+        if best[0] <= 1e-16 or not 0.0 < square < np.inf:
+            break
+        step = float((target - found) @ slope) / square * (value - last)
+        last, last_found = value, found
+        value = min(max(value + step, least), most)
+        distance, found = left(value)
+        best = min(best, (distance, value))
+        if abs(value - last) <= 1e-14 * abs(value):
+            break
+    return _plainest(best, left)
+
+
+def _plainest(best: tuple[float, float], left: Callable[[float], tuple[float, np.ndarray]]) -> tuple[float, float]:
+    """The number with the fewest digits that leaves no more than the best one, up to rounding."""
+    distance, value = best
+    for digits in range(7):
+        plain = float(f"{value:.{digits}e}")
+        if plain != value and abs(plain - value) <= 1e-4 * abs(value):
+            remaining = left(plain)[0]
+            if remaining <= max(2.0 * distance, EXACT):
+                return plain, remaining
+    return value, distance
+
+
+def _size(vector: np.ndarray) -> float:
+    size = float(np.sqrt(np.square(vector).sum()))
+    return size if np.isfinite(size) else np.inf

@@ -1,0 +1,399 @@
+"""Conventions of convolution, pooling and resizing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from deliralike.conformance.explain.calls import Bound
+from deliralike.conformance.explain.variant import instead
+from deliralike.nn import geometry
+from deliralike.nn.geometry import Pads
+
+Known = Iterator[tuple[str, Callable[[Any, Bound], Any]]]
+
+
+def padded(nn: Any, x: Any, pads: Pads, mode: str = "zeros") -> Any:
+    """The input with padding on the axes after the second, by a rule."""
+    if mode == "circular":
+        for axis, (before, after) in enumerate(pads, start=2):
+            index = np.arange(-before, x.shape[axis] + after) % x.shape[axis]
+            x = nn.select(x, nn.constant(index, like=x), axis)
+        return x
+    return nn.pad(x, pads, "constant" if mode == "zeros" else mode)
+
+
+def same_pads(size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int],
+              lower: bool = False) -> Pads:  # fmt: skip
+    """TensorFlow's SAME: as little as gives ``ceil(size / stride)`` windows, the odd element after (or before)."""
+    pads = []
+    for n, k, s, d in zip(size, kernel, stride, dilation, strict=True):
+        total = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
+        less, more = total // 2, total - total // 2
+        pads.append((more, less) if lower else (less, more))
+    return tuple(pads)
+
+
+def flipped(nn: Any, weight: Any, axes: Sequence[int]) -> Any:
+    """The kernels reversed along some axes."""
+    for axis in axes:
+        weight = nn.flip(weight, axis)
+    return weight
+
+
+def shuffled(nn: Any, x: Any, groups: int, axis: int = 1) -> Any:
+    """Channels regrouped from ``(groups, n)`` to ``(n, groups)`` order."""
+    order = np.arange(x.shape[axis]).reshape(groups, -1).T.ravel()
+    return nn.select(x, nn.constant(order, like=x), axis)
+
+
+def convolution(b: Bound) -> Known:
+    """Paddings, kernels, groups, dilations and strides that other frameworks have or a port mistakes."""
+    size, kernel = b["x"].shape[2:], b["weight"].shape[2:]
+    n = len(kernel)
+    stride, dilation = (geometry.per_axis(b[name], n, name) for name in ("stride", "dilation"))
+    pads = geometry.conv_padding(b["padding"], kernel, stride, dilation)
+
+    def with_pads(nn: Any, b: Bound, pads: Pads, mode: str = "zeros", **changes: Any) -> Any:
+        return nn.conv(**{**b, "x": padded(nn, b["x"], pads, mode), "padding": 0, **changes})
+
+    def with_weight(nn: Any, b: Bound, change: Callable[[Any, Any], Any]) -> Any:
+        return nn.conv(**{**b, "weight": change(nn, b["weight"])})
+
+    for lower in (False, True):
+        word = "before" if lower else "after"
+        same = same_pads(size, kernel, stride, dilation, lower)
+        yield f"asymmetric SAME padding {same} (odd element {word}) instead of {pads}", partial(with_pads, pads=same)
+    yield "kernel flipped", partial(with_weight, change=partial(flipped_all, n=n))
+    for axis in range(2, n + 2) if n > 1 else ():
+        yield f"kernel flipped along axis {axis}", partial(with_weight, change=partial(flipped, axes=(axis,)))
+    if n == 2 and kernel[0] == kernel[1]:
+        yield "kernel transposed (height and width exchanged)", partial(with_weight, change=_swapped(2, 3))
+    if b["weight"].shape[0] == b["weight"].shape[1]:
+        yield "kernel with input and output channels exchanged", partial(with_weight, change=_swapped(0, 1))
+    for shift in (1, -1, 2, -2):
+        moved = tuple((before - shift, after + shift) for before, after in pads)
+        yield f"windows shifted by {shift} (padding {moved} instead of {pads})", partial(with_pads, pads=moved)
+    for axis, shift in product(range(n), (1, -1)) if n > 1 else ():
+        moved = tuple((a - shift * (i == axis), z + shift * (i == axis)) for i, (a, z) in enumerate(pads))
+        yield f"windows shifted along axis {axis + 2} (padding {moved} instead of {pads})", partial(with_pads, pads=moved)
+    for mode in ("reflect", "replicate", "circular"):
+        if any(map(any, pads)):
+            yield f"{mode} padding instead of zeros", partial(with_pads, pads=pads, mode=mode)
+    for other in {1, 2, 3, *dilation} - {dilation[0]}:
+        reach = [(other - d) * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        wider = tuple((a + r // 2, z + r - r // 2) for (a, z), r in zip(pads, reach, strict=True))
+        cause = instead("dilation", other, dilation[0])
+        yield cause, partial(with_pads, pads=wider, dilation=other)
+        yield cause, partial(with_pads, pads=pads, dilation=other)
+    for other in (1, 2, 3, 4):
+        if (other,) * n != stride:
+            yield instead("stride", other, stride[0]), partial(with_pads, pads=pads, stride=other)
+    for other in range(4):
+        if ((other, other),) * n != pads:
+            around = ((other, other),) * n
+            yield instead("padding", other, b["padding"]), partial(with_pads, pads=around)
+    yield "no padding", partial(with_pads, pads=((0, 0),) * n)
+    if (groups := b["groups"]) > 1:
+        yield "input channels dealt to the groups in turn", lambda nn, b: nn.conv(
+            **{**b, "x": shuffled(nn, b["x"], b["x"].shape[1] // groups)}
+        )
+        yield "output channels in group-minor order", lambda nn, b: shuffled(nn, nn.conv(**b), groups)
+        yield "output channels of groups interleaved the other way", lambda nn, b: shuffled(
+            nn, nn.conv(**b), b["weight"].shape[0] // groups
+        )
+    for other in [g for g in range(1, b["x"].shape[1] + 1) if g != groups and b["x"].shape[1] % g == 0]:
+        if b["weight"].shape[0] % other == 0 and b["x"].shape[1] // other <= b["weight"].shape[1]:
+            yield f"groups={other} instead of {groups}", partial(_regrouped, groups=other)
+
+
+def flipped_all(nn: Any, weight: Any, n: int) -> Any:
+    """The kernels reversed along all their axes."""
+    return flipped(nn, weight, range(2, n + 2))
+
+
+def _swapped(first: int, second: int) -> Callable[[Any, Any], Any]:
+    return lambda nn, weight: nn.transpose(weight, first, second)
+
+
+def _regrouped(nn: Any, b: Bound, groups: int) -> Any:
+    """Convolution in other groups, with the first input channels of each kernel."""
+    share = b["x"].shape[1] // groups
+    return nn.conv(**{**b, "weight": b["weight"][:, :share], "groups": groups})
+
+
+def transposed_convolution(b: Bound) -> Known:
+    """Kernels not flipped, outputs cut elsewhere."""
+    n = len(b["weight"].shape) - 2
+    padding, extra, stride = (geometry.per_axis(b[name], n, name) for name in ("padding", "output_padding", "stride"))
+
+    def with_weight(nn: Any, b: Bound, change: Callable[[Any, Any], Any]) -> Any:
+        return nn.conv_transpose(**{**b, "weight": change(nn, b["weight"])})
+
+    def cut(nn: Any, b: Bound, shift: int) -> Any:
+        whole = nn.conv_transpose(**{**b, "padding": 0, "bias": None})
+        y = nn.pad(whole, [(-p + shift, -p - shift) for p in padding])
+        return y if b["bias"] is None else y + nn.reshape(b["bias"], (1, -1) + (1,) * n)
+
+    yield "transposed kernel not flipped", partial(with_weight, change=partial(flipped_all, n=n))
+    for axis in range(2, n + 2) if n > 1 else ():
+        yield f"transposed kernel flipped along axis {axis}", partial(with_weight, change=partial(flipped, axes=(axis,)))
+    if b["weight"].shape[0] == b["weight"].shape[1]:
+        yield "transposed kernel with input and output channels exchanged", partial(with_weight, change=_swapped(0, 1))
+        yield "transposed kernel not flipped, input and output channels exchanged", partial(
+            with_weight, change=lambda nn, w: flipped_all(nn, nn.transpose(w, 0, 1), n)
+        )
+    if n == 2:
+        yield "transposed kernel with height and width exchanged", partial(with_weight, change=_swapped(2, 3))
+    for shift in (1, -1, 2, -2):
+        yield f"output of the transposed convolution cut {shift} elements off (output padding on the other side)", partial(
+            cut, shift=shift
+        )
+    for other in (0, 1, 2):
+        if (other,) * n != extra:
+            yield instead("output_padding", other, extra[0]), lambda nn, b, e=other: nn.conv_transpose(
+                **{**b, "output_padding": e}
+            )
+        if (other,) * n != padding:
+            yield instead("padding", other, padding[0]), lambda nn, b, p=other: nn.conv_transpose(**{**b, "padding": p})
+    for other in (1, 2, 3):
+        if (other,) * n != stride:
+            yield instead("stride", other, stride[0]), lambda nn, b, s=other: nn.conv_transpose(
+                **{**b, "stride": s, "output_padding": 0}
+            )
+
+
+def _pooling(b: Bound) -> tuple[tuple[int, ...], ...]:
+    n = len(b["x"].shape) - 2
+    return geometry.pool_settings(n, b["kernel_size"], b["stride"], b["padding"], b.get("dilation", 1))
+
+
+def _pool_pads(b: Bound, ceil_mode: bool | None = None) -> Pads:
+    ceil = b["ceil_mode"] if ceil_mode is None else ceil_mode
+    settings = _pooling(b)
+    return tuple(map(geometry.pool_pads, b["x"].shape[2:], *settings, [ceil] * len(settings[0])))
+
+
+def _cover_all(b: Bound) -> Pads:
+    """Chainer's rule: every element is in some window, one that starts in the padding too."""
+    pads = []
+    for size, k, s, p, d in zip(b["x"].shape[2:], *_pooling(b), strict=True):
+        reach = d * (k - 1) + 1
+        count = (size + 2 * p - reach + s - 1) // s + 1
+        pads.append((p, max(p, (count - 1) * s + reach - size - p)))
+    return tuple(pads)
+
+
+def _other_pads(b: Bound) -> Iterator[tuple[str, Pads]]:
+    """Where windows may lie instead."""
+    kernel, stride, _, dilation = _pooling(b)
+    pads, size = _pool_pads(b), b["x"].shape[2:]
+    other = not b["ceil_mode"]
+    yield f"ceil_mode={other} instead of {not other} (the rule for the last window)", _pool_pads(b, other)
+    yield "cover_all: the last window may start in the padding (ceil rule)", _cover_all(b)
+    for lower in (False, True):
+        same = same_pads(size, kernel, stride, dilation, lower)
+        yield f"asymmetric SAME padding {same} instead of {pads}", same
+    for shift in (1, -1):
+        moved = tuple((a - shift, z + shift) for a, z in pads)
+        yield f"windows shifted by {shift} (padding {moved} instead of {pads})", moved
+    unpadded = _cover_all({**b, "padding": 0})
+    yield "cover_all without padding (windows shifted)", unpadded
+
+
+def max_pool(b: Bound) -> Known:
+    """Padding, rounding and window rules of the maximum."""
+    kernel, stride, padding, dilation = _pooling(b)
+    pads = _pool_pads(b)
+
+    def windows(nn: Any, b: Bound, pads: Pads, kernel: Any = kernel, stride: Any = stride, dilation: Any = dilation) -> Any:
+        crop = tuple((min(a, 0), min(z, 0)) for a, z in pads)
+        x = nn.pad(b["x"], crop) if any(map(any, crop)) else b["x"]
+        return nn.max_windows(x, kernel, stride, tuple((max(a, 0), max(z, 0)) for a, z in pads), dilation)
+
+    def filled(nn: Any, b: Bound, mode: str = "zeros", pads: Pads = pads) -> Any:
+        x = padded(nn, b["x"], pads, mode)
+        return nn.max_windows(x, kernel, stride, ((0, 0),) * len(kernel), dilation)
+
+    yield "max-pool padded with zeros instead of minus infinity", filled
+    for cause, other in _other_pads(b):
+        yield cause, partial(windows, pads=other)
+        yield f"{cause}, padded with zeros", partial(filled, pads=other)
+    for mode in ("reflect", "replicate", "circular"):
+        yield f"{mode} padding of the maximum", partial(filled, mode=mode)
+    yield "average instead of maximum", lambda nn, b: nn.avg_pool(
+        b["x"], kernel, stride, padding, b["ceil_mode"], False
+    )
+    yield "average instead of maximum (padding counted)", lambda nn, b: nn.avg_pool(
+        b["x"], kernel, stride, padding, b["ceil_mode"], True
+    )
+    yield "minimum instead of maximum", lambda nn, b: -windows(nn, {**b, "x": -b["x"]}, pads)
+    for other in range(1, 6):
+        if other != kernel[0]:
+            wider = tuple((a + (other - k) // 2, z + (other - k) - (other - k) // 2)
+                          for (a, z), k in zip(pads, kernel, strict=True))  # fmt: skip
+            yield instead("kernel_size", other, kernel[0]), partial(windows, pads=wider, kernel=(other,) * len(kernel))
+            yield instead("kernel_size", other, kernel[0]), partial(windows, pads=pads, kernel=(other,) * len(kernel))
+        if other != stride[0]:
+            yield instead("stride", other, stride[0]), partial(windows, pads=pads, stride=(other,) * len(kernel))
+        if other != dilation[0]:
+            yield instead("dilation", other, dilation[0]), partial(windows, pads=pads, dilation=(other,) * len(kernel))
+    yield "no padding", partial(windows, pads=((0, 0),) * len(kernel))
+    yield "mean of average and maximum pooling", lambda nn, b: 0.5 * (
+        nn.avg_pool(b["x"], kernel, stride, padding, b["ceil_mode"]) + nn.max_pool(**b)
+    )
+
+
+def avg_pool(b: Bound) -> Known:
+    """Divisors, rounding and window rules of the average."""
+    kernel, stride, padding, _ = _pooling(b)
+    ones, pads = (1,) * len(kernel), _pool_pads(b)
+
+    def included(nn: Any, b: Bound, pads: Pads, kernel: Any = kernel, stride: Any = stride, share: bool = True) -> Any:
+        x = nn.pad(b["x"], pads)
+        return nn.sum_windows(x, kernel, stride, ((0, 0),) * len(kernel)) * (1.0 / np.prod(kernel) if share else 1.0)
+
+    def excluded(nn: Any, b: Bound, pads: Pads) -> Any:
+        counted = nn.sum_windows(nn.pad(b["x"] * 0.0 + 1.0, pads), kernel, stride, ((0, 0),) * len(kernel))
+        return included(nn, b, pads, share=False) / counted
+
+    flag = b["count_include_pad"]
+    words = ("excluding", "including")
+    yield f"average {words[not flag]} padding instead of {words[flag]} it", lambda nn, b: nn.avg_pool(
+        **{**b, "count_include_pad": not flag}
+    )
+    yield "average over whole windows, what hangs over the end included", partial(included, pads=pads)
+    for cause, other in _other_pads(b):
+        yield f"{cause}, padding included", partial(included, pads=other)
+        yield f"{cause}, padding excluded", partial(excluded, pads=other)
+    yield "maximum instead of average", lambda nn, b: nn.max_pool(b["x"], kernel, stride, padding, 1, b["ceil_mode"])
+    yield "sum instead of average", partial(included, pads=pads, share=False)
+    for other in range(1, 6):
+        if other != kernel[0]:
+            wider = tuple((a + (other - k) // 2, z + (other - k) - (other - k) // 2)
+                          for (a, z), k in zip(pads, kernel, strict=True))  # fmt: skip
+            yield instead("kernel_size", other, kernel[0]), partial(included, pads=wider, kernel=(other,) * len(ones))
+            yield instead("kernel_size", other, kernel[0]), partial(included, pads=pads, kernel=(other,) * len(ones))
+        if other != stride[0]:
+            yield instead("stride", other, stride[0]), partial(included, pads=pads, stride=(other,) * len(ones))
+    yield "no padding", partial(included, pads=((0, 0),) * len(ones))
+    for mode in ("reflect", "replicate", "circular"):
+        yield f"{mode} padding of the average", lambda nn, b, mode=mode: nn.avg_pool(
+            padded(nn, b["x"], pads, mode), kernel, stride, 0
+        )
+
+
+def adaptive(b: Bound, average: bool) -> Known:
+    """Windows of adaptive pooling."""
+    size = b["x"].shape[2:]
+    out = geometry.per_axis(b["output_size"], len(size), "output_size")
+    stride = tuple(max(1, s // o) for s, o in zip(size, out, strict=True))
+    kernel = tuple(s - (o - 1) * t for s, o, t in zip(size, out, stride, strict=True))
+    words = ("maximum instead of average", "average instead of maximum")
+    yield words[not average], lambda nn, b: (nn.adaptive_max_pool if average else nn.adaptive_avg_pool)(**b)
+    fixed = "windows of one size instead of adaptive ones"
+    yield fixed, lambda nn, b: (nn.avg_pool if average else nn.max_pool)(b["x"], kernel, stride)
+    yield "windows of one size, none of them overlapping", lambda nn, b: (nn.avg_pool if average else nn.max_pool)(
+        b["x"], stride, stride
+    )
+    yield "linear interpolation instead of pooling", lambda nn, b: nn.interpolate(b["x"], size=out, mode="linear")
+    yield "nearest neighbours instead of pooling", lambda nn, b: nn.interpolate(b["x"], size=out, mode="nearest")
+    yield "sum instead of average", lambda nn, b: nn.adaptive_avg_pool(**b) * float(np.prod(size) / np.prod(out))
+    yield "sum and maximum of the windows together", lambda nn, b: nn.adaptive_avg_pool(**b) + nn.adaptive_max_pool(**b)
+    yield "mean of average and maximum", lambda nn, b: 0.5 * (nn.adaptive_avg_pool(**b) + nn.adaptive_max_pool(**b))
+
+
+def adaptive_avg_pool(b: Bound) -> Known:
+    """Those of the average."""
+    return adaptive(b, average=True)
+
+
+def adaptive_max_pool(b: Bound) -> Known:
+    """Those of the maximum."""
+    return adaptive(b, average=False)
+
+
+# Resizing: every convention is one matrix for each axis ---------------------------------------------------------------
+
+
+def _picked(size: int, index: np.ndarray) -> np.ndarray:
+    return np.eye(size)[np.clip(index.astype(int), 0, size - 1)]
+
+
+def _positions(size: int, out: int, how: str, scale: float | None) -> np.ndarray:
+    """Where each output element lies in the input."""
+    index, step = np.arange(out, dtype=np.float64), size / out if scale is None else 1.0 / scale
+    if how == "corners":
+        return index * ((size - 1) / (out - 1) if out > 1 else 0.0)
+    return (index + 0.5) * step - 0.5 if how == "half" else index * step
+
+
+def _linear(size: int, out: int, how: str, scale: float | None, antialias: bool = False) -> np.ndarray:
+    centre, step = _positions(size, out, how, scale), size / out if scale is None else 1.0 / scale
+    width = max(step, 1.0) if antialias else 1.0
+    if not antialias:
+        centre = np.clip(centre, 0, size - 1)
+    weight = np.maximum(0.0, 1.0 - np.abs(np.arange(size)[None, :] - centre[:, None]) / width)
+    return weight / weight.sum(axis=1, keepdims=True)
+
+
+def _cubic(size: int, out: int, how: str, scale: float | None, a: float) -> np.ndarray:
+    centre = _positions(size, out, how, scale)
+    first = np.floor(centre).astype(int)
+    matrix = np.zeros((out, size))
+    for offset in range(-1, 3):
+        d = np.abs(centre - (first + offset))
+        near = (a + 2) * d**3 - (a + 3) * d**2 + 1
+        far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
+        np.add.at(matrix, (np.arange(out), np.clip(first + offset, 0, size - 1)), np.where(d <= 1, near, far))
+    return matrix
+
+
+_RESIZINGS: dict[str, Callable[..., np.ndarray]] = {
+    "nearest neighbours (floor)": lambda n, o, s: _picked(n, np.floor(_positions(n, o, "plain", s) + 1e-9)),
+    "linear, align_corners=False": lambda n, o, s: _linear(n, o, "half", s),
+    "linear, align_corners=True": lambda n, o, s: _linear(n, o, "corners", s),
+    "nearest-exact (half-pixel centres)": lambda n, o, s: _picked(n, np.floor(_positions(n, o, "half", s) + 0.5 + 1e-9)),
+    "linear with antialiasing": lambda n, o, s: _linear(n, o, "half", s, antialias=True),
+    "nearest neighbours, align_corners": lambda n, o, s: _picked(n, np.rint(_positions(n, o, "corners", s))),
+    "nearest neighbours, align_corners, rounding down": lambda n, o, s: _picked(n, _positions(n, o, "corners", s) + 1e-9),
+    "nearest neighbours, half-pixel centres rounded down": lambda n, o, s: _picked(n, np.ceil(_positions(n, o, "half", s) - 0.5)),
+    "nearest neighbours, rounded": lambda n, o, s: _picked(n, np.floor(_positions(n, o, "plain", s) + 0.5)),
+    "nearest neighbours, rounded up": lambda n, o, s: _picked(n, np.ceil(_positions(n, o, "plain", s) - 1e-9)),
+    "linear without half-pixel centres (asymmetric)": lambda n, o, s: _linear(n, o, "plain", s),
+    "bicubic (a=-0.75)": lambda n, o, s: _cubic(n, o, "half", s, -0.75),
+    "bicubic (a=-0.5)": lambda n, o, s: _cubic(n, o, "half", s, -0.5),
+    "bicubic (a=-0.75), align_corners": lambda n, o, s: _cubic(n, o, "corners", s, -0.75),
+    "bicubic (a=-0.5), align_corners": lambda n, o, s: _cubic(n, o, "corners", s, -0.5),
+    "area (adaptive averages)": lambda n, o, s: geometry.adaptive_matrix(n, o),
+}  # fmt: skip
+
+
+def interpolate(b: Bound) -> Known:
+    """Positions and kernels of resizing, those of a given size and those of a given factor."""
+    size = b["x"].shape[2:]
+    n = len(size)
+    factors = b["scale_factor"]
+    if factors is None:
+        out, scales = geometry.per_axis(b["size"], n, "size"), (None,) * n
+    else:
+        scales = (factors,) * n if isinstance(factors, int | float) else tuple(factors)
+        out = tuple(map(geometry.resized, size, scales))
+    linear = b["mode"] != "nearest"
+    usual = f"linear, align_corners={b['align_corners']}" if linear else "nearest neighbours (floor)"
+
+    def resized(nn: Any, b: Bound, matrix: Callable[..., np.ndarray], by_size: bool = False) -> Any:
+        x = b["x"]
+        for axis, (old, new, scale) in enumerate(zip(size, out, scales, strict=True), start=2):
+            x = nn.resample(x, matrix(old, new, None if by_size else scale), axis)
+        return x
+
+    for name, matrix in _RESIZINGS.items():
+        if name != usual:
+            yield f"{name} instead of {usual}", partial(resized, matrix=matrix)
+        if factors is not None:
+            yield f"{name}, positions by the sizes instead of the factor", partial(resized, matrix=matrix, by_size=True)
