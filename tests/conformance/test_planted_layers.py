@@ -6,12 +6,13 @@ import pytest
 from deliralike import random
 from deliralike.conformance.agreement import compare
 from deliralike.conformance.planted import (
+    convolution,
     normalization,
 )
 from deliralike.conformance.planted.fixtures import FIXTURES, fixture
 from tests.conftest import BACKENDS
 
-GROUPS = [normalization]
+GROUPS = [normalization, convolution]
 MISTAKES = [mistake for group in GROUPS for mistake in group.MISTAKES]
 SHOWN = 1e-9
 

@@ -116,16 +116,16 @@ class Resizing(Network):
     def __init__(self) -> None:
         super().__init__()
         nn = self.nn
-        self.stem = nn.Conv2d(3, 4, 1)
-        self.up = nn.ConvTranspose2d(4, 4, 3, stride=2, padding=1, output_padding=1)
+        self.stem = nn.Conv2d(3, 8, 1)
+        self.up = nn.ConvTranspose2d(8, 8, 3, stride=2, padding=1, output_padding=1)
         self.smooth = nn.Upsample(size=(10, 12), mode="linear")
         self.small = nn.Upsample(size=(3, 4), mode="linear")
         self.coarse = nn.Upsample(size=(10, 12), mode="nearest")
         self.shuffle = nn.PixelShuffle(2)
-        self.head = nn.Conv2d(4 + 4 + 4 + 1, CLASSES, 1)
+        self.head = nn.Conv2d(8 + 8 + 8 + 2, CLASSES, 1)
 
     def forward(self, x):
-        x = self.stem(x)  # (batch, 4, 5, 6)
+        x = self.stem(x)  # (batch, 8, 5, 6)
         return self.head(self.joined(self.up(x), self.smooth(x), self.coarse(self.small(x)), self.shuffle(x)))
 
     def joined(self, *parts):
@@ -432,7 +432,7 @@ def _unet(backend: Any, dtype: str) -> Any:
 
 FIXTURES: dict[str, tuple[Callable[..., Any], Callable[[np.random.Generator], Batch], Any]] = {
     "convolutional": (_written(Convolutional), _pictures(6, 3, 12, 8), weighted_cross_entropy),
-    "pooling": (_written(Pooling), _pictures(5, 2, 9, 7), weighted_cross_entropy),
+    "pooling": (_written(Pooling), _pictures(5, 2, 11, 9), weighted_cross_entropy),
     "resizing": (_written(Resizing), _maps(CLASSES, (10, 12), 2, 3, 5, 6), plain_cross_entropy),
     "activations": (_written(Activations), _pictures(6, 6), weighted_cross_entropy),
     "normalized": (_written(Normalized), _pictures(4, 2, 8, 7), weighted_cross_entropy),

@@ -30,6 +30,10 @@ def _moved(norm: Any, mean: Any, var: Any, count: int) -> None:
     norm._update(mean, var, count)
 
 
+def _left(norm: Any, mean: Any, var: Any, count: int) -> None:
+    """Nothing moves."""
+
+
 def _count(x: Any) -> int:
     """How many values each channel has."""
     return math.prod(x.shape) // x.shape[1]
@@ -42,7 +46,7 @@ def _batch_norm(
     in_training: Statistics = _own,
     in_evaluation: Statistics = _running,
     normalise: Callable[..., Any] = _normalised,
-    move: Callable[..., None] | None = _moved,
+    move: Callable[..., None] = _moved,
     always: bool = False,
     first: bool = False,
 ) -> Plant:
@@ -57,13 +61,15 @@ def _batch_norm(
     """
 
     def forward(self, x):
-        own = _own(self, x)
-        moves = move is not None and (self.training or always)
-        if moves and first:
-            move(self, *own, _count(x))
+        def follow():
+            if self.training or always:
+                move(self, *_own(self, x), _count(x))
+
+        if first:
+            follow()
         y = normalise(self, x, *(in_training if self.training else in_evaluation)(self, x))
-        if moves and not first:
-            move(self, *own, _count(x))
+        if not first:
+            follow()
         return y
 
     return with_methods("norm", forward=forward)
@@ -221,13 +227,15 @@ _BATCH_NORM = [
     _batch("running variance biased", _batch_norm(move=_moved_biased), "biased"),
     _batch("running variance corrected by samples", _batch_norm(move=_moved_by_samples), "biased", "correct"),
     _batch("normalised unbiased", _batch_norm(_unbiased), "unbiased"),
-    _batch("frozen in training", _batch_norm(_running, move=None), "frozen", "running statistics"),
+    _batch("frozen in training", _batch_norm(_running, move=_left), "frozen", "running statistics"),
     _batch("running statistics used in training, and moved", _batch_norm(_running), "running statistics", "frozen"),
     _batch("running statistics moved first, then used", _batch_norm(_running, first=True), "running statistics"),
     _batch("half running statistics in training", _batch_norm(_blended), "running statistics"),
     _batch("batch statistics in evaluation", _batch_norm(in_evaluation=_own), "batch statistics"),
     _batch("running statistics move in evaluation", _batch_norm(always=True), "evaluation"),
-    _batch("running statistics do not move", _batch_norm(move=None), "momentum=0", "not moved", "frozen", "not updated"),
+    _batch(
+        "running statistics do not move", _batch_norm(move=_left), "momentum=0", "not moved", "frozen", "not updated"
+    ),
     _batch("running statistics move twice", _batch_norm(move=_moved_twice), "twice", "momentum=0.19"),
     _batch("running variance holds deviations", _batch_norm(move=_moved_deviation), "deviation"),
     _batch("running mean alone moves", _batch_norm(move=_only_mean_moved), "running_var", "running variance"),
@@ -241,14 +249,19 @@ _BATCH_NORM = [
     _batch("scale is weight + 1", _batch_norm(normalise=_affine(lambda n: n.weight + 1.0, _bias)), "weight", "scale"),
     _batch("no scale", _batch_norm(normalise=_affine(lambda n: n.weight * 0.0 + 1.0, _bias)), "weight", "scale"),
     _batch("no shift", _batch_norm(normalise=_affine(_weight, lambda n: n.bias * 0.0)), "bias", "shift"),
-    _batch("scale takes no gradient", _batch_norm(normalise=_affine(lambda n: n.nn.stop_gradient(n.weight), _bias)),
-           "gradient"),
-    _batch("shift of the other sign", _batch_norm(normalise=_affine(_weight, lambda n: -n.bias)), "bias", "shift", "sign"),
+    _batch(
+        "scale takes no gradient",
+        _batch_norm(normalise=_affine(lambda n: n.nn.stop_gradient(n.weight), _bias)),
+        "gradient",
+    ),
+    _batch(
+        "shift of the other sign", _batch_norm(normalise=_affine(_weight, lambda n: -n.bias)), "bias", "shift", "sign"
+    ),
     _batch("shifted before scaled", _batch_norm(normalise=_shifted_before_scaled), "shift", "bias"),
     _batch("statistics of each sample", _in_training(_per_sample), "sample", "instance", "axis", "axes"),
     _batch("statistics over the channels", _in_training(_over_channels), "axis", "axes", "channels"),
     _batch("statistics over the batch alone", _in_training(_over_batch_only), "axis", "axes", "position"),
-]  # fmt: skip
+]
 
 # Norms of each sample --------------------------------------------------------------------------------------------
 
@@ -378,22 +391,32 @@ _OTHERS = [
     _group("one group", with_settings("group", num_groups=1), "groups"),
     _group("groups and channels per group exchanged", with_settings("group", num_groups=2), "groups"),
     _group("as many groups as channels", with_settings("group", num_groups=6), "groups"),
-    _group("groups of every third channel", with_methods("group", forward=_interleaved_groups), "groups", "interleaved"),
+    _group(
+        "groups of every third channel", with_methods("group", forward=_interleaved_groups), "groups", "interleaved"
+    ),
     _group("unbiased", _group_norm(correction=1), "unbiased"),
     _group("eps added to the deviation", _group_norm(outside=True), "eps", "deviation"),
     _group("not centred", _group_norm(centred=False), "centred", "mean"),
     _group("statistics over the batch", with_methods("group", forward=_groups_over_batch), "batch", "axes", "axis"),
-    _group("statistics of each position", with_methods("group", forward=_groups_by_position), "position", "axes",
-           "axis"),
+    _group(
+        "statistics of each position", with_methods("group", forward=_groups_by_position), "position", "axes", "axis"
+    ),
     _group("no scale and shift", with_methods("group", forward=_group_unscaled), "weight", "scale", "affine"),
     _instance("eps 1e-3", with_settings("instance", eps=1e-3), "eps"),
     _instance("unbiased", _instance_norm(correction=1), "unbiased"),
     _instance("eps added to the deviation", _instance_norm(outside=True), "eps", "deviation"),
-    _instance("statistics over the batch", with_methods("instance", forward=_instance_over_batch), "batch", "axes",
-              "axis"),
+    _instance(
+        "statistics over the batch", with_methods("instance", forward=_instance_over_batch), "batch", "axes", "axis"
+    ),
     _instance("statistics of each row", with_methods("instance", forward=_instance_over_rows), "row", "axes", "axis"),
-    _instance("statistics over the channels too", with_methods("instance", forward=_instance_over_all), "channels",
-              "axes", "axis", "groups"),
+    _instance(
+        "statistics over the channels too",
+        with_methods("instance", forward=_instance_over_all),
+        "channels",
+        "axes",
+        "axis",
+        "groups",
+    ),
     _instance("no scale and shift", with_methods("instance", forward=_instance_unscaled), "weight", "scale", "affine"),
     _layer("eps 1e-6", with_settings("norm", eps=1e-6), "eps"),
     _layer("eps 1e-12", with_settings("norm", eps=1e-12), "eps"),
@@ -407,18 +430,25 @@ _OTHERS = [
     _layer("no scale", _layer_affine(lambda n: n.weight * 0.0 + 1.0, _bias), "weight", "scale"),
     _layer("no shift", _layer_affine(_weight, lambda n: n.bias * 0.0), "bias", "shift"),
     _layer("no gradient through the statistics", with_methods("norm", forward=_layer_cut), "gradient"),
-    _layer("over the last axis of two", _layer_norm("layer", (2,)), "axis", "axes", place="layer",
-           fixture="normalized"),
-    _layer("over the first axis of two", _layer_norm("layer", (1,)), "axis", "axes", place="layer",
-           fixture="normalized"),
+    _layer(
+        "over the last axis of two", _layer_norm("layer", (2,)), "axis", "axes", place="layer", fixture="normalized"
+    ),
+    _layer(
+        "over the first axis of two", _layer_norm("layer", (1,)), "axis", "axes", place="layer", fixture="normalized"
+    ),
     _length("eps 1e-5 added", _unit(lambda nn, x: _euclidean(nn, x) + 1e-5), "eps"),
     _length("eps 1e-12 in the root", _unit(lambda nn, x: nn.sqrt(nn.sum(x * x, 1, keepdim=True) + 1e-12)), "eps"),
     _length("over the batch", _unit(lambda nn, x: _euclidean(nn, x, 0)), "axis", "dim"),
-    _length("by the sum of absolute values", _unit(lambda nn, x: nn.sum(nn.abs(x), 1, keepdim=True)), "absolute", "L1",
-            "norm"),
+    _length(
+        "by the sum of absolute values",
+        _unit(lambda nn, x: nn.sum(nn.abs(x), 1, keepdim=True)),
+        "absolute",
+        "L1",
+        "norm",
+    ),
     _length("by the square", _unit(lambda nn, x: nn.sum(x * x, 1, keepdim=True)), "square", "root"),
     _length("by the mean square", _unit(lambda nn, x: nn.sqrt(nn.mean(x * x, 1, keepdim=True))), "mean"),
     _length("no gradient through the length", _unit(lambda nn, x: nn.stop_gradient(_euclidean(nn, x))), "gradient"),
-]  # fmt: skip
+]
 
 MISTAKES = [*_BATCH_NORM, *_OTHERS]
