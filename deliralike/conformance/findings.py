@@ -37,9 +37,11 @@ class Explanation:
 
     def __str__(self) -> str:
         """The sentence of a report."""
-        following = "" if self.next_best is None else f"; next best {self.next_best:.0e}"
+        near = self.next_best is not None and np.isfinite(self.next_best)
+        following = f"; next best {self.next_best:.0e}" if near else ""
         if self.known:
-            return _short(f"Explained by {self.cause} (match {self.match:.0e}{following}).")
+            match = f"match {self.match:.0e}" if self.match else "exact match"
+            return _short(f"Explained by {self.cause} ({match}{following}).")
         return _short(f"Cause unknown; the nearest is {self.cause} (off by {self.match:.0e}).")
 
 
@@ -88,8 +90,9 @@ class Finding:
         if self.level == "L0":
             return ""
         if not np.isfinite(self.difference):
-            return ": missing, of another shape or not finite"
-        return f": {'z' if self.level == 'L2' else 'float64'} {self.difference:.1e} (limit {self.limit:g})"
+            return ": not comparable"
+        size = f"z {self.difference:.3g}" if self.level == "L2" else f"float64 {self.difference:.1e}"
+        return f": {size} (limit {self.limit:g})"
 
 
 def _short(sentence: str) -> str:
@@ -139,17 +142,32 @@ class Observed:
     parameters: Mapping[str, np.ndarray | None] = field(default_factory=dict)
     state: Mapping[str, np.ndarray] = field(default_factory=dict)
 
+    def values(self) -> dict[str, np.ndarray]:
+        """What was computed forward, by name: ``"output"`` (with its path in a nest), then the state."""
+        outputs = {path: leaf for path, leaf in nest.leaves_with_paths(self.outputs, "output") if is_number(leaf)}
+        return {**outputs, **self.state}
+
+    def gradients(self) -> dict[str, np.ndarray | None]:
+        """What was computed backward, by name, such as ``"gradient of weight"`` or ``"gradient of args[0]"``."""
+        return {f"gradient of {name}": value for name, value in {**self.parameters, **self.inputs}.items()}
+
     def tensors(self) -> dict[str, np.ndarray | None]:
-        """All of it by name: ``"output"``, ``"gradient of weight"``, ``"gradient of args[0]"``, ``"running_var"``."""
-        outputs = {path: leaf for path, leaf in nest.leaves_with_paths(self.outputs, "output") if leaf is not None}
-        inputs = {f"gradient of {path}": value for path, value in self.inputs.items()}
-        parameters = {f"gradient of {name}": value for name, value in self.parameters.items()}
-        return {**outputs, **parameters, **inputs, **self.state}
+        """All of it by name."""
+        return {**self.values(), **self.gradients()}
 
     def difference(self, other: Observed) -> tuple[float, str]:
-        """The largest relative difference of another one from this, and the tensor that has it."""
-        found = compare(self.tensors(), other.tensors())
-        return found.difference, found.worst
+        """The largest relative difference of another one from this, and the tensor that has it.
+
+        Values and gradients are of different sizes, so that what is null is decided in each of the two by itself.
+        """
+        pairs = ((self.values(), other.values()), (self.gradients(), other.gradients()))
+        worst = max((compare(mine, theirs) for mine, theirs in pairs), key=lambda found: found.difference)
+        return worst.difference, worst.worst
+
+
+def is_number(leaf: Any) -> bool:
+    """Whether a leaf is an array or a plain number."""
+    return isinstance(leaf, np.ndarray | np.generic | int | float) and not isinstance(leaf, bool)
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 _EXIT = {content.PROVED: 0, content.DIVERGES: 1, content.UNDECIDED: 2}
-# Structure first, as all else follows from it; then layers judged alone, which name the place; rounding errors last.
-_TELLING = ("L0", "L3", "L1", "L4", "L5", "L6", "L7", "L2")
+# Structure and data first, as all else follows from them; then layers judged alone, which name the place.
+_TELLING = ("L0", "data", "L3", "L1", "L4", "L5", "L6", "L7", "L2")
 
 
 class Report(ABC):
@@ -142,9 +142,9 @@ class Proof(Report):
 
     @property
     def reached(self) -> str:
-        """The last level that passed before any failed; empty where none did."""
+        """The last level of the ladder that passed before any failed; empty where none did."""
         reached = ""
-        for level in sorted(self.levels, key=lambda level: level.name):
+        for level in filter(None, map(self.level, content.LADDER)):
             if level.status == FAILED:
                 break
             reached = level.name if level.status == PASSED else reached
@@ -184,7 +184,7 @@ class Proof(Report):
         Raises:
             SettingError: It is no proof, or one of another version.
         """
-        return cls(**structured.fields_of_proof(values))
+        return structured.proof(cls, values)
 
     def __str__(self) -> str:
         """The report as text, in aligned columns and without colours."""

@@ -19,6 +19,7 @@ SIGNS = {PASSED: "\N{CHECK MARK}", FAILED: "\N{BALLOT X}", NOT_REACHED: "\N{EN D
 LEVELS = ("level", "what", "result", "largest difference", "remark")
 GRADIENTS = ("parameter", "difference", "norm", "result")
 NULL = "null"
+DIFFERENCES = ("of", "largest difference")
 
 
 def number(value: float | None, level: str = "") -> str:
@@ -26,21 +27,21 @@ def number(value: float | None, level: str = "") -> str:
 
     Example:
         >>> number(3.14e-15), number(0.0), number(None), number(float("inf")), number(1.34, "L2")
-        ('3.1e-15', 'exact', '', 'not finite', 'z 1.3')
+        ('3.1e-15', 'exact', '', 'not finite', 'z 1.34')
     """
     if value is None:
         return ""
     if not math.isfinite(value):
         return "not finite"
     if level == "L2":
-        return f"z {value:.3g}" if value >= 100 else f"z {value:.1f}"
+        return f"z {value:.3g}"
     return f"{value:.1e}" if value else "exact"
 
 
 def headline(proof: Proof) -> str:
     """The first sentence: proved, where it diverges, or what is missing."""
     if proof.diverges:
-        return f"DIVERGES at {_accusation(proof)}"
+        return _line(f"DIVERGES at {_accusation(proof)}")
     if not proof.proved:
         return f"NOT PROVED: {proof.reference} and {proof.candidate}. {_missing(proof)} {_ladder(proof)}".rstrip()
     return (
@@ -95,12 +96,12 @@ def notes(proof: Proof) -> list[str]:
         for note in level.notes[1 if _reason(level) else 0 :]
     ]  # fmt: skip
     null = f"Gradients that are zero but for rounding, not compared: {', '.join(proof.null)}."
-    return [*proof.notes, *by_level, *([null] if proof.null else [])]
+    return [_line(note) for note in [*proof.notes, *by_level, *([null] if proof.null else [])]]
 
 
 def others(proof: Proof) -> list[str]:
     """The findings after that of the headline, as sentences with their level."""
-    return [f"{finding.level}: {finding}" for finding in proof.findings[1 if proof.diverges else 0 :]]
+    return [_line(f"{finding.level}: {finding}") for finding in proof.findings[1 if proof.diverges else 0 :]]
 
 
 def columns(proofs: Iterable[Proof]) -> list[str]:
@@ -127,6 +128,16 @@ def gradients(level: Level) -> list[tuple[str, str, str, str]]:
         )
         for row in ordered
     ]
+
+
+def differences(level: Level) -> list[tuple[str, str]]:
+    """A row for each thing that a level tells apart, as a number of replicas; see `DIFFERENCES`."""
+    return [(str(name), number(value, level.name)) for name, value in level.figures.get("differences", {}).items()]
+
+
+def _line(message: str) -> str:
+    """A message of several lines as one."""
+    return " ".join(message.split())
 
 
 def _cell(level: Level | None) -> tuple[str, str]:

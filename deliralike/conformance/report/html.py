@@ -6,6 +6,7 @@ It can be read on light and dark paper, and without colours: whatever a colour s
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ _OPEN = 12  # rows of the table of gradients that are shown at once
 
 def page(report: Report) -> str:
     """One proof or several, as a whole page."""
-    title = escape(report.headline.partition(":")[0])
+    title = escape(re.split("[:;]", report.headline)[0])
     head = (
         '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta name="color-scheme" content="light dark">\n<title>{title}</title>\n'
@@ -93,6 +94,7 @@ def _figures(levels: Iterable[Level], anchor: str) -> list[tuple[str, str]]:
         ("Differences by layer", lambda level: _picture(level, "by_layer", anchor)),
         ("Loss curves", lambda level: _picture(level, "curves", anchor)),
         ("Gradients", _gradients),
+        ("Largest differences", _differences),
     ]
     found = [(f"{title} <small>{escape(level.name)}</small>", form(level)) for title, form in forms for level in levels]
     return [(title, body) for title, body in found if body]
@@ -117,6 +119,11 @@ def _gradients(level: Level) -> str:
         return _table(content.GRADIENTS, rows)
     rest = f"<details><summary>{len(rows) - _OPEN} more</summary>{_table(content.GRADIENTS, rows[_OPEN:])}</details>"
     return _table(content.GRADIENTS, rows[:_OPEN]) + rest
+
+
+def _differences(level: Level) -> str:
+    rows = [f"<tr><th>{escape(name)}</th>{_number(value)}</tr>" for name, value in content.differences(level)]
+    return _table(content.DIFFERENCES, rows)
 
 
 def _pairs(rows: Iterable[tuple[str, str]]) -> str:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from deliralike.conformance.report import content
 
 if TYPE_CHECKING:
+    from deliralike.conformance.findings import Level
     from deliralike.conformance.proof import Proof, Proofs, Report
 
+_SHOWN = 12  # gradients; all of them are in the other reports
 _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_[]<>|#"})
 
 
@@ -24,7 +26,7 @@ def _proof(proof: Proof, depth: int = 1) -> str:
     sections = [
         ("Levels", _table(content.LEVELS, content.levels(proof))),
         ("Other findings", _list(content.others(proof))),
-        ("Gradients", _gradients(proof)),
+        *((f"{title}, {level.name}", table) for level in proof.levels for title, table in _figures(level)),
         ("Notes", _list(content.notes(proof))),
         ("Compared", _table(("", ""), content.facts(proof))),
     ]
@@ -44,9 +46,14 @@ def _proofs(proofs: Proofs) -> str:
     return "\n\n".join([f"# {len(proofs)} proofs", f"**{_safe(proofs.headline)}**", matrix, *parts]) + "\n"
 
 
-def _gradients(proof: Proof) -> str:
-    tables = [_table(content.GRADIENTS, content.gradients(level)) for level in proof.levels]
-    return "\n\n".join(table for table in tables if table)
+def _figures(level: Level) -> list[tuple[str, str]]:
+    """The tables of a level, with their titles; of gradients those that differ most."""
+    gradients = content.gradients(level)
+    left_out = f"\n\n{len(gradients) - _SHOWN} more differ less." if len(gradients) > _SHOWN else ""
+    return [
+        ("Gradients", _table(content.GRADIENTS, gradients[:_SHOWN]) + left_out),
+        ("Largest differences", _table(content.DIFFERENCES, content.differences(level))),
+    ]
 
 
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -57,14 +57,15 @@ def by_layer(layers: Sequence[Mapping[str, Any]], limit: float = LIMIT, name: st
         figure, axis = _figure(width, height=4.6)
         _alone(axis, drawn["forced"], limit)
         _running(axis, drawn, limit, top)
-        axis.plot(drawn["float32"], color=_BAND, linewidth=1.2, linestyle=(0, (1, 2)), label="float32 rounding")
+        if np.isfinite(drawn["float32"]).any():
+            axis.plot(drawn["float32"], color=_BAND, linewidth=1.2, linestyle=(0, (1, 2)), label="float32 rounding")
         axis.axhline(limit, color=_FAILED, linewidth=1.0, linestyle="--", label=f"limit {limit:g}")
         accused = np.flatnonzero(values["forced"] > limit).tolist()
         _name_layers(axis, layers, accused, each=int(np.ceil(len(layers) * _APART / (width - 1))))
         _differences_axis(axis, top, any(np.isinf(column).any() for column in values.values()))
         axis.set_ylabel("relative difference, float64")
         _legend(axis)
-        return _svg(figure, name)
+        return _svg(figure, name, "Differences of each layer")
 
 
 def curves(content: Mapping[str, Any], name: str = "curves") -> str:
@@ -87,7 +88,7 @@ def curves(content: Mapping[str, Any], name: str = "curves") -> str:
             upper.plot(lines["float32"], color=_BAND, linewidth=1.2, label="float32")
         _losses_axis(upper, lines)
         _between(lower, lines, content.get("band"))
-        return _svg(figure, name)
+        return _svg(figure, name, "Loss curves and their differences")
 
 
 # Differences by layer ----------------------------------------------------------------------------------------------
@@ -131,11 +132,16 @@ def _differences_axis(axis: Any, top: float, not_finite: bool, each: int = 2) ->
 def _name_layers(axis: Any, layers: Sequence[Mapping[str, Any]], accused: Sequence[int], each: int) -> None:
     """Paths along the axis: those of accused layers first, then as many others as find room, one of `each`."""
     shown = _apart([*accused, *range(0, len(layers), each)], each)
-    axis.set_xticks(shown, [layers[index]["path"] or "the network" for index in shown], rotation=90, fontsize=7)
+    axis.set_xticks(shown, [_called(layers[index], index in accused) for index in shown], rotation=90, fontsize=7)
     for index, label in zip(shown, axis.get_xticklabels(), strict=True):
         if index in accused:
             label.set(color=_FAILED, fontweight="bold")
     axis.set_xlim(-0.8, max(1, len(layers)) - 0.2)
+
+
+def _called(layer: Mapping[str, Any], accused: bool) -> str:
+    path = layer["path"] or "the network"
+    return f"{path} ({layer['kind']})" if accused and layer.get("kind") else path
 
 
 def _apart(wanted: Sequence[int], distance: int) -> list[int]:
@@ -194,8 +200,9 @@ def _between(axis: Any, lines: Mapping[str, np.ndarray], band: Sequence[Sequence
     if ends:
         width = _drawable(np.maximum(*ends), top)
         axis.fill_between(np.arange(len(width)), FLOOR / 10, width, color=_BAND, alpha=0.2, linewidth=0)
-    axis.plot(_drawable(values["float32"], top), color=_BAND, linewidth=1.0)
-    axis.plot(_drawable(values["candidate"], top), color=_INK, linewidth=1.3)
+    for key, colour in (("float32", _BAND), ("candidate", _INK)):
+        if values[key].size:
+            axis.plot(_drawable(values[key], top), color=colour, linewidth=1.2)
     axis.axhline(LIMIT, color=_FAILED, linewidth=1.0, linestyle="--", label=f"limit {LIMIT:g}")
     _differences_axis(axis, top, any(np.isinf(column).any() for column in values.values()), each=4)
     axis.set_ylabel("difference\nto the reference")
@@ -254,13 +261,14 @@ def _legend(axis: Any) -> None:
                 borderaxespad=0.2, handlelength=2.2)  # fmt: skip
 
 
-def _svg(figure: Figure, name: str) -> str:
+def _svg(figure: Figure, name: str, described: str) -> str:
     """The picture as an element of a page: without head and origin, its colours variables, its names its own."""
     file = io.BytesIO()
     figure.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")), transparent=True)
     drawn = file.getvalue().decode()
     drawn = drawn[drawn.index("<svg") :].strip()
     drawn = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", drawn)
+    drawn = drawn.replace("<svg ", f'<svg role="img" aria-label="{described}" ', 1)
     for colour, (variable, value) in _VARIABLES.items():
         drawn = drawn.replace(colour, f"var(--{variable}, {value})")
     return drawn

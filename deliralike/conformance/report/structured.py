@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,8 +57,8 @@ def of_proofs(proofs: Proofs) -> dict[str, Any]:
     return {"schema": SEVERAL, "version": VERSION, **derived, "proofs": [of_proof(proof) for proof in proofs]}
 
 
-def fields_of_proof(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that make the proof again.
+def proof(make: Callable[..., Proof], values: Mapping[str, Any]) -> Proof:
+    """The proof that the values came from; `make` is its class.
 
     Raises:
         SettingError: It is no proof, or one of another version.
@@ -66,10 +66,10 @@ def fields_of_proof(values: Mapping[str, Any]) -> dict[str, Any]:
     _refuse_others(values, ONE)
     try:
         levels = tuple(_level(level) for level in values["levels"])
-        found = _without_derived(values) | {"levels": levels, "notes": tuple(values.get("notes", ()))}
-        return found | {"seconds": _number(values.get("seconds", 0.0))}
+        known = {"levels": levels, "notes": tuple(values["notes"]), "seconds": _number(values["seconds"])}
+        return make(**_without_derived(values) | known)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise SettingError(f"a proof in this form lacks something or has too much: {error!r}.") from error
+        raise SettingError(f"this proof lacks something, or has what no proof has: {error!r}.") from error
 
 
 def proofs_of(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:

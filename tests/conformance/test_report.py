@@ -1,0 +1,371 @@
+"""Reports: what a reader sees of a proof, in each form."""
+
+import functools
+import io
+import math
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as Xml
+from html.parser import HTMLParser
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib import style
+from rich.console import Console
+
+from deliralike.conformance.findings import FAILED, Finding
+from deliralike.conformance.proof import Proof, Proofs
+from deliralike.conformance.report import html, markdown, pictures
+
+from .proofs import curves, diverging, layers, level, proved, several, undecided
+
+REPORTS = {"proved": proved(), "diverging": diverging(), "undecided": undecided(), "several": several()}
+every_report = pytest.mark.parametrize("name", REPORTS)
+
+
+@functools.lru_cache
+def page_of(name):
+    """Drawn once for all tests."""
+    return html.page(REPORTS[name])
+
+
+def with_layers(rows):
+    return Proof("A", "B", (level("L1", worst=0.0), level("L3", figures={"by_layer": rows})))
+
+
+def hostile():
+    """Names with all that has a meaning in one of the forms."""
+    name = "<script>alert(1)</script> & a|b [bold]x[/bold] `c` *d*"
+    finding = Finding("L1", name, f"{name}\nsecond line", 1.0)
+    return Proof(name, name, (level("L1", FAILED, 1.0, findings=(finding, finding), notes=(name,)),), notes=(name,))
+
+
+# Text --------------------------------------------------------------------------------------------------------------
+
+
+@every_report
+def test_text_is_plain_and_says_the_headline_in_one_line(name):
+    report = REPORTS[name]
+    text = str(report)
+    assert text.splitlines()[0] == report.headline
+    assert "\x1b" not in text
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_columns_of_text_are_aligned():
+    lines = str(diverging()).splitlines()
+    head = next(index for index, line in enumerate(lines) if line.startswith("level "))
+    starts = {name: lines[head].index(name) for name in ("level", "what", "result", "largest", "remark")}
+    rows = lines[head + 1 : head + 8]
+    assert [row[: starts["what"]].strip() for row in rows] == ["L0", "L1", "L2", "L3", "L4", "L5", "L6"]
+    cut = [[row[start:].split("  ")[0].rstrip() for start in starts.values()] for row in rows]
+    assert cut[1] == ["L1", "semantics in float64", "failed", "1.1e-05", ""]
+    assert cut[2] == ["L2", "quality in float32", "not reached", "", "L1 failed."]
+
+
+def test_text_of_several_is_a_matrix_of_levels():
+    lines = str(several()).splitlines()
+    head = next(index for index, line in enumerate(lines) if " L0 " in line)
+    assert lines[head].split() == ["L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7", "verdict"]
+    wrong = lines[head + 2]
+    place = {name: wrong[lines[head].index(name) :][:9].strip() for name in ("L1", "L2", "L4", "L7")}
+    assert place == {"L1": "✗ 1.1e-05", "L2": "–", "L4": "✓ 2.0e-16", "L7": ""}
+    assert wrong.endswith("diverges")
+    assert "ResNet on chainer: DIVERGES at bn1" in lines[-2]
+
+
+def test_a_terminal_gets_colours():
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=80)
+    console.print(diverging())
+    shown = console.file.getvalue()
+    assert "\x1b[1;31m" in shown  # bold red
+    assert max(map(len, re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines())) <= 80
+
+
+def test_of_many_findings_the_text_shows_some_and_counts_the_rest():
+    findings = tuple(Finding("L1", f"parameter {index}", "gradient", 1.0) for index in range(50))
+    text = str(Proof("A", "B", (level("L1", FAILED, 1.0, findings=findings),)))
+    assert "DIVERGES at parameter 0," in text and "parameter 20," in text and "parameter 21," not in text
+    assert "and 29 more" in text
+
+
+def test_references_that_differ_are_named_in_the_matrix():
+    found = str(Proofs((proved(), proved(reference="MLP on torch"))))
+    assert "ResNet on torch, ResNet on jax" in found and "MLP on torch, ResNet on jax" in found
+
+
+def test_null_gradients_and_reasons_are_told():
+    text = str(proved())
+    assert "Gradients that are zero but for rounding, not compared: fc.0.bias, conv1.bias." in text
+    assert "L7: A batch of one was refused on both sides." in text
+    assert text.count("No replicas were asked for.") == 1  # beside its level, and not again among the notes
+
+
+def test_names_are_shown_as_they_are_in_text():
+    assert "<script>alert(1)</script> & a|b [bold]x[/bold] `c` *d*" in str(hostile())
+    assert not any(line.startswith("second line") for line in str(hostile()).splitlines()[1:])
+
+
+# Markdown ----------------------------------------------------------------------------------------------------------
+
+
+@every_report
+def test_tables_of_markdown_have_rows_of_one_length(name):
+    blocks = [block.splitlines() for block in markdown.page(REPORTS[name]).split("\n\n") if block.startswith("|")]
+    assert blocks
+    for rows in blocks:
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
+        assert re.fullmatch(r"\|( --- \|)+", rows[1])
+
+
+def test_names_are_shown_as_they_are_in_markdown():
+    page = markdown.page(hostile())
+    assert r"\<script\>alert(1)\</script\> & a\|b \[bold\]x\[/bold\] \`c\` \*d\*" in page
+    assert not re.search(r"(?<!\\)<", page)
+
+
+def test_markdown_shows_the_gradients_that_differ_most_and_counts_the_rest():
+    page = markdown.page(diverging())
+    assert "| layer1.0.conv1.weight | 1.0e-05 | 0.3 | failed |" in page
+    assert f"{len(diverging().level('L1').figures['gradients']) - 12} more differ less." in page
+
+
+# HTML --------------------------------------------------------------------------------------------------------------
+
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+class Page(HTMLParser):
+    """Elements of a page, refused where they do not nest."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements, self.texts = [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    def all(self, name):
+        return [attributes for tag, attributes in self.elements if tag == name]
+
+
+@every_report
+def test_a_page_is_whole_and_needs_nothing_from_elsewhere(name):
+    text = page_of(name)
+    page = Page(text)
+    used = [
+        value
+        for _, attributes in page.elements
+        for name, value in attributes.items()
+        if name in ("src", "href", "xlink:href", "srcset", "data", "action")
+    ]
+    assert all(value.startswith("#") for value in used)
+    assert not set(re.findall(r"url\((?!#)", text)) and "@import" not in text
+    assert not [tag for tag, _ in page.elements if tag in ("script", "link", "img", "iframe", "object")]
+    assert REPORTS[name].headline in "".join(page.texts)
+
+
+@every_report
+def test_names_within_a_page_are_used_once_and_all_references_lead_somewhere(name):
+    text = page_of(name)
+    names = [attributes["id"] for _, attributes in Page(text).elements if "id" in attributes]
+    assert len(set(names)) == len(names)
+    assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', text)) <= {(name, "") for name in names} | {
+        ("", name) for name in names
+    }
+
+
+def test_names_are_shown_as_they_are_in_a_page():
+    page = Page(html.page(hostile()))
+    assert "<script>alert(1)</script> & a|b [bold]x[/bold] `c` *d*" in "".join(page.texts)
+    assert page.all("script") == []
+
+
+def test_a_notebook_gets_one_element_with_a_style_of_its_own():
+    shown = diverging()._repr_html_()
+    assert shown.startswith('<div class="proof-report">') and shown.endswith("</div>")
+    rules = re.findall(r"^([^@\s{}][^{}]*)\{", Page(shown).texts[1], flags=re.M)
+    assert len(rules) > 20
+    assert all(rule.startswith(".proof-report") for rule in rules)
+
+
+def test_a_page_has_pictures_tables_and_coloured_levels():
+    page = Page(page_of("diverging"))
+    assert [svg["aria-label"] for svg in page.all("svg")] == [
+        "Differences of each layer",
+        "Loss curves and their differences",
+    ]
+    classes = [cell.get("class") for cell in page.all("td")]
+    rows = diverging().level("L1").figures["gradients"]
+    failed = sum(row["difference"] == 1e-5 for row in rows)
+    assert classes.count("status failed") == 3 + failed  # L1, L3, L5
+    assert classes.count("status not-reached") == 2
+
+
+def test_null_gradients_come_last_and_are_not_judged():
+    page = page_of("proved")
+    assert page.index("conv1.bias</th>") > page.index("layer2.0.bn2.weight</th>")
+    assert re.search(r"conv1\.bias</th>.*?class=\"status null\">null</td>", page)
+
+
+def test_equal_reports_give_equal_files_whatever_the_user_has_set(tmp_path):
+    report = diverging()
+    once = [report.save(tmp_path / f"one{suffix}").read_bytes() for suffix in (".txt", ".md", ".json", ".html")]
+    with style.context("dark_background"):
+        again = [report.save(tmp_path / f"two{suffix}").read_bytes() for suffix in (".txt", ".md", ".json", ".html")]
+    assert once == again
+
+
+def test_another_process_writes_the_same_page(tmp_path):
+    diverging().save(tmp_path / "here.json")
+    code = (
+        "import sys; from deliralike.conformance.proof import load\n"
+        "load(sys.argv[1] + '/here.json').save(sys.argv[1] + '/there.html')"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, env={"PYTHONHASHSEED": "7", "PATH": ""})
+    assert (tmp_path / "there.html").read_text(encoding="utf-8") == page_of("diverging")
+
+
+def test_matplotlib_is_loaded_for_pictures_only(tmp_path):
+    undecided().save(tmp_path / "here.json")
+    code = (
+        "import sys; from deliralike.conformance.proof import load\n"
+        "load(sys.argv[1] + '/here.json').save(sys.argv[1] + '/there.html')\n"
+        "assert 'matplotlib' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+
+
+# Pictures ----------------------------------------------------------------------------------------------------------
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def heights(drawn, axes=1):
+    """Where the labels of an axis stand, by their text, and the points of each of its lines."""
+    figure = Xml.fromstring(drawn)
+    axis = next(g for g in figure.iter(f"{SVG}g") if g.get("id", "").endswith(f"-axes_{axes}"))
+    ticks, lines = {}, []
+    for group in axis.iter(f"{SVG}g"):
+        name = group.get("id", "").rpartition("-")[2]
+        if name.startswith("ytick_"):
+            words = "".join("".join(text.itertext()) for text in group.iter(f"{SVG}text")).split()
+            ticks["".join(words).replace("\N{MINUS SIGN}", "-")] = float(next(group.iter(f"{SVG}use")).get("y"))
+    for group in axis:
+        if "line2d_" in group.get("id", ""):
+            points = re.findall(r"[ML] (\S+) (\S+)", next(group.iter(f"{SVG}path")).get("d", ""))
+            lines.append([float(y) for _, y in points])
+    return ticks, lines
+
+
+def labels(drawn):
+    return ["".join(text.itertext()) for text in Xml.fromstring(drawn).iter(f"{SVG}text")]
+
+
+def test_exact_layers_and_those_that_are_not_finite_are_drawn_where_the_axis_says_so():
+    values = [0.0, 1e-10, 1e-4, math.inf, math.nan]
+    ticks, lines = heights(pictures.by_layer([{"path": str(value), "train": value} for value in values]))
+    expected = [ticks["exact"], ticks["10-10"], ticks["10-4"], ticks["notfinite"], ticks["notfinite"]]
+    assert any(line == pytest.approx(expected, abs=1e-3) for line in lines if len(line) == len(values))
+    assert ticks["exact"] > ticks["10-16"]  # below it: y counts downwards
+
+
+def test_the_axis_is_logarithmic():
+    ticks, lines = heights(pictures.by_layer([{"path": "a", "eval": 1e-12}, {"path": "b", "eval": 1e-7}]))
+    decade = (ticks["10-4"] - ticks["10-14"]) / 10
+    drawn = next(line for line in lines if len(line) == 2 and line[0] != line[1])
+    assert drawn[1] - drawn[0] == pytest.approx(5 * decade, rel=1e-4)
+
+
+def test_without_anything_that_is_not_finite_the_axis_does_not_speak_of_it():
+    drawn = pictures.by_layer(layers())
+    assert "not finite" not in labels(drawn) and "exact" in labels(drawn)
+
+
+def test_up_to_eighty_layers_are_all_named_and_of_more_the_accused_are():
+    rows = [
+        {"path": f"layer{index}", "kind": "Conv2d", "forced": 1e-3 if index == 101 else 0.0} for index in range(240)
+    ]
+    assert {row["path"] for row in rows[:80]} <= set(labels(pictures.by_layer(rows[:80])))
+    shown = [text for text in labels(pictures.by_layer(rows)) if text.startswith("layer")]
+    assert "layer101 (Conv2d)" in shown and len(shown) < 120
+
+
+@pytest.mark.parametrize(
+    "rows", [[{"path": ""}], [{"path": "fc", "train": None, "forced": 0.0}], layers(3)], ids=[1, 2, 3]
+)
+def test_small_networks_and_missing_values_are_drawn(rows):
+    assert Page(html.page(with_layers(rows))).all("svg")
+
+
+@pytest.mark.parametrize(
+    "key, label",
+    [
+        ("train", "running, train"),
+        ("eval", "running, eval"),
+        ("forced", "alone, at equal inputs"),
+        ("float32", "float32 rounding"),
+    ],
+)
+def test_a_legend_names_what_is_drawn_and_nothing_else(key, label):
+    shown = labels(pictures.by_layer([{"path": "a", key: 1e-15}, {"path": "b", key: 1e-15}]))
+    named = {text for text in shown if text.startswith(("running", "alone", "float32", "limit"))}
+    assert named == {label, "limit 1e-10"}
+
+
+def test_curves_are_drawn_with_their_difference_and_gaps():
+    content = {"reference": curves(steps=40)["reference"]}
+    content["candidate"] = [*content["reference"][:20], *[math.nan] * 20]
+    ticks, lines = heights(pictures.curves(content), axes=2)
+    expected = [ticks["exact"]] * 20 + [ticks["notfinite"]] * 20
+    path = next(line for line in lines if line[0] == pytest.approx(ticks["exact"]) and len(line) < 41 and len(line) > 1)
+    assert path[0] == pytest.approx(expected[0]) and path[-1] == pytest.approx(expected[-1])
+
+
+@pytest.mark.parametrize("left_out", ["float32", "band"])
+def test_curves_without_their_noise_are_drawn(left_out):
+    whole = curves()
+    drawn = pictures.curves({name: value for name, value in whole.items() if name != left_out})
+    word = {"float32": "float32", "band": "noise of float32"}
+    assert word[left_out] in labels(pictures.curves(whole)) and word[left_out] not in labels(drawn)
+
+
+def test_colours_are_the_pages_and_nothing_of_the_stand_ins_is_left():
+    drawn = pictures.by_layer(layers(wrong_from=40)) + pictures.curves(curves())
+    assert not re.search(r"#0([0-9])0\1", drawn)
+    assert set(re.findall(r"var\(--(\w+)", drawn)) == {"ink", "grid", "train", "eval", "alone", "failed", "band"}
+    assert "<metadata" not in drawn and "Matplotlib" not in drawn
+
+
+def test_drawing_changes_nothing_that_others_share():
+    before = dict(mpl.rcParams)
+    pictures.by_layer(layers()), pictures.curves(curves())
+    assert dict(mpl.rcParams) == before
+
+
+def test_differences_by_name_are_a_table():
+    found = Proof("A", "B", (level("L6", figures={"differences": {"2": 1e-15, "4": np.float64(0.0)}}),))
+    assert '<th>2</th><td class="number">1.0e-15</td>' in html.page(found)
+    assert "| 4 | exact |" in markdown.page(found)
+
+
+def test_a_title_has_the_verdict_and_the_place():
+    assert "<title>DIVERGES at bn1 (BatchNorm2d), forward, train</title>" in page_of("diverging")
+    assert "<title>2 of 4 proved</title>" in page_of("several")
+    assert "<title>PROVED</title>" in page_of("proved")
