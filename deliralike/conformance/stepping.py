@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from deliralike import nest
 from deliralike.conformance.explain import optimizers as explaining
 from deliralike.conformance.explain.updates import Form, Trace, form_of, merged
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Explanation, Finding, Level
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError
-from deliralike.network import AbstractNetwork, Block
+from deliralike.network import AbstractNetwork
 from deliralike.nn import start
 from deliralike.optimizer import AbstractOptimizer
 from deliralike.parallel.hooks import AccumulateGradients
@@ -53,7 +52,7 @@ def level(
         names: The candidate's name of a parameter by the reference's, where they differ.
         steps: How many updates; the learning rate drops in the middle.
         seed: Of the forced gradients and parameters.
-        in_float32: Whether the candidate is judged in float32, too, where its network can be built again.
+        in_float32: Whether the candidate is judged in float32, too, where its backend can change a network's type.
         unused: Whether some parameters take no part in some steps.
     """
     shared = [name for name in reference.optimizers if name in candidate.optimizers]
@@ -63,7 +62,7 @@ def level(
         return Level("L4", TITLE, NOT_REACHED, notes=(*notes, "there is no optimizer on both sides"))
     short = _in_float32(candidate.network) if in_float32 else None
     if in_float32 and short is None:
-        notes.append("not judged in float32: the candidate's network cannot be built again")
+        notes.append("not judged in float32: the candidate's backend cannot change the type of its network")
     forced = Forced.of(reference.network, steps, seed, unused)
     findings = list(_of_schedules(reference, candidate, shared[0]))
     figures: dict[str, Any] = {}
@@ -191,19 +190,11 @@ class _Side:
 
 
 def _in_float32(network: AbstractNetwork) -> AbstractNetwork | None:
-    """The same network in float32; None where it cannot be built again from its arguments."""
-    written, arguments = getattr(network, "written_once", None), getattr(network, "init_kwargs", None)
-    if written is None or arguments is None or any(isinstance(x, Block) for x in nest.leaves(dict(arguments))):
-        return None
+    """The same network in float32; None where the backend cannot make one."""
     try:
-        twin = written.on(network.backend, dtype="float32")(**arguments)
-        twin.load_neutral_state(network.neutral_state())
+        return network.backend.in_dtype(network, "float32")
     except DeliralikeError:
         return None
-    for name, slot in network.neutral_slots().items():
-        if slot.is_parameter and not slot.trainable:
-            twin.neutral_slots()[name].trainable = False
-    return twin
 
 
 # One optimizer ---------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ class Form:
         gradient: ``"new"``, ``"accumulated"`` (never cleared), ``"stale"`` (that of the step before).
         clip: How gradients are bounded: None, ``"norm"`` (jointly), ``"tensor"`` (each by its own norm), ``"value"``,
             ``"always"`` (scaled to the bound also from below), ``"largest"`` (by the joint maximum), ``"root mean
-            square"`` (by the joint one).
+            square"`` (by the joint one), ``"squared norm"`` (by the square of the joint norm).
         bound, clip_eps: The bound, and what is added to the norm.
         decay: The weight decay.
         decay_form: ``"l2"`` (into the gradient), ``"decoupled"``, ``"absolute"`` (decoupled, not times the learning
@@ -46,7 +46,8 @@ class Form:
         eps, eps_form: ``"outside"`` of the root, ``"root"`` (in it), ``"root squared"``, ``"unscaled"`` (beside the
             root of the mean before its bias correction), ``"unscaled root"``, ``"floor"`` (at least that).
         corrected: Which means have their bias corrected: ``"both"``, ``"none"``, ``"first"``, ``"second"``.
-        correction_dtype: The type that the corrections are computed in.
+        correction_dtype: The type that the corrections are computed in: ``"float64"``, ``"float32"``, ``"float32
+            products"`` (the power as a product, step by step).
         amsgrad: ``""``, ``"plain"`` (largest mean before its correction), ``"corrected"`` (after it).
         start: Where a sum or mean of squares starts.
         count: Whose steps are counted: ``"own"`` of each parameter, ``"all"``, ``"each"`` (one count for all
@@ -175,17 +176,17 @@ _FORMS: Mapping[type, Callable[[Any], Form]] = {
 
 def merged(forms: list[Form | None], trace_sizes: tuple[int, ...]) -> Form | None:
     """One form for parameters that each have their own; numbers that differ become arrays. None if they do not fit."""
-    if not forms or any(form is None for form in forms):
+    known = [form for form in forms if form is not None]
+    if not known or len(known) < len(forms):
         return None
-    first = forms[0]
-    changes = {}
-    for name in vars(first):  # type: ignore[arg-type]
-        values = [getattr(form, name) for form in forms]
+    first, changes = known[0], {}
+    for name in vars(first):
+        values = [getattr(form, name) for form in known]
         if any(value != values[0] for value in values):
             if not all(isinstance(value, float) for value in values):
                 return None
             changes[name] = np.repeat(values, trace_sizes)
-    return first.but(**changes)  # type: ignore[union-attr]
+    return first.but(**changes)
 
 
 # One run ---------------------------------------------------------------------------------------------------------
@@ -252,7 +253,7 @@ class _Run:
             rest = np.zeros(3) if self.trace.rest is None else self.trace.rest[t]
             square = (g * g).sum() + factor**2 * rest[0] + 2 * factor * decay * rest[1] + decay**2 * rest[2]
             norm = (square / (self.trace.present[t].sum() if how == "root mean square" else 1)) ** 0.5
-        above = bound / (norm + self.form.clip_eps)
+        above = bound / ((norm**2 if how == "squared norm" else norm) + self.form.clip_eps)
         return g * np.nan_to_num(above if how == "always" else np.minimum(1.0, above), nan=1.0)
 
     def _advance(self, t: int, used: Array) -> None:
@@ -290,8 +291,7 @@ class _Run:
             return np.ones_like(self.count)
         if self.form.correction_dtype == "float64":
             return 1.0 - np.power(beta, self.steps_counted)
-        short = np.dtype(self.form.correction_dtype).type
-        return (short(1) - np.power(short(beta), self.steps_counted.astype(short))).astype(float)
+        return _in_float32(float(np.mean(beta)), self.steps_counted, self.form.correction_dtype == "float32 products")
 
     def divisor(self, square: Array, correction: Number = 1.0) -> Array:
         """The root of a mean of squares, with its epsilon."""
@@ -321,6 +321,14 @@ class _Run:
         moved = new["velocity"] = momentum * old + dampened
         seen = old if form.velocity == "late" else moved
         return lr * (direction + momentum * seen if form.nesterov else seen)
+
+
+def _in_float32(beta: float, counts: Array, as_products: bool) -> Array:
+    """One minus the powers of a weight, computed in single precision."""
+    short = np.float32
+    powers = [np.prod([short(beta)] * int(n), dtype=short) if as_products else short(beta) ** short(n)
+              for n in np.unique(counts)]  # fmt: skip
+    return np.array([float(short(1) - power) for power in powers])[np.searchsorted(np.unique(counts), counts)]
 
 
 def _sgd(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
