@@ -5,8 +5,18 @@ differences. `run` gives a `Report`; ``pytest --pyargs deliralike.conformance --
 """
 
 from deliralike.conformance.suite import (  # noqa: F401 - importing them fills CHECKS
+    arrays,
     functions,
     windows,
+    layers,
+    losses,
+    networks,
+    gradients,
+    optimizers,
+    chance,
+    replicas,
+    files,
+    zoo,
 )
 from deliralike.conformance.suite.check import CHECKS, LEVELS, Check, check
 from deliralike.conformance.suite.comparing import Disagreement, agree

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from deliralike.backends.base import Backend
+from deliralike.conformance.suite.comparing import dtype_of
 
 LEVELS = {
     "L0": "names, shapes, types",
@@ -42,6 +43,7 @@ class Check:
         Raises:
             Disagreement: It computes something else.
         """
+        backend.check_dtype(dtype_of(backend))  # where a type must be asked for before it is there, it is asked for
         self.function(backend)
 
     def __str__(self) -> str:

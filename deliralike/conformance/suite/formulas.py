@@ -180,9 +180,8 @@ def binary_cross_entropy(logits: np.ndarray, target: np.ndarray) -> np.ndarray:
     return -(target * -softplus(-logits) + (1.0 - target) * -softplus(logits))
 
 
-def dice(probabilities: np.ndarray, target: np.ndarray, smooth: float = 1e-5) -> float:
+def dice(probabilities: np.ndarray, one_hot: np.ndarray, smooth: float = 1e-5) -> float:
     """One less the mean, over samples and classes, of twice the overlap by the sum of sizes (Milletari et al. 2016)."""
     axes = tuple(range(2, probabilities.ndim))
-    one_hot = np.moveaxis(np.eye(probabilities.shape[1])[target], -1, 1)
     overlap = (probabilities * one_hot).sum(axes)
     return float(1.0 - ((2.0 * overlap + smooth) / (probabilities.sum(axes) + one_hot.sum(axes) + smooth)).mean())

@@ -117,17 +117,21 @@ def _outcome(check: Check, backend: Backend) -> tuple[str, str]:
     try:
         check(backend)
     except CapabilityError as error:
-        lacking = [name for name in sorted(getattr(backend, "lacks", ())) if repr(name) in str(error)]
+        lacking = [name for name in sorted(backend.lacks) if repr(name) in str(error)]
         return (UNDECLARED, f"declared to be lacking: {', '.join(lacking)}") if lacking else (FAILED, _text(error))
     except Exception as error:  # a backend may fail in any way
         return FAILED, _text(error)
     return PASSED, ""
 
 
+# What a backend declares by having a method of its own.
+_BY_METHOD = {"replicas": "replicate", "random state": "random_state", "weight files": "write_weights"}
+
+
 def declares(backend: Backend, need: str) -> bool:
-    """Whether a backend declares a capability, ``"float64"``, ``"replicas"``, or is ``"registered"`` by its name."""
-    if need == "replicas":
-        return type(backend).replicate is not Backend.replicate
+    """Whether a backend declares a capability, ``"float64"`` or ``"replicas"``, or is ``"registered"`` by its name."""
+    if need in _BY_METHOD:
+        return getattr(type(backend), _BY_METHOD[need]) is not getattr(Backend, _BY_METHOD[need])
     if need == "registered":
         return backend.name in backends.known()
     return need in backend.dtypes or need in backend.capabilities
@@ -144,12 +148,12 @@ def header(backend: Backend) -> dict[str, Any]:
         "checked in": f"{dtype} on {backend.devices()[0]} (limit {LIMITS[dtype]:g})",
         "precision": backend.precision(),
         "declares": [*backend.dtypes, *sorted(backend.capabilities), *_beside(backend)],
-        "lacks": sorted(getattr(backend, "lacks", ())),
+        "lacks": sorted(backend.lacks),
     }
 
 
 def _beside(backend: Backend) -> list[str]:
-    return [need for need in ("replicas", "registered") if declares(backend, need)]
+    return [need for need in (*_BY_METHOD, "registered") if declares(backend, need)]
 
 
 def _text(error: Exception) -> str:

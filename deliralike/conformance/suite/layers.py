@@ -1,0 +1,215 @@
+"""Checks of layers: outputs and gradients of every parameter with random weights, running statistics, padding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from deliralike.backends.base import Backend
+from deliralike.conformance.suite import formulas
+from deliralike.conformance.suite.check import Check, check, register
+from deliralike.conformance.suite.comparing import (
+    BY_DIFFERENCES,
+    agree,
+    differences,
+    dtype_of,
+    equal,
+    made,
+    native,
+    refused,
+    values,
+)
+from deliralike.errors import IndexRangeError, ShapeError
+
+Formula = Callable[..., np.ndarray]
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Layer:
+    """A layer with random weights beside its formula: its parameters' names and shapes, output, gradients."""
+
+    def __init__(self, name: str, settings: tuple, options: Mapping[str, Any], shapes: Shapes, formula: Formula,
+                 inputs: tuple[np.ndarray, ...]) -> None:  # fmt: skip
+        """State what is checked.
+
+        Args:
+            name, settings, options: The layer of `nn`, and what it is made with.
+            shapes: Its parameters.
+            formula: ``formula(*parameters, *inputs)`` in training mode.
+            inputs: NumPy arrays.
+        """
+        self.name, self.settings, self.options, self.inputs = name, settings, options, inputs
+        self.weights = {key: values(*shape, seed=20 + seed) for seed, (key, shape) in enumerate(shapes.items())}
+        self.formula = formula
+        self.cotangent: np.ndarray | None = None
+        self.slopes: dict[str, np.ndarray] = {}
+
+    def __call__(self, backend: Backend) -> None:
+        """Compare names, output and gradients."""
+        layer = made(backend, getattr(backend.nn, self.name), *self.settings, **self.options)
+        parameters = [name for name, slot in layer.neutral_slots().items() if slot.is_parameter]
+        equal(f"{self.name}: names of parameters", parameters, list(self.weights))
+        layer.load_neutral_state(layer.neutral_state() | self.weights)
+        wanted = self.formula(*self.weights.values(), *self.inputs)
+        output = _first(layer(*(native(backend, x) for x in self.inputs)))
+        agree(f"{self.name}: output", backend.numpy(output), wanted)
+        cotangent = np.random.default_rng(8).standard_normal(wanted.shape)
+
+        def loss(network: Any, *inputs: Any) -> Any:
+            y = _first(network(*inputs))
+            return network.nn.sum(y * network.nn.constant(cotangent, like=y))
+
+        found = backend.gradients(loss, layer, *self.inputs)
+        limit = BY_DIFFERENCES[dtype_of(backend)]
+        for name, slope in self._slopes(cotangent).items():
+            agree(f"{self.name}: gradient of {name}", found.parameters[name], slope, limit)
+
+    def _slopes(self, cotangent: np.ndarray) -> dict[str, np.ndarray]:
+        if not self.slopes:
+            arrays = [*self.weights.values(), *self.inputs]
+            self.slopes = {name: differences(lambda *at: float((self.formula(*at) * cotangent).sum()), arrays, which)
+                           for which, name in enumerate(self.weights)}  # fmt: skip
+        return self.slopes
+
+
+def _first(output: Any) -> Any:
+    return output[0] if isinstance(output, tuple) else output
+
+
+def _add(name: str, settings: tuple, shapes: Shapes, formula: Formula, *inputs: np.ndarray, **options: Any) -> None:
+    register(Check("layers", "L1", name, Layer(name, settings, options, shapes, formula, inputs)))
+
+
+def _lstm_both_ways(w: Any, u: Any, b: Any, c: Any, wr: Any, ur: Any, br: Any, cr: Any, x: np.ndarray) -> np.ndarray:
+    x, start = x.transpose(1, 0, 2), np.zeros((len(x), 2))
+    forth, back = formulas.lstm(x, start, start, w, u, b, c)[0], formulas.lstm(x[::-1], start, start, wr, ur, br, cr)[0]
+    return np.concatenate([forth, back[::-1]], -1).transpose(1, 0, 2)
+
+
+def _two_gru_layers(w: Any, u: Any, b: Any, c: Any, w2: Any, u2: Any, b2: Any, c2: Any, x: np.ndarray) -> np.ndarray:
+    start = np.zeros((x.shape[1], 2))
+    return formulas.gru(formulas.gru(x, start, w, u, b, c)[0], start, w2, u2, b2, c2)[0]
+
+
+def _two_heads(w: np.ndarray, b: np.ndarray, out: np.ndarray, out_bias: np.ndarray, x: np.ndarray, *_: Any) -> np.ndarray:
+    query, key, value = np.split(x @ w.T + b, 3, axis=-1)
+    heads = [formulas.attention(query[..., h], key[..., h], value[..., h]) for h in (slice(0, 2), slice(2, 4))]
+    return np.concatenate(heads, -1) @ out.T + out_bias
+
+
+_IMAGE, _TOKENS = values(2, 4, 3, 3), values(2, 3, 4)
+_RECURRENT = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+_add("Linear", (4, 3), {"weight": (3, 4), "bias": (3,)}, lambda w, b, x: x @ w.T + b, _TOKENS)
+_add("Conv2d", (4, 2, 3), {"weight": (2, 2, 3, 3), "bias": (2,)},
+     lambda w, b, x: formulas.convolve(x, w, (2, 2), ((1, 1), (1, 1)), (1, 1), 2) + b[:, None, None],
+     _IMAGE, stride=2, padding=1, groups=2)  # fmt: skip
+_add("ConvTranspose2d", (4, 2, 3), {"weight": (4, 2, 3, 3), "bias": (2,)}, lambda w, b, x: formulas.convolve_transposed(
+     x, w, (2, 2), (1, 1), (1, 1), (1, 1), 1) + b[:, None, None], _IMAGE, stride=2, padding=1, output_padding=1)  # fmt: skip
+_add("BatchNorm1d", (3,), {"weight": (3,), "bias": (3,)}, lambda w, b, x: formulas.batch_norm(x, w, b), values(5, 3))
+_add("BatchNorm2d", (4,), {"weight": (4,), "bias": (4,)}, lambda w, b, x: formulas.batch_norm(x, w, b, 1e-3), _IMAGE,
+     eps=1e-3)  # fmt: skip
+_add("InstanceNorm2d", (4,), {"weight": (4,), "bias": (4,)}, lambda w, b, x: formulas.group_norm(x, 4, w, b), _IMAGE,
+     affine=True)  # fmt: skip
+_add("GroupNorm", (2, 4), {"weight": (4,), "bias": (4,)}, lambda w, b, x: formulas.group_norm(x, 2, w, b), _IMAGE)
+_add("LayerNorm", (4,), {"weight": (4,), "bias": (4,)}, lambda w, b, x: formulas.standardised(x, (2,)) * w + b, _TOKENS)
+_add("PReLU", (4,), {"weight": (4,)}, lambda w, x: np.where(x > 0, x, x * w[:, None, None]), _IMAGE)
+_add("Embedding", (5, 3), {"weight": (5, 3)}, lambda w, i: w[i], np.array([[4, 0, 4], [1, 1, 2]]))
+_add("LSTM", (3, 2), {name + end: shape for end in ("", "_reverse") for name, shape in zip(_RECURRENT, ((8, 3), (8, 2),
+     (8,), (8,)), strict=True)}, _lstm_both_ways, values(2, 3, 3), batch_first=True, bidirectional=True)  # fmt: skip
+_add("GRU", (3, 2), dict(zip([*_RECURRENT, *(name.replace("l0", "l1") for name in _RECURRENT)], ((6, 3), (6, 2), (6,), (6,),
+     (6, 2), (6, 2), (6,), (6,)), strict=True)), _two_gru_layers, values(3, 2, 3), num_layers=2)  # fmt: skip
+_add("MultiheadAttention", (4, 2), {"in_proj_weight": (12, 4), "in_proj_bias": (12,), "out_proj.weight": (4, 4),
+     "out_proj.bias": (4,)}, _two_heads, _TOKENS, _TOKENS, _TOKENS, batch_first=True)  # fmt: skip
+
+
+@check("layers", "L1")
+def running_statistics(backend: Backend) -> None:
+    """They move by the momentum towards the mean and the *unbiased* variance; the count goes up by one."""
+    batches = [values(3, 2, 2, 2, seed=seed) for seed in range(3)]
+    for momentum in (0.1, None):
+        layer = made(backend, backend.nn.BatchNorm2d, 2, momentum=momentum)
+        mean, var = np.zeros(2), np.ones(2)
+        for step, x in enumerate(batches, start=1):
+            layer(native(backend, x))
+            share = 1.0 / step if momentum is None else momentum
+            mean = (1.0 - share) * mean + share * x.mean((0, 2, 3))
+            var = (1.0 - share) * var + share * x.var((0, 2, 3), ddof=1)
+            state = layer.neutral_state()
+            agree(f"running_mean after {step} batches (momentum {momentum})", state["running_mean"], mean)
+            agree(f"running_var after {step} batches (momentum {momentum})", state["running_var"], var)
+            agree(f"num_batches_tracked after {step} batches", state["num_batches_tracked"], np.array(step))
+
+
+@check("layers", "L1")
+def running_statistics_move_with_gradients(backend: Backend) -> None:
+    """Once for each call of `gradients`, as they do without it."""
+    x = values(3, 2, 2, 2)
+    layer = made(backend, backend.nn.BatchNorm2d, 2)
+    backend.gradients(lambda network, at: network.nn.sum(network(at)), layer, x)
+    agree("running_mean after gradients", layer.neutral_state()["running_mean"], 0.1 * x.mean((0, 2, 3)))
+    agree("num_batches_tracked after gradients", layer.neutral_state()["num_batches_tracked"], np.array(1))
+
+
+@check("layers", "L1")
+def batch_norm_in_evaluation(backend: Backend) -> None:
+    """By the running statistics, which stay as they are."""
+    layer = made(backend, backend.nn.BatchNorm2d, 4).eval()
+    state = {"weight": values(4), "bias": values(4, seed=1), "running_mean": values(4, seed=2),
+             "running_var": values(4, low=0.5), "num_batches_tracked": np.array(7)}  # fmt: skip
+    layer.load_neutral_state(state)
+    mean, var = (state[name].reshape(4, 1, 1) for name in ("running_mean", "running_var"))
+    wanted = formulas.channelwise((_IMAGE - mean) / np.sqrt(var + 1e-5), state["weight"], state["bias"])
+    agree("BatchNorm2d in evaluation: output", backend.numpy(layer(native(backend, _IMAGE))), wanted)
+    for name, value in state.items():
+        agree(f"BatchNorm2d in evaluation: {name} afterwards", layer.neutral_state()[name], value)
+
+
+@check("layers", "L7")
+def one_value_for_each_channel(backend: Backend) -> None:
+    """The variance of one value is refused in training, and possible in evaluation."""
+    layer, x = made(backend, backend.nn.BatchNorm1d, 2), native(backend, values(1, 2))
+    with refused("a batch of one in training", ShapeError):
+        layer(x)
+    agree("a batch of one in evaluation", backend.numpy(layer.eval()(x)), values(1, 2) / np.sqrt(1.0 + 1e-5))
+
+
+@check("layers", "L7")
+def padding_of_embeddings(backend: Backend) -> None:
+    """The padding row starts at zero, is read as it is stored, and takes no gradient."""
+    layer, index = made(backend, backend.nn.Embedding, 4, 2, padding_idx=1), np.array([1, 3, 1, 0])
+    agree("Embedding: the padding row at the start", layer.neutral_state()["weight"][1], np.zeros(2))
+    table = values(4, 2)
+    layer.load_neutral_state({"weight": table})
+    agree("Embedding: output", backend.numpy(layer(native(backend, index))), table[index])
+    found = backend.gradients(lambda network, i: network.nn.sum(network(i)), layer, index).parameters["weight"]
+    agree("Embedding: gradient of weight", found, np.array([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]))
+
+
+@check("layers", "L7")
+def wrong_inputs(backend: Backend) -> None:
+    """Shapes and indices that a layer cannot take are refused by name."""
+    nn = backend.nn
+    with refused("a Linear layer for 3 features given 2", ShapeError):
+        made(backend, nn.Linear, 3, 2)(native(backend, values(4, 2)))
+    with refused("a Conv2d layer for 3 channels given 2", ShapeError):
+        made(backend, nn.Conv2d, 3, 2, 1)(native(backend, values(1, 2, 3, 3)))
+    if nn.concrete(native(backend, np.arange(2))) is not None:
+        with refused("index 4 of 4", IndexRangeError):
+            made(backend, nn.Embedding, 4, 2)(native(backend, np.array([4])))
+
+
+def _pooled(name: str, wanted: Callable[[np.ndarray], np.ndarray], *settings: Any, **options: Any) -> None:
+    def function(backend: Backend) -> None:
+        layer = made(backend, getattr(backend.nn, name), *settings, **options)
+        agree(f"{name}: output", backend.numpy(layer(native(backend, _IMAGE))), wanted(_IMAGE))
+
+    register(Check("layers", "L1", name, function))
+
+
+_pooled("MaxPool2d", partial(formulas.max_windows, kernel=(2, 2), stride=(1, 1), pads=((1, 1), (1, 1)), dilation=(1, 1)),
+        2, stride=1, padding=1)  # fmt: skip
+_pooled("AvgPool2d", lambda x: formulas.sum_windows(x, (2, 2), (1, 1), ((0, 0), (0, 0))) / 4.0, 2, stride=1)
+_pooled("Flatten", lambda x: x.reshape(2, 36))

@@ -1,0 +1,134 @@
+"""The networks that the checks build. They lie in a module, so that copies and pickles find them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from deliralike.network import Network
+from deliralike.nn.start import Constant, Normal, Uniform
+
+
+class Small(Network):
+    """Blocks in an order that is not the alphabet's, a block in a block, a list, a buffer and a parameter of its own."""
+
+    def __init__(self, width: int = 3, p: float = 0.0) -> None:
+        super().__init__()
+        nn = self.nn
+        self.stem = nn.Conv2d(2, width, 3, stride=2, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(width)
+        self.blocks = nn.ModuleList([Block(width), Block(width)])
+        self.drop = nn.Dropout(p)
+        self.head = nn.Linear(width, 4)
+        self.gain = nn.Parameter((width,), Uniform(0.5))
+        self.calls = nn.Buffer(np.zeros((), np.int64))
+
+    def forward(self, x):
+        nn = self.nn
+        self.calls = self.calls + 1
+        x = nn.relu(self.norm(self.stem(x)))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.drop(nn.mean(x, (2, 3)) * self.gain))
+
+
+class Block(Network):
+    """A residual block with a start of its own."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv = self.nn.Conv2d(width, width, 1)
+
+    def forward(self, x):
+        return x + self.nn.tanh(self.conv(x))
+
+
+SMALL = {
+    "gain": (3,),
+    "calls": (),
+    "stem.weight": (3, 2, 3, 3),
+    "norm.weight": (3,),
+    "norm.bias": (3,),
+    "norm.running_mean": (3,),
+    "norm.running_var": (3,),
+    "norm.num_batches_tracked": (),
+    "blocks.0.conv.weight": (3, 3, 1, 1),
+    "blocks.0.conv.bias": (3,),
+    "blocks.1.conv.weight": (3, 3, 1, 1),
+    "blocks.1.conv.bias": (3,),
+    "head.weight": (4, 3),
+    "head.bias": (4,),
+}
+SMALL_BUFFERS = ("calls", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked")
+SMALL_BLOCKS = ("", "stem", "norm", "blocks.0", "blocks.0.conv", "blocks.1", "blocks.1.conv", "drop", "head")
+
+
+class Started(Network):
+    """Parameters with distributions of several kinds, one that is overridden from above, and one with a value."""
+
+    start_values = {"linear.bias": Constant(0.25)}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = self.nn.Linear(5, 3)
+        self.table = self.nn.Parameter((4, 2), Normal(std=0.5, zero_row=1))
+        self.given = self.nn.Parameter((2,), np.array([1.5, -2.5]))
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+class Dense(Network):
+    """Two linear maps with a tanh between them, and a parameter that takes no part."""
+
+    def __init__(self, inputs: int = 3, hidden: int = 4, outputs: int = 3) -> None:
+        super().__init__()
+        self.first = self.nn.Linear(inputs, hidden)
+        self.second = self.nn.Linear(hidden, outputs)
+        self.spare = self.nn.Parameter((2,), Constant(1.0))
+
+    def forward(self, x):
+        return self.second(self.nn.tanh(self.first(x)))
+
+
+def dense(state: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+    """What `Dense` computes, in NumPy."""
+    hidden = np.tanh(x @ state["first.weight"].T + state["first.bias"])
+    return hidden @ state["second.weight"].T + state["second.bias"]
+
+
+class Shared(Network):
+    """What replicas have to share out: a batch norm's statistics, masks, a loss over four classes."""
+
+    def __init__(self, p: float = 0.0) -> None:
+        super().__init__()
+        self.first = self.nn.Linear(3, 4)
+        self.norm = self.nn.BatchNorm1d(4)
+        self.drop = self.nn.Dropout(p)
+
+    def forward(self, x):
+        return self.drop(self.norm(self.first(x)))
+
+
+class Dropped(Network):
+    """A dropout layer with a path."""
+
+    def __init__(self, p: float = 0.3, kind: str = "Dropout") -> None:
+        super().__init__()
+        self.drop = getattr(self.nn, kind)(p)
+
+    def forward(self, x):
+        return self.drop(x)
+
+
+class Moved(Network):
+    """Parameters whose gradients a loss can give them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = self.nn.Parameter((3, 2), Uniform(1.0))
+        self.bias = self.nn.Parameter((2,), Uniform(1.0))
+        self.unused = self.nn.Parameter((2,), Uniform(1.0))
+
+    def forward(self, weight, bias):
+        nn = self.nn
+        return nn.sum(self.weight * weight) + nn.sum(self.bias * bias)
