@@ -9,14 +9,18 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
+from deliralike import nest
 from deliralike.conformance import block_paths
-from deliralike.conformance.layouts import transforms
+from deliralike.conformance.agreement import compare
+from deliralike.conformance.choosing import choices
+from deliralike.conformance.findings import LIMIT
+from deliralike.conformance.layouts import Layouts, transforms
 from deliralike.conformance.pairing import Pair, Side
 from deliralike.conformance.parts import Unit, assembled
 from deliralike.conformance.searching import Corrections, search
@@ -132,6 +136,52 @@ def propose(
         [('layers.0.weight', 'name')]
     """
     return _propose(Side.of(reference, values), Side.of(candidate, values), dict(corrections or {}))
+
+
+def by_outputs(
+    match: Match,
+    reference: AbstractNetwork,
+    candidate: AbstractNetwork,
+    batch: tuple[Any, ...],
+    layouts: Layouts | None = None,
+) -> Match:
+    """Decide what is ambiguous by running: the choice with which the candidate puts out what the reference does.
+
+    Each choice gives the candidate the reference's weights; afterwards it has its own again.
+
+    Args:
+        batch: Positional inputs in the reference's layout; floating ones should be random, in float64.
+        layouts: What is known of the candidate's layouts.
+
+    Returns:
+        The choice with equal outputs, decided by ``"output"``; the match as it was where no choice has them.
+
+    Raises:
+        SettingError: There are more than a thousand choices.
+    """
+    layouts = layouts or Layouts()
+    before, state = candidate.neutral_state(), reference.neutral_state()
+    wanted = _outputs(reference, batch)
+    inputs = layouts.input_for(candidate, batch)
+    try:
+        for pairs in choices(match.names):
+            chosen = replace(match, names=pairs)
+            candidate.load_neutral_state(chosen.to_candidate(state), strict=False)
+            given = layouts.to_reference(_outputs(candidate, inputs), wanted)
+            if compare(_by_path(wanted), _by_path(given)).difference <= LIMIT:
+                return replace(chosen, blocks=block_paths.between(match.reference, match.candidate, pairs))
+    finally:
+        candidate.load_neutral_state(before)
+    return match
+
+
+def _outputs(network: Any, inputs: tuple[Any, ...]) -> Any:
+    with network.training_mode(False), network.backend.evaluating():
+        return network.backend.to_numpy(network(*network.backend.prepare(inputs, network)))
+
+
+def _by_path(outputs: Any) -> dict[str, Any]:
+    return dict(nest.leaves_with_paths(outputs, "output"))
 
 
 def _propose(reference: Side, candidate: Side, corrections: Corrections) -> Match:

@@ -43,24 +43,29 @@ class Side:
         name: Its class's name and its backend's.
         tensors: By neutral name, in creation order, without counters.
         kinds: The class's name of each block, by path, in the order of creation.
+        channels_last: Whether its convolutions keep their kernels so; then, most likely, its arrays have the channels
+            last too.
     """
 
     name: str
     tensors: Mapping[str, Tensor]
     kinds: Mapping[str, str]
+    channels_last: bool = False
 
     @classmethod
     def of(cls, network: AbstractNetwork, values: bool) -> Side:
         """Look at a network; with values, its weights are copied to the host."""
         first: dict[int, str] = {}
-        tensors = {}
+        tensors, channels_last = {}, False
         for name, slot in network.neutral_slots().items():
             tie = first.setdefault(id(slot.native), name) if slot.is_parameter else name
             if not name.endswith(COUNTER):
                 tensors[name] = Tensor(slot.shape, slot.is_parameter, tie, slot.read() if values else None)
+            if len(slot.shape) > 2:
+                channels_last |= tuple(slot.value.shape) == (*slot.shape[2:], *slot.shape[1::-1])
         kinds = {path: type(block).__name__ for path, block in network.named_blocks()}
         kinds[""] = type(getattr(network, "native", network)).__name__
-        return cls(f"{kinds['']} on {network.backend.name}", tensors, kinds)
+        return cls(f"{kinds['']} on {network.backend.name}", tensors, kinds, channels_last)
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -305,6 +310,15 @@ def _says_something(value: np.ndarray | None) -> bool:
     return value is not None and value.size > 1 and bool(np.ptp(value) > 0)
 
 
+def _flattened(side: Side, unit: Unit, other: Unit) -> tuple[Transform, ...]:
+    """For the first matrix after convolutions: its columns from pixels of channels to channels of pixels; and back."""
+    before = list(side.tensors)[: list(side.tensors).index(unit.source)]
+    shapes = [side.tensors[name].shape for name in before if len(side.tensors[name].shape) > 1]
+    if unit.shape != other.shape or not shapes or len(shapes[-1]) < 3:
+        return ()
+    return flattenings(unit.shape, shapes[-1][:1])[::-1]
+
+
 def channels(side: Side) -> list[int]:
     """The numbers of channels that convolutions give out."""
     return [tensor.shape[0] for tensor in side.tensors.values() if len(tensor.shape) > 2]
@@ -319,6 +333,8 @@ def layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> tuple[T
     if _says_something(reference.value(unit)) and (found := same_layout(reference, unit, candidate, other)):
         return found, ()
     options = transforms(unit.shape, other.shape)
+    if reference.channels_last != candidate.channels_last and (flattened := _flattened(reference, unit, other)):
+        return flattened[candidate.channels_last], (flattened[reference.channels_last], options[0])
     known = [_known_layout(unit), _known_layout(other)]
     turned = [option for option in options if option.turned] if known[0] != known[1] else []
     first = next(iter([*turned, *options]))

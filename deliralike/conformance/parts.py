@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 Shape = tuple[int, ...]
 _GATES = {4: "ifgo", 3: "rzn", 1: "h"}
+_BIAS = re.compile(r"(.*\bl\d+(?:_reverse)?\.)(i|h)([ifgorzh])\.bias")  # the new gate of a GRU has two
 _INTERLEAVED = "gifo"  # Chainer's LSTM: the four gates of a unit lie side by side
 
 
@@ -97,7 +98,21 @@ def units(shapes: Mapping[str, Shape], kinds: Mapping[str, str], other: Mapping[
             found.append(whole(name, shape))
         else:
             found += style[1]
-    return found
+    return _on_one_side(found)
+
+
+def _on_one_side(found: list[Unit]) -> list[Unit]:
+    """A bias of a recurrent layer that has only one is the input's, wherever the framework keeps it."""
+    names = {unit.name for unit in found}
+    return [
+        replace(unit, name=twin(unit.name)) if _is_hidden(unit.name) and twin(unit.name) not in names else unit
+        for unit in found
+    ]
+
+
+def _is_hidden(name: str) -> bool:
+    match = _BIAS.fullmatch(name)
+    return match is not None and match[2] == "h"
 
 
 Style = tuple[str, list[Unit]]
@@ -198,13 +213,13 @@ def _alias(name: str, shape: Shape, common: str) -> Unit:
 
 
 def twin(name: str) -> str:
-    """The unit to which a recurrent layer's bias is added: the hidden side's for the input's, and back; or nothing.
+    """The unit that is added to a bias of a recurrent layer: the hidden side's to the input's, and back; or nothing.
 
     Example:
         >>> twin("lstm.l0.if.bias"), twin("conv.bias")
         ('lstm.l0.hf.bias', '')
     """
-    match = re.fullmatch(r"(.*\bl\d+(?:_reverse)?\.)(i|h)([ifgorzh])\.bias", name)
+    match = _BIAS.fullmatch(name)
     return f"{match[1]}{'h' if match[2] == 'i' else 'i'}{match[3]}.bias" if match else ""
 
 
