@@ -1,0 +1,40 @@
+"""What a loss function lets a network compute, listened to: works for any network and any batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest, random
+from deliralike.conformance.subject import Subject
+from deliralike.network import AbstractNetwork
+
+
+class Listener:
+    """A network in whose place it is called; keeps the outputs of each call."""
+
+    def __init__(self, network: AbstractNetwork) -> None:
+        """Listen to a network."""
+        self._network, self.outputs = network, []  # type: tuple[Any, list[Any]]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the network."""
+        outputs = self._network(*args, **kwargs)
+        self.outputs.append(outputs)
+        return outputs
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the network's."""
+        return getattr(self._network, name)
+
+
+def evaluated(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]) -> dict[str, np.ndarray]:
+    """The loss and the outputs on a batch in evaluation mode, by name; random layers are still."""
+    backend, listener = network.backend, Listener(network)
+    with network.training_mode(False), backend.evaluating(), random.portable():
+        result = subject.loss(listener, *backend.prepare(batch, network))
+    loss = result[0] if isinstance(result, tuple) else result
+    outputs = nest.leaves_with_paths(backend.to_numpy(listener.outputs), "outputs")
+    found = {path: leaf for path, leaf in outputs if isinstance(leaf, np.ndarray)}
+    return {"loss": np.asarray(backend.number(loss)), **found}
