@@ -106,10 +106,14 @@ class ChainerOptimizer(AbstractOptimizer):
         return "lr"
 
     def neutral_state(self) -> dict[str, np.ndarray]:
-        """State arrays as ``"parameter/slot"``, each parameter's own step count as ``"parameter/step"``."""
+        """State arrays as ``"parameter/slot"``, each parameter's own step count as ``"parameter/step"``.
+
+        That of a tied parameter comes under its first name, as its gradient does.
+        """
         state = {"steps": np.array(self.steps)}
         self._members.look()
-        for name in self._members.parameters:
+        first = {id(parameter): name for name, parameter in reversed(self._members.parameters.items())}
+        for name in first.values():
             rule = self._rules.get(name)
             if rule is not None and rule.t:
                 if not isinstance(rule, NeutralUpdateRule) or rule.rule.counts:

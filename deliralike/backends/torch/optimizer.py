@@ -80,10 +80,13 @@ class TorchOptimizer(AbstractOptimizer):
         self._rates.lr = value
 
     def neutral_state(self) -> dict[str, np.ndarray]:
-        """State arrays as ``"parameter/slot"``, each parameter's own step count as ``"parameter/step"``."""
+        """State arrays as ``"parameter/slot"``, each parameter's own step count as ``"parameter/step"``.
+
+        That of a tied parameter comes under its first name, as its gradient does.
+        """
         state = {"steps": np.array(self.steps)}
         self._members.look()
-        for name, parameter in self._members.parameters.items():
+        for name, parameter in self._members.each_once.items():
             held = self.native.state.get(parameter, {})
             for slot, value in held.items() if held.get("step") != 0 else ():  # Adagrad's are made before any update
                 if value is not None:
