@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from deliralike import backends, nest
+from deliralike import backends, nest, random
 from deliralike.conformance.explain import explain
 from deliralike.conformance.findings import Accused, Observed
 from deliralike.network import Network, build
@@ -26,7 +26,9 @@ def gradient(scalar, tree, name):
     for index in np.ndindex(found.shape):
         moved = leaves[position].astype(complex)
         moved[index] += 1j * STEP
-        found[index] = scalar(nest.unflatten(structure, [moved if i == position else v for i, v in enumerate(leaves)])).imag
+        found[index] = scalar(
+            nest.unflatten(structure, [moved if i == position else v for i, v in enumerate(leaves)])
+        ).imag
     return found / STEP
 
 
@@ -51,25 +53,36 @@ def reference(kind, settings, state, args, training, kwargs=None, cotangent=None
         made.load_neutral_state(state)
     made.train(training)
     before = made.neutral_state()
-    box = {}
+
+    def outputs(network, args, kwargs):
+        return network(*args, **kwargs) if is_layer else network(args, kwargs)
 
     def loss(network, args, kwargs):
-        y = network(*args, **kwargs) if is_layer else network(args, kwargs)
-        box["y"] = backend.to_numpy(y)
+        y = outputs(network, args, kwargs)
         leaves = [leaf for leaf in nest.leaves(y) if leaf is not None]
-        if "cotangent" not in box:
-            box["cotangent"] = nest.map(
-                lambda leaf: None if leaf is None else numbers(*leaf.shape, seed=9), box["y"]) if cotangent is None else cotangent  # fmt: skip
-        given = [c for c in nest.leaves(box["cotangent"]) if c is not None]
-        return sum(backend.nn.sum(leaf * backend.nn.constant(c, like=leaf)) for leaf, c in zip(leaves, given, strict=True))
+        given = [c for c in nest.leaves(cotangent) if c is not None]
+        total = sum(
+            backend.nn.sum(leaf * backend.nn.constant(c, like=leaf)) for leaf, c in zip(leaves, given, strict=True)
+        )
+        return total, y
 
-    found = backend.gradients(loss, made, tuple(args), dict(kwargs))
-    inputs = dict(nest.leaves_with_paths(found.inputs[0], "args")) | dict(nest.leaves_with_paths(found.inputs[1], "kwargs"))
+    with random.portable(seed=3, step=1):
+        y = backend.to_numpy(outputs(made, *backend.prepare((tuple(args), dict(kwargs)), made)))
+    if cotangent is None:
+        cotangent = nest.map(lambda leaf: None if leaf is None else numbers(*leaf.shape, seed=9), y)
+    made.load_neutral_state(before)
+    with random.portable(seed=3, step=1):
+        found = backend.gradients(loss, made, tuple(args), dict(kwargs))
+    inputs = dict(nest.leaves_with_paths(found.inputs[0], "args")) | dict(
+        nest.leaves_with_paths(found.inputs[1], "kwargs")
+    )
     inputs = {path: value for path, value in inputs.items() if value is not None}
-    return before, box["cotangent"], Observed(box["y"], inputs, found.parameters, made.neutral_state())
+    return before, cotangent, Observed(found.beside[0], inputs, found.parameters, made.neutral_state())
 
 
-def accused(kind, settings, args, candidate, training=True, state=None, kwargs=None, buffers=None, differ=True, backend="torch"):
+def accused(
+    kind, settings, args, candidate, training=True, state=None, kwargs=None, buffers=None, differ=True, backend="torch"
+):
     """The block with a candidate ``candidate(weights, *args)`` in NumPy; `buffers(weights, *args)` are its own after the call.
 
     `differ` False leaves the reference's gradients (for those that are not differentiable).

@@ -12,16 +12,18 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance.explain.pointwise import ACTIVATIONS
 from deliralike.conformance.explain.relations import order_along, rounded
-from deliralike.conformance.explain.variant import Call, Formula, Variant, Variants
+from deliralike.conformance.explain.variant import Call, Formula, Variant, Variants, number
 from deliralike.conformance.findings import Accused
+
+_BILINEAR = ("Conv", "Linear")  # where what is done to the input may as well have been done to the weight
 
 Change = Callable[[Any, Any], Any]  # of `nn` and one array
 
 
 def around(accused: Accused, formula: Formula) -> Variants:
     """The block's own formula with something done to weights, inputs or outputs, the likely ones first."""
+    yield from _inputs(accused, formula)  # before the weights, to which what is done to an input may be equal
     yield from _weights(accused, formula)
-    yield from _inputs(accused, formula)
     yield from _outputs(accused, formula)
 
 
@@ -34,7 +36,7 @@ def _weights(accused: Accused, formula: Formula) -> Variants:
             yield Variant(f"{name} added twice" if "bias" in name else f"{name} doubled", partial(run, _times(2.0)))
         yield Variant(f"{name} negated", partial(run, _times(-1.0)))
         if value.size > 2:
-            yield Variant(f"{name} times {{}}", _scaling(run), (0.5, 2.0))
+            yield Variant(_times_cause(name), _scaling(run), (0.5, 2.0))
             yield Variant(f"{name} plus {{}}", _shifting(run), (1.0, -1.0))
         for order in _orders(value.shape):
             word = "transposed" if len(order) == 2 else f"with its axes permuted to {order}"
@@ -57,17 +59,19 @@ def _inputs(accused: Accused, formula: Formula) -> Variants:
         if not isinstance(leaf, np.ndarray) or leaf.dtype.kind != "f":
             continue
         name = "input" if position == 0 else path
+        either = "input (or weight)" if position == 0 and accused.kind.startswith(_BILINEAR) else name
         run = partial(_with_input, formula, position)
-        yield Variant(f"{name} times {{}}", _scaling(run), (0.5, 2.0, 255.0, 1.0 / 255.0))
+        yield Variant(_times_cause(either), _scaling(run), (0.5, 2.0, 255.0, 1.0 / 255.0))
         yield Variant(f"{name} plus {{}}", _shifting(run), (1.0, -1.0))
         for order in _orders(leaf.shape):
             yield Variant(f"{name} with its axes permuted to {order}", partial(run, _permuted(order)))
         for axis in [axis for axis in range(leaf.ndim) if leaf.shape[axis] > 1]:
-            word = "channels of the input in reverse order (RGB and BGR)" if axis == 1 else f"{name} reversed along axis {axis}"
+            channels = f"channels of the {either} in reverse order (RGB and BGR)"
+            word = channels if axis == 1 and leaf.ndim > 2 else f"{either} reversed along axis {axis}"
             yield Variant(word, partial(run, _reversed(axis)))
         if leaf.ndim > 1 and 2 < leaf.shape[1] <= 4:
-            for channels in permutations(range(leaf.shape[1])):
-                yield Variant(f"channels of the {name} in the order {channels}", partial(run, _taken(channels, 1)))
+            for order in permutations(range(leaf.shape[1])):
+                yield Variant(f"channels of the {either} in the order {order}", partial(run, _taken(order, 1)))
         for kind in ("float32", "float16", "bfloat16"):
             yield Variant(f"{name} rounded to {kind}", partial(run, _rounded(leaf, kind)))
         for word, function in ACTIVATIONS.items():
@@ -92,7 +96,7 @@ def _outputs(accused: Accused, formula: Formula) -> Variants:
             (done := formula(call)), _first(done) + call.args[0] * value), (1.0, -1.0))  # fmt: skip
     yield Variant("output zero", partial(run, _times(0.0)))
     if y.size > 2:
-        yield Variant(_times_cause, _scaling(run), (0.5, 2.0, -1.0))
+        yield Variant(_times_cause("output"), _scaling(run), (0.5, 2.0, -1.0))
         yield Variant("output plus {}", _shifting(run), (1.0, -1.0))
     for word, function in ACTIVATIONS.items():
         yield Variant(f"{word} applied to the output", partial(run, function))
@@ -118,8 +122,8 @@ def _outputs(accused: Accused, formula: Formula) -> Variants:
     yield Variant("output without a gradient", partial(run, lambda nn, x: nn.stop_gradient(x)))
 
 
-def _times_cause(value: float) -> str:
-    return "output negated" if value == -1.0 else f"output times {value:.10g}"
+def _times_cause(name: str) -> Callable[[float], str]:
+    return lambda value: f"{name} negated" if value == -1.0 else f"{name} times {number(value)}"
 
 
 # Running the formula with one thing changed ---------------------------------------------------------------------------

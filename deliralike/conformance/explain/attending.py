@@ -35,7 +35,9 @@ def attend(nn: Any, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float | 
     forbidden = None if bias is None else _forbidden(nn, bias)
     shape = tuple(scores.shape[-2:])
     if mask == "inverted" and forbidden is not None:
-        bias = nn.where(forbidden, bias * 0.0 if not _infinite(nn, bias) else nn.constant(np.array(0.0), like=q), -np.inf)
+        bias = nn.where(
+            forbidden, bias * 0.0 if not _infinite(nn, bias) else nn.constant(np.array(0.0), like=q), -np.inf
+        )
     if mask.startswith("causal") or mask == "anticausal":
         seen = np.tril(np.ones(shape), -1 if "strict" in mask else 0) if "anti" not in mask else np.triu(np.ones(shape))
         causal = nn.constant(np.where(seen > 0, 0.0, -np.inf), like=q)
@@ -135,7 +137,12 @@ def multihead(call: Call, *, order: tuple[int, ...] = (0, 1, 2), split: str = ""
     """
     nn, w, s = call.nn, call.weights, call.settings
     names = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask", "average_attn_weights")
-    given = {"need_weights": True, "average_attn_weights": True, **dict(zip(names, call.args, strict=False)), **call.kwargs}
+    given = {
+        "need_weights": True,
+        "average_attn_weights": True,
+        **dict(zip(names, call.args, strict=False)),
+        **call.kwargs,
+    }
     heads, width = s["num_heads"], s["embed_dim"]
     d = width // heads
     first = s["batch_first"] if batch_first is None else batch_first
@@ -208,7 +215,9 @@ def multihead_attention(settings: Mapping[str, Any], given: Mapping[str, Any]) -
             yield Variant(f"{name} inverted", partial(multihead, mask_of=f"{short} inverted"))
     yield Variant("heads merged wrongly (heads and tokens not exchanged back)", partial(multihead, merge="none"))
     yield Variant("heads merged wrongly (heads as the minor axis)", partial(multihead, merge="minor"))
-    yield Variant("heads split and merged as the minor axis of the width", partial(multihead, split="minor", merge="minor"))
+    yield Variant(
+        "heads split and merged as the minor axis of the width", partial(multihead, split="minor", merge="minor")
+    )
     yield Variant("heads split as the minor axis of the width", partial(multihead, split="minor"))
     yield Variant("heads split without exchanging heads and tokens", partial(multihead, split="none"))
     yield Variant("heads split and merged without exchanging heads and tokens",
@@ -218,7 +227,9 @@ def multihead_attention(settings: Mapping[str, Any], given: Mapping[str, Any]) -
     for order in permutations(range(3)):
         if order != (0, 1, 2):
             blocks = ", ".join("qkv"[order.index(i)] for i in range(3))
-            yield Variant(f"packed projection in the order {blocks} instead of q, k, v", partial(multihead, order=order))
+            yield Variant(
+                f"packed projection in the order {blocks} instead of q, k, v", partial(multihead, order=order)
+            )
     yield Variant("output not projected (out_proj missing)", partial(multihead, projected=False))
     for what, word in (("sum", "summed over the heads"), ("first", "of the first head"), ("heads", "averaged or not")):
         yield Variant(f"attention weights {word}", partial(multihead, weights_of=what))

@@ -103,14 +103,16 @@ def twin(bench: Bench) -> Formula | None:
 def _own(bench: Bench) -> Variants:
     kind, accused, settings = bench.accused.kind, bench.accused, bench.settings
     if kind.startswith("BatchNorm") or kind == "SyncBatchNorm":
-        yield from norms.batch_norm(settings, accused.training)
+        yield from norms.batch_norm(accused, settings)
     elif kind.startswith("InstanceNorm"):
         yield from norms.instance_norm(settings)
     elif kind in recurrence.GATES:
         yield from recurrence.recurrent(kind, settings)
     elif kind == "MultiheadAttention":
         names = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask")
-        yield from attending.multihead_attention(settings, {**dict(zip(names, accused.args, strict=False)), **accused.kwargs})
+        yield from attending.multihead_attention(
+            settings, {**dict(zip(names, accused.args, strict=False)), **accused.kwargs}
+        )
     elif kind == "Embedding":
         yield from tables.embedding(settings, np.asarray(accused.args[0]), accused.state["weight"])
     elif kind.startswith("Drop"):

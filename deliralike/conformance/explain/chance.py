@@ -15,7 +15,9 @@ TOLERANCE = 1e-9
 
 def dropout(accused: Accused, p: float) -> Iterator[Variant]:
     """The candidate's mask and scale, read off its outputs and held against the reference's."""
-    x, wanted, usual = (np.asarray(one) for one in (accused.args[0], accused.candidate.outputs, accused.reference.outputs))
+    x, wanted, usual = (
+        np.asarray(one) for one in (accused.args[0], accused.candidate.outputs, accused.reference.outputs)
+    )
     if x.shape != wanted.shape:
         return
     kept = (wanted != 0.0) | (x == 0.0)
@@ -45,8 +47,10 @@ def _cause(training: bool, p: float, scale: float, kept: np.ndarray, same: bool)
     if not training:
         if everything:
             return f"outputs of evaluation scaled by {number(round(scale, 9))} (dropout without scaling in training)"
-        return f"dropout on in evaluation (p={number(round(1.0 - 1.0 / scale, 9))})" if scale > 1.0 else (
-            "dropout on in evaluation, unscaled"
+        return (
+            f"dropout on in evaluation (p={number(round(1.0 - 1.0 / scale, 9))})"
+            if scale > 1.0
+            else ("dropout on in evaluation, unscaled")
         )
     if everything:
         return "dropout off in training" if close(1.0) else f"nothing dropped, but scaled by {number(round(scale, 9))}"

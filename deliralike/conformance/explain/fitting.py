@@ -66,7 +66,7 @@ def _plainest(best: tuple[float, float], left: Callable[[float], tuple[float, np
     distance, value = best
     for digits in range(7):
         plain = float(f"{value:.{digits}e}")
-        if plain != value and abs(plain - value) <= 1e-4 * abs(value):
+        if plain != value and abs(plain - value) <= 1e-3 * abs(value):
             remaining = left(plain)[0]
             if remaining <= max(2.0 * distance, EXACT):
                 return plain, remaining

@@ -8,8 +8,11 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
+import numpy as np
+
 from deliralike.conformance.explain.calls import Bound
 from deliralike.conformance.explain.variant import Call, Variant, fitted, instead, number
+from deliralike.conformance.findings import Accused
 
 EPSILONS = (2e-5, 1e-3, 1e-6, 1e-5, 1e-4, 1e-8, 1e-2, 0.1)
 
@@ -103,16 +106,20 @@ def group_norm(b: Bound) -> Iterator[tuple]:
     yield fitted("eps", b["eps"]), lambda nn, b, value: made(nn, b, value), EPSILONS, 0.0
     for other in [g for g in range(1, channels + 1) if channels % g == 0 and g != groups]:
         yield instead("groups", other, groups) + f" (num_groups={other})", partial(made, groups=other)
-        yield f"channels per group {groups} taken for the number of groups" if channels // groups == other else (
-            f"groups={other}, channels dealt in turn"
-        ), partial(made, groups=other, turn=True)
+        yield (
+            f"channels per group {groups} taken for the number of groups"
+            if channels // groups == other
+            else (f"groups={other}, channels dealt in turn"),
+            partial(made, groups=other, turn=True),
+        )
     yield "channels dealt to the groups in turn", partial(made, turn=True)
     for cause, rule in RULES.items():
         yield cause, partial(made, **rule)
     yield "eps={} outside of the root", lambda nn, b, value: made(nn, b, value, how="outside"), EPSILONS, 0.0
     for dims in _axes(rank):
-        yield f"normalised over axes {dims} instead of groups of channels", lambda nn, b, dims=dims: _affine(
-            nn, standardised(nn, b["x"], dims, b["eps"]), b, shape
+        yield (
+            f"normalised over axes {dims} instead of groups of channels",
+            lambda nn, b, dims=dims: _affine(nn, standardised(nn, b["x"], dims, b["eps"]), b, shape),
         )
 
 
@@ -123,12 +130,14 @@ def batch_norm_function(b: Bound) -> Iterator[tuple]:
         return nn.batch_norm(**{**b, **changes})
 
     yield fitted("eps", b["eps"]), lambda nn, b, value: made(nn, b, eps=value), EPSILONS, 0.0
-    yield "eps outside of the root (std + eps)", lambda nn, b: made(
-        nn, b, var=(nn.sqrt(b["var"]) + b["eps"]) * (nn.sqrt(b["var"]) + b["eps"]), eps=0.0
+    yield (
+        "eps outside of the root (std + eps)",
+        lambda nn, b: made(nn, b, var=(nn.sqrt(b["var"]) + b["eps"]) * (nn.sqrt(b["var"]) + b["eps"]), eps=0.0),
     )
-    yield "batch statistics instead of the given ones", lambda nn, b: nn.batch_norm_train(
-        b["x"], b["weight"], b["bias"], b["eps"]
-    )[0]
+    yield (
+        "batch statistics instead of the given ones",
+        lambda nn, b: nn.batch_norm_train(b["x"], b["weight"], b["bias"], b["eps"])[0],
+    )
     yield "variance taken for the standard deviation", lambda nn, b: made(nn, b, var=b["var"] * b["var"])
     yield "mean ignored", lambda nn, b: made(nn, b, mean=b["mean"] * 0.0)
     yield "variance ignored", lambda nn, b: made(nn, b, var=b["var"] * 0.0 + 1.0)
@@ -148,7 +157,7 @@ def _statistics(nn: Any, x: Any, one_pass: bool = False) -> tuple[Any, Any, int]
 def batch_norm_layer(call: Call, *, eps: float | None = None, momentum: float | None = None, batch: bool | None = None,
                      update: bool | None = None, correction: int = 0, running_correction: int = 1, times: int = 1,
                      one_pass: bool = False, constant: str = "", how: str = "", only: str = "",
-                     momentum_of: str = "") -> Any:  # fmt: skip
+                     momentum_of: str = "", error: Any = None) -> Any:  # fmt: skip
     """Batch normalisation under conventions of its own.
 
     Args:
@@ -164,6 +173,7 @@ def batch_norm_layer(call: Call, *, eps: float | None = None, momentum: float | 
             ``"std"`` for a running standard deviation.
         only: Which running statistic alone is moved.
         momentum_of: Which running statistic alone has the other momentum.
+        error: Added to the variance of each channel.
     """
     nn, w, x, s = call.nn, call.weights, call.args[0], call.settings
     eps = s["eps"] if eps is None else eps
@@ -171,10 +181,11 @@ def batch_norm_layer(call: Call, *, eps: float | None = None, momentum: float | 
     batch = (call.training or not tracked) if batch is None else batch
     update = call.training if update is None else update
     mean, var, count = _statistics(nn, x, one_pass)
+    var = var if error is None else var + nn.constant(error, like=x)
     if tracked and update:
         usual = s["momentum"]
-        if usual is None:
-            usual = 1.0 / (float(nn.concrete(w["num_batches_tracked"])) + 1.0)
+        if usual is None:  # a plain average
+            usual = 1.0 / (nn.cast(w["num_batches_tracked"], mean) + 1.0)
         for _ in range(times):
             for name, value in (("mean", mean), ("var", var * (count / (count - running_correction)))):
                 if only and name != only:
@@ -197,16 +208,17 @@ def batch_norm_layer(call: Call, *, eps: float | None = None, momentum: float | 
     return nn.batch_norm(x, mean, var, w.get("weight"), w.get("bias"), eps)
 
 
-def batch_norm(settings: Any, training: bool) -> Iterator[Variant]:
+def batch_norm(accused: Accused, settings: Any) -> Iterator[Variant]:
     """Epsilons, momenta, and which statistics are used, moved and differentiated."""
-    make = batch_norm_layer
+    make, training = batch_norm_layer, accused.training
     eps, momentum = settings["eps"], settings.get("momentum")
+    average = 1.0 / (float(accused.state.get("num_batches_tracked", 0)) + 1.0)
     yield Variant(fitted("eps", eps), lambda call, value: make(call, eps=value), EPSILONS, 0.0)
     if training:
         yield Variant("running statistics never updated", partial(make, update=False))
         yield Variant("running statistics updated twice", partial(make, times=2))
         yield Variant("running statistics updated three times", partial(make, times=3))
-        yield Variant("running statistics moved by a plain average (momentum=None)", partial(_average, make))
+        yield Variant("running statistics moved by a plain average (momentum=None)", partial(make, momentum=average))
         if momentum is not None:
             yield Variant(_momentum(momentum), lambda call, value: make(call, momentum=value),
                           (1.0 - momentum, 0.01, 0.1), 0.0, 2.0)  # fmt: skip
@@ -217,7 +229,9 @@ def batch_norm(settings: Any, training: bool) -> Iterator[Variant]:
         yield Variant("normalised with the unbiased variance", partial(make, correction=1))
         yield Variant("normalised with the unbiased variance, running variance biased",
                       partial(make, correction=1, running_correction=0))  # fmt: skip
-        yield Variant("frozen: running statistics used in training, none moved", partial(make, batch=False, update=False))
+        yield Variant(
+            "frozen: running statistics used in training, none moved", partial(make, batch=False, update=False)
+        )
         yield Variant("running statistics used in training, though moved", partial(make, batch=False))
         yield Variant("no gradient through the batch statistics", partial(make, constant="mean var"))
         yield Variant("no gradient through the batch mean", partial(make, constant="mean"))
@@ -234,9 +248,12 @@ def batch_norm(settings: Any, training: bool) -> Iterator[Variant]:
                       lambda call: make(call, momentum=1.0 - (momentum or 0.1), running_correction=0))  # fmt: skip
         yield Variant("momentum={} and a biased running variance",
                       lambda call, value: make(call, momentum=value, running_correction=0), (0.01, 0.9))  # fmt: skip
+        yield from _other_variance(accused, eps)
     else:
         yield Variant("batch statistics in evaluation", partial(make, batch=True, update=False))
-        yield Variant("batch statistics in evaluation, and running ones updated", partial(make, batch=True, update=True))
+        yield Variant(
+            "batch statistics in evaluation, and running ones updated", partial(make, batch=True, update=True)
+        )
         yield Variant("running statistics updated in evaluation", partial(make, update=True))
         yield Variant("unbiased batch statistics in evaluation", partial(make, batch=True, correction=1))
         yield Variant("running variance taken for the standard deviation", _squared_variance)
@@ -244,13 +261,37 @@ def batch_norm(settings: Any, training: bool) -> Iterator[Variant]:
         yield Variant("running variance ignored", partial(_without, name="running_var", to=1.0))
     yield Variant("eps outside of the root (std + eps)", partial(make, how="outside"))
     yield Variant("eps={} outside of the root", lambda call, value: make(call, eps=value, how="outside"), EPSILONS, 0.0)
-    yield Variant("instance norm (statistics of each sample) instead of batch norm", partial(_other_axes, dims="instance"))
+    yield Variant(
+        "instance norm (statistics of each sample) instead of batch norm", partial(_other_axes, dims="instance")
+    )
     yield Variant("layer norm (all channels of each sample) instead of batch norm", partial(_other_axes, dims="layer"))
     yield Variant("normalised over the batch axis alone", partial(_other_axes, dims="batch"))
     yield Variant("normalised over all axes at once", partial(_other_axes, dims="all"))
     yield Variant("mean not subtracted", partial(_other_axes, dims="channel", centred=False))
     yield Variant("not divided by the standard deviation", partial(_other_axes, dims="channel", how="no division"))
     yield Variant("divided by the variance instead of its root", partial(_other_axes, dims="channel", how="no root"))
+
+
+def _other_variance(accused: Accused, eps: float) -> Iterator[Variant]:
+    """The variance of each channel as the candidate's outputs tell it: rounding errors of one pass have that size."""
+    x, y = np.asarray(accused.args[0]), np.asarray(accused.candidate.outputs)
+    if x.shape != y.shape or x.ndim < 2:
+        return
+    axes, shape = tuple(d for d in range(x.ndim) if d != 1), (1, -1) + (1,) * (x.ndim - 2)
+    weight = np.asarray(accused.state.get("weight", np.ones(x.shape[1])))
+    bias = np.asarray(accused.state.get("bias", np.zeros(x.shape[1])))
+    mean, var = x.mean(axes), x.var(axes)
+    centred = (x - mean.reshape(shape)) * weight.reshape(shape)
+    with np.errstate(all="ignore"):
+        scale = ((y - bias.reshape(shape)) * centred).sum(axes) / np.square(centred).sum(axes)
+        error = 1.0 / np.square(scale) - eps - var
+    if not np.isfinite(error).all():
+        return
+    for name, precision in (("", 2.0**-53), (" in float32", 2.0**-24)):
+        if (np.abs(error) <= 64.0 * precision * (np.square(mean) + var)).all():
+            cause = f"one-pass variance E[x²] - E[x]²{name} (rounding errors of that size)"
+            yield Variant(cause, partial(batch_norm_layer, error=error))
+            return
 
 
 def _momentum(usual: float) -> Any:
@@ -263,10 +304,6 @@ def _momentum(usual: float) -> Any:
 
 def _one_momentum(make: Any, name: str, call: Call, value: float) -> Any:
     return make(call, momentum=value, momentum_of=name)
-
-
-def _average(make: Any, call: Call) -> Any:
-    return make(call, momentum=1.0 / (float(call.nn.concrete(call.weights["num_batches_tracked"])) + 1.0))
 
 
 def _squared_variance(call: Call) -> Any:

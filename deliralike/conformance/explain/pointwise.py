@@ -72,6 +72,7 @@ _DERIVATIVES: dict[str, tuple[str, Function]] = {
 
 def activation(name: str, b: Bound) -> Iterator[tuple]:
     """Other numbers within the function, then all other functions."""
+    yield f"identity instead of {name}", lambda nn, b: b["x"]
     if name == "gelu":
         other = {"none": "tanh", "tanh": "none"}[b["approximate"]]
         words = {"tanh": "tanh approximation of GELU", "none": "exact (erf) GELU"}
@@ -100,8 +101,9 @@ def prelu(b: Bound) -> Iterator[tuple]:
     yield "sign of the slope reversed", lambda nn, b: nn.prelu(b["x"], -b["weight"])
     if b["weight"].shape[0] > 1:
         yield "one slope (the first) for all channels", lambda nn, b: nn.prelu(b["x"], b["weight"][:1])
-        yield "one slope (the mean) for all channels", lambda nn, b: nn.prelu(
-            b["x"], nn.reshape(nn.mean(b["weight"]), (1,))
+        yield (
+            "one slope (the mean) for all channels",
+            lambda nn, b: nn.prelu(b["x"], nn.reshape(nn.mean(b["weight"]), (1,))),
         )
     for other, function in ACTIVATIONS.items():
         yield f"{other} instead of prelu", partial(_on_x, function)
@@ -113,10 +115,15 @@ def softmax(b: Bound, logarithm: bool = False) -> Iterator[tuple]:
     name, other = ("log_softmax", "softmax") if logarithm else ("softmax", "log_softmax")
     for dim in [dim for dim in range(rank) if dim != usual]:
         yield f"{name} over axis {dim} instead of {usual}", lambda nn, b, dim=dim: getattr(nn, name)(b["x"], dim)
-    yield fitted("temperature", 1.0), lambda nn, b, value: getattr(nn, name)(b["x"] * (1.0 / value), b["dim"]), (2.0, 0.5)
+    yield (
+        fitted("temperature", 1.0),
+        lambda nn, b, value: getattr(nn, name)(b["x"] * (1.0 / value), b["dim"]),
+        (2.0, 0.5),
+    )
     yield f"{other} instead of {name}", lambda nn, b: getattr(nn, other)(b["x"], b["dim"])
-    yield f"{name} over all axes but the first", lambda nn, b: nn.reshape(
-        getattr(nn, name)(nn.flatten(b["x"]), 1), tuple(b["x"].shape)
+    yield (
+        f"{name} over all axes but the first",
+        lambda nn, b: nn.reshape(getattr(nn, name)(nn.flatten(b["x"]), 1), tuple(b["x"].shape)),
     )
     yield f"{name} twice", lambda nn, b: getattr(nn, name)(getattr(nn, name)(b["x"], b["dim"]), b["dim"])
     yield f"{name} of the negated input", lambda nn, b: getattr(nn, name)(-b["x"], b["dim"])
@@ -139,19 +146,27 @@ def normalize(b: Bound) -> Iterator[tuple]:
     def norm(nn: Any, b: Bound) -> Any:
         return nn.sqrt(nn.sum(b["x"] * b["x"], b["dim"], keepdim=True))
 
-    yield f"eps={{}} added to the norm instead of max(norm, {b['eps']:g})", (
-        lambda nn, b, value: b["x"] / (norm(nn, b) + value)
-    ), (1e-5, 1e-3, 1e-8), 0.0
-    yield "eps={} under the root", lambda nn, b, value: b["x"] / nn.sqrt(
-        nn.sum(b["x"] * b["x"], b["dim"], keepdim=True) + value
-    ), (1e-5, 1e-3, 1e-8), 0.0
+    yield (
+        f"eps={{}} added to the norm instead of max(norm, {b['eps']:g})",
+        (lambda nn, b, value: b["x"] / (norm(nn, b) + value)),
+        (1e-5, 1e-3, 1e-8),
+        0.0,
+    )
+    yield (
+        "eps={} under the root",
+        lambda nn, b, value: b["x"] / nn.sqrt(nn.sum(b["x"] * b["x"], b["dim"], keepdim=True) + value),
+        (1e-5, 1e-3, 1e-8),
+        0.0,
+    )
     for dim in range(len(b["x"].shape)):
         yield instead("dim", dim, b["dim"]), lambda nn, b, dim=dim: nn.normalize(b["x"], dim)
-    yield "sum of magnitudes (L1) instead of the L2 norm", lambda nn, b: b["x"] / nn.sum(
-        nn.abs(b["x"]), b["dim"], keepdim=True
+    yield (
+        "sum of magnitudes (L1) instead of the L2 norm",
+        lambda nn, b: b["x"] / nn.sum(nn.abs(b["x"]), b["dim"], keepdim=True),
     )
     yield "squared norm", lambda nn, b: b["x"] / nn.sum(b["x"] * b["x"], b["dim"], keepdim=True)
-    yield "root mean square instead of the norm", lambda nn, b: b["x"] / nn.sqrt(
-        nn.mean(b["x"] * b["x"], b["dim"], keepdim=True)
+    yield (
+        "root mean square instead of the norm",
+        lambda nn, b: b["x"] / nn.sqrt(nn.mean(b["x"] * b["x"], b["dim"], keepdim=True)),
     )
     yield "norm without a gradient", lambda nn, b: b["x"] / nn.stop_gradient(norm(nn, b))

@@ -40,7 +40,9 @@ class Layer:
         order = rule.get("order", "ifgo")
         parts = nn.split(given + nn.linear(hidden, self.weights[1], self.weights[3]), width, -1)
         if rule.get("interleaved"):
-            joined = nn.reshape(given + nn.linear(hidden, self.weights[1], self.weights[3]), (*hidden.shape[:1], width, 4))
+            joined = nn.reshape(
+                given + nn.linear(hidden, self.weights[1], self.weights[3]), (*hidden.shape[:1], width, 4)
+            )
             parts = [joined[..., i] for i in range(4)]
         by_name = dict(zip(order, parts, strict=True))
         i, f, g, o = (by_name[name] for name in "ifgo")
@@ -105,7 +107,9 @@ def run(call: Call, layer: Callable[..., Any] | None = None, rule: Mapping[str, 
             state = tuple(one[number * len(suffixes) + back] for one in states)
             backwards = direction == "all reversed" or (back and direction != "not reversed")
             seen = nn.flip(x, 0) if backwards else x
-            y, *state = Layer(nn, weights, rule or {}).run(seen, *state) if layer is None else layer(seen, *state, *weights)  # type: ignore[assignment]
+            y, *state = (
+                Layer(nn, weights, rule or {}).run(seen, *state) if layer is None else layer(seen, *state, *weights)
+            )  # type: ignore[assignment]
             outputs.append(nn.flip(y, 0) if backwards and direction != "output not reversed" else y)
             last.append(state)
         outputs = outputs[::-1] if direction == "exchanged" else outputs
@@ -115,7 +119,9 @@ def run(call: Call, layer: Callable[..., Any] | None = None, rule: Mapping[str, 
     return y, (found if lstm else found[0])
 
 
-def reordered(call: Call, order: Sequence[int], blocks: int, names: Sequence[str] = NAMES, interleaved: bool = False) -> Call:
+def reordered(
+    call: Call, order: Sequence[int], blocks: int, names: Sequence[str] = NAMES, interleaved: bool = False
+) -> Call:
     """The same call with the gate blocks of its weights taken in another order."""
     nn, weights = call.nn, dict(call.weights)
     for name in call.weights:
@@ -152,7 +158,9 @@ def recurrent(kind: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
     yield Variant("all directions reversed in time", partial(native, direction="all reversed"))
     if settings["bidirectional"]:
         yield Variant("second direction not reversed", partial(native, direction="not reversed"))
-        yield Variant("outputs of the second direction not reversed back", partial(native, direction="output not reversed"))
+        yield Variant(
+            "outputs of the second direction not reversed back", partial(native, direction="output not reversed")
+        )
         yield Variant("outputs of the directions exchanged", partial(native, direction="exchanged"))
         yield Variant("outputs of the directions added up", partial(native, direction="summed"))
         yield Variant("weights of the directions exchanged", lambda call: native(call.but(weights=_directions(call))))
@@ -190,7 +198,9 @@ def _lstm(native: Any, step: Any) -> Iterator[Variant]:
     yield Variant("tanh and sigmoid exchanged in the cell candidate (sigmoid for g)",
                   lambda call: step(call, inner=call.nn.sigmoid))  # fmt: skip
     yield Variant("no tanh on the cell before the output", lambda call: step(call, outer=lambda cell: cell))
-    yield Variant("sigmoid instead of tanh on the cell before the output", lambda call: step(call, outer=call.nn.sigmoid))
+    yield Variant(
+        "sigmoid instead of tanh on the cell before the output", lambda call: step(call, outer=call.nn.sigmoid)
+    )
     yield Variant("relu instead of tanh", lambda call: step(call, inner=call.nn.relu, outer=call.nn.relu))
     yield Variant("relu instead of tanh in the cell candidate", lambda call: step(call, inner=call.nn.relu))
     yield Variant("identity instead of tanh in the cell candidate", lambda call: step(call, inner=lambda g: g))

@@ -160,7 +160,8 @@ def _stored(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
 def rounded(x: np.ndarray, name: str) -> np.ndarray:
     """The nearest numbers of a shorter floating type."""
     if name != "bfloat16":
-        return x.astype(name).astype(np.float64)
+        with np.errstate(all="ignore"):
+            return x.astype(name).astype(np.float64)
     bits = x.astype(np.float32).view(np.uint32)
     bits = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     return (bits & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
@@ -201,9 +202,13 @@ def _residual(r: np.ndarray, c: np.ndarray, name: str, x: np.ndarray) -> Iterato
             y = r[use] + value * x[use]
             return np.maximum(y, 0.0) if positive else y
 
-        factor = min((factor, float(round(factor))), key=lambda a: relative_difference(c[use], made(a)) + 1e-13 * (a % 1 > 0))
+        factor = min(
+            (factor, float(round(factor))), key=lambda a: relative_difference(c[use], made(a)) + 1e-13 * (a % 1 > 0)
+        )
         word = "missing" if factor == -1.0 else f"scaled by {number(1.0 + factor)}"
-        cause = f"the residual ({name}) is {word}" if factor <= 0 or factor % 1 else f"{name} added {factor:.0f} times more"
+        cause = (
+            f"the residual ({name}) is {word}" if factor <= 0 or factor % 1 else f"{name} added {factor:.0f} times more"
+        )
         yield Relation(cause, relative_difference(c[use], made(factor)))
 
 
@@ -218,19 +223,21 @@ def _moved(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
                 word = "transposed" if r.ndim == 2 else f"axes permuted to {order}"
                 yield Relation(word, relative_difference(c, moved))
             else:
-                yield Relation(f"axes permuted to {order}, then reshaped", relative_difference(c, moved.reshape(c.shape)))
+                yield Relation(
+                    f"axes permuted to {order}, then reshaped", relative_difference(c, moved.reshape(c.shape))
+                )
     if r.shape != c.shape:
         yield Relation("reshaped", relative_difference(c, r.reshape(c.shape)))
         return
     for axis in [axis for axis in range(r.ndim) if r.shape[axis] > 1]:
         yield Relation(f"reversed along axis {axis}", relative_difference(c, np.flip(r, axis)))
     if r.ndim > 2:
-        yield Relation("reversed along all axes after the second", relative_difference(c, np.flip(r, tuple(range(2, r.ndim)))))
+        yield Relation(
+            "reversed along all axes after the second", relative_difference(c, np.flip(r, tuple(range(2, r.ndim))))
+        )
     for axis in [axis for axis in range(r.ndim) if r.shape[axis] > 1]:
         if (order := order_along(r, c, axis)) is not None:
-            yield Relation(
-                f"axis {axis} in the order {_some(order)}", relative_difference(c, np.take(r, order, axis))
-            )
+            yield Relation(f"axis {axis} in the order {_some(order)}", relative_difference(c, np.take(r, order, axis)))
 
 
 def order_along(r: np.ndarray, c: np.ndarray, axis: int) -> np.ndarray | None:

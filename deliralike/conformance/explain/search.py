@@ -96,10 +96,19 @@ def _tried(bench: Bench, variant: Variant) -> _Trial | None:
 
 def _complete(bench: Bench, trials: Sequence[_Trial]) -> bool:
     """Whether nothing is left to explain."""
-    judged = bench.outputs if bench.reshaped else (*bench.outputs, *bench.gradients)
-    return any(trial.within(judged) <= EXACT for trial in trials) and any(
-        trial.within(bench.buffers) <= EXACT for trial in trials
+    judged, (itself, *others) = _judged(bench), trials
+    if any(trial.within((*judged, *bench.buffers)) <= EXACT for trial in others):
+        return True
+    if min(itself.within(bench.buffers), itself.within(judged)) <= EXACT:
+        return False  # whatever explains the one must leave the other alone
+    return any(trial.within(judged) <= EXACT for trial in others) and any(
+        trial.within(bench.buffers) <= EXACT for trial in others
     )
+
+
+def _judged(bench: Bench) -> tuple[str, ...]:
+    """What decides which variant explains the outputs; without gradients where these have another shape."""
+    return bench.outputs if bench.reshaped else (*bench.outputs, *bench.gradients)
 
 
 def _parts(bench: Bench, trials: Sequence[_Trial]) -> list[_Part] | None:
@@ -109,8 +118,8 @@ def _parts(bench: Bench, trials: Sequence[_Trial]) -> list[_Part] | None:
     same = [trial for trial in trials if not wrong or _good(trial.within(wrong), itself.within(wrong))]
     if not same:
         return _by_arrays(bench, itself, wrong)
-    judged = bench.outputs if bench.reshaped else (*bench.outputs, *bench.gradients)
-    best = min(same, key=lambda trial: trial.within(judged))
+    judged = _judged(bench)
+    best = min(same, key=lambda trial: (max(trial.within(judged), EXACT), max(trial.within(bench.buffers), EXACT)))
     if not _good(best.within(judged), max(itself.within(judged), LIMIT)):
         best = same[0]
     parts = []
@@ -125,7 +134,11 @@ def _buffers(bench: Bench, trials: Sequence[_Trial], best: _Trial) -> list[_Part
     wrong = [name for name in bench.buffers if best.distances[name] > LIMIT]
     if not wrong:
         return []
-    ordered = sorted(trials, key=lambda trial: trial.within(wrong))
+    ordered = sorted(
+        trials, key=lambda trial: (max(trial.within(wrong), EXACT), max(trial.within(_judged(bench)), EXACT))
+    )
+    if ordered[0] is trials[0] and _good(ordered[0].within(wrong), best.within(wrong)):
+        return [_Part("buffers as in the reference", ordered[0].within(wrong))]
     if _good(ordered[0].within(wrong), best.within(wrong)):
         following = ordered[1].within(wrong) if len(ordered) > 1 else None
         return [_Part(ordered[0].cause, ordered[0].within(wrong), following)]
@@ -147,7 +160,9 @@ def _related(bench: Bench, base: _Trial, names: Sequence[str]) -> list[_Part]:
     by_cause: dict[str, list[str]] = {}
     for name, relation in found:
         by_cause.setdefault("unlike any known" if relation is None else relation.cause, []).append(name)
-    worst = max((base.distances[name] if relation is None else relation.distance for name, relation in found), default=0.0)
+    worst = max(
+        (base.distances[name] if relation is None else relation.distance for name, relation in found), default=0.0
+    )
     if worst > MATCH or not _good(worst, base.within(names)):
         worst = max(worst, min(base.within(names), 1.0))
     cause = "; ".join(f"{', '.join(names)} {cause}" for cause, names in by_cause.items())

@@ -19,30 +19,45 @@ def concatenate(b: Bound) -> Iterator[tuple]:
     orders = permutations(range(count)) if count <= 5 else [tuple(reversed(range(count)))]
     for order in orders:
         if order != tuple(range(count)):
-            yield f"order of concatenation {list(order)}", lambda nn, b, order=order: nn.concatenate(
-                [b["arrays"][i] for i in order], dim=b["dim"]
+            yield (
+                f"order of concatenation {list(order)}",
+                lambda nn, b, order=order: nn.concatenate([b["arrays"][i] for i in order], dim=b["dim"]),
             )
     for dim in [dim for dim in range(rank) if dim != b["dim"] % rank]:
-        yield f"concatenation along axis {dim} instead of {b['dim']}", lambda nn, b, dim=dim: nn.concatenate(
-            b["arrays"], dim=dim
+        yield (
+            f"concatenation along axis {dim} instead of {b['dim']}",
+            lambda nn, b, dim=dim: nn.concatenate(b["arrays"], dim=dim),
         )
     sizes = {array.shape[b["dim"]] for array in arrays}
     if len(sizes) == 1:
         yield "parts interleaved instead of one after another", lambda nn, b: _interleaved(nn, b)
     for one in range(count):
-        yield f"part {one} is zero", lambda nn, b, one=one: nn.concatenate(
-            [array * float(i != one) for i, array in enumerate(b["arrays"])], dim=b["dim"]
+        yield (
+            f"part {one} is zero",
+            lambda nn, b, one=one: nn.concatenate(
+                [array * float(i != one) for i, array in enumerate(b["arrays"])], dim=b["dim"]
+            ),
         )
         for other in [other for other in range(count) if other != one]:
-            yield f"part {other} in the place of part {one}", lambda nn, b, one=one, other=other: nn.concatenate(
-                [b["arrays"][other if i == one else i] for i in range(count)], dim=b["dim"]
+            yield (
+                f"part {other} in the place of part {one}",
+                lambda nn, b, one=one, other=other: nn.concatenate(
+                    [b["arrays"][other if i == one else i] for i in range(count)], dim=b["dim"]
+                ),
             )
-        yield f"part {one} without a gradient", lambda nn, b, one=one: nn.concatenate(
-            [nn.stop_gradient(array) if i == one else array for i, array in enumerate(b["arrays"])], dim=b["dim"]
+        yield (
+            f"part {one} without a gradient",
+            lambda nn, b, one=one: nn.concatenate(
+                [nn.stop_gradient(array) if i == one else array for i, array in enumerate(b["arrays"])], dim=b["dim"]
+            ),
         )
-        yield f"part {one} times {{}}", lambda nn, b, value, one=one: nn.concatenate(
-            [array * value if i == one else array for i, array in enumerate(b["arrays"])], dim=b["dim"]
-        ), (0.5, 2.0)
+        yield (
+            f"part {one} times {{}}",
+            lambda nn, b, value, one=one: nn.concatenate(
+                [array * value if i == one else array for i, array in enumerate(b["arrays"])], dim=b["dim"]
+            ),
+            (0.5, 2.0),
+        )
 
 
 def _interleaved(nn: Any, b: Bound) -> Any:
@@ -62,8 +77,9 @@ def flatten(b: Bound) -> Iterator[tuple]:
             continue
         word = "NHWC order (channels last)" if order == first else f"axes in the order {order}"
         dims = (*range(start), *order, *range(end + 1, rank))
-        yield f"flattened in {word} instead of NCHW", lambda nn, b, dims=dims: nn.flatten(
-            nn.permute(b["x"], dims), start, end
+        yield (
+            f"flattened in {word} instead of NCHW",
+            lambda nn, b, dims=dims: nn.flatten(nn.permute(b["x"], dims), start, end),
         )
     for other in range(rank):
         yield instead("start_dim", other, b["start_dim"]), lambda nn, b, other=other: nn.flatten(b["x"], other, end)
@@ -72,8 +88,9 @@ def flatten(b: Bound) -> Iterator[tuple]:
 def reshape(b: Bound) -> Iterator[tuple]:
     """The elements taken in another order of axes."""
     for order in permutations(range(len(b["x"].shape))):
-        yield f"axes permuted to {order} before reshaping", lambda nn, b, order=order: nn.reshape(
-            nn.permute(b["x"], order), b["shape"]
+        yield (
+            f"axes permuted to {order} before reshaping",
+            lambda nn, b, order=order: nn.reshape(nn.permute(b["x"], order), b["shape"]),
         )
 
 
@@ -85,20 +102,22 @@ def pixel_shuffle(b: Bound) -> Iterator[tuple]:
     def made(nn: Any, b: Bound, split: tuple[int, ...], order: tuple[int, ...]) -> Any:
         return nn.reshape(nn.permute(nn.reshape(b["x"], split), order), (n, -1, h * r, w * r))
 
-    yield "channels to space in DCR order (depth, column, row) instead of CRD", lambda nn, b: made(
-        nn, b, (n, r, r, c // (r * r), h, w), (0, 3, 4, 1, 5, 2)
+    yield (
+        "channels to space in DCR order (depth, column, row) instead of CRD",
+        lambda nn, b: made(nn, b, (n, r, r, c // (r * r), h, w), (0, 3, 4, 1, 5, 2)),
     )
-    yield "channels to space with height and width exchanged", lambda nn, b: made(
-        nn, b, (n, c // (r * r), r, r, h, w), (0, 1, 4, 3, 5, 2)
+    yield (
+        "channels to space with height and width exchanged",
+        lambda nn, b: made(nn, b, (n, c // (r * r), r, r, h, w), (0, 1, 4, 3, 5, 2)),
     )
-    yield "DCR order with height and width exchanged", lambda nn, b: made(
-        nn, b, (n, r, r, c // (r * r), h, w), (0, 3, 4, 2, 5, 1)
+    yield (
+        "DCR order with height and width exchanged",
+        lambda nn, b: made(nn, b, (n, r, r, c // (r * r), h, w), (0, 3, 4, 2, 5, 1)),
     )
-    yield "reshaped without moving channels to space", lambda nn, b: nn.reshape(
-        b["x"], (n, c // (r * r), h * r, w * r)
-    )
-    yield "nearest neighbours instead of channels to space", lambda nn, b: nn.interpolate(
-        b["x"][:, : c // (r * r)], scale_factor=r
+    yield "reshaped without moving channels to space", lambda nn, b: nn.reshape(b["x"], (n, c // (r * r), h * r, w * r))
+    yield (
+        "nearest neighbours instead of channels to space",
+        lambda nn, b: nn.interpolate(b["x"][:, : c // (r * r)], scale_factor=r),
     )
 
 
@@ -116,8 +135,9 @@ def pad(b: Bound) -> Iterator[tuple]:
     for mode in ("constant", "reflect", "replicate"):
         if mode != b["mode"]:
             yield f"{mode} padding instead of {b['mode']}", lambda nn, b, mode=mode: nn.pad(b["x"], pairs, mode)
-    yield "padding before and after exchanged", lambda nn, b: nn.pad(
-        b["x"], tuple((after, before) for before, after in pairs), b["mode"], b["value"]
+    yield (
+        "padding before and after exchanged",
+        lambda nn, b: nn.pad(b["x"], tuple((after, before) for before, after in pairs), b["mode"], b["value"]),
     )
     yield "axes of the padding in reverse order", lambda nn, b: nn.pad(b["x"], pairs[::-1], b["mode"], b["value"])
     yield "padded with {}", lambda nn, b, value: nn.pad(b["x"], pairs, "constant", value), (1.0, 0.0)
@@ -128,8 +148,9 @@ def reduction(name: str, b: Bound) -> Iterator[tuple]:
     rank = len(b["x"].shape)
     for other in ("mean", "sum"):
         if other != name and name != "max":
-            yield f"{other} instead of {name}", lambda nn, b, other=other: getattr(nn, other)(
-                b["x"], b["dim"], b["keepdim"]
+            yield (
+                f"{other} instead of {name}",
+                lambda nn, b, other=other: getattr(nn, other)(b["x"], b["dim"], b["keepdim"]),
             )
     for dim in range(rank):
         yield instead("dim", dim, b["dim"]), lambda nn, b, dim=dim: getattr(nn, name)(b["x"], dim, b["keepdim"])
@@ -155,6 +176,7 @@ def linear(b: Bound) -> Iterator[tuple]:
     out, width = b["weight"].shape
     if out == width:
         yield "weight transposed", lambda nn, b: nn.linear(b["x"], nn.transpose(b["weight"], 0, 1), b["bias"])
-    yield "weight stored as (in, out) and read as (out, in)", lambda nn, b: nn.linear(
-        b["x"], nn.reshape(nn.transpose(b["weight"], 0, 1), (out, width)), b["bias"]
+    yield (
+        "weight stored as (in, out) and read as (out, in)",
+        lambda nn, b: nn.linear(b["x"], nn.reshape(nn.transpose(b["weight"], 0, 1), (out, width)), b["bias"]),
     )

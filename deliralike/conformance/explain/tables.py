@@ -23,6 +23,7 @@ def rows(call: Call, padding: int | None, zero: bool = False, shift: int = 0) ->
 
 def embedding(settings: Mapping[str, Any], index: np.ndarray, weight: np.ndarray) -> Iterator[Variant]:
     """Everything that is known to go wrong in an embedding."""
+    index = index.astype(np.int64)
     padding, (count, width) = settings.get("padding_idx"), weight.shape
     padding = None if padding is None else padding % count
     if padding is not None:
@@ -40,16 +41,20 @@ def embedding(settings: Mapping[str, Any], index: np.ndarray, weight: np.ndarray
                           lambda call, other=int(other): rows(call, other))  # fmt: skip
             yield Variant(f"padding_idx={other} instead of {padding}, output zero there",
                           lambda call, other=int(other): rows(call, other, zero=True))  # fmt: skip
-    counts = np.bincount(index.ravel().astype(int), minlength=count)
-    yield Variant("gradient of each row divided by how often it occurs", lambda call: _by_frequency(call, padding, counts))
+    counts = np.bincount(index.ravel(), minlength=count)
+    yield Variant(
+        "gradient of each row divided by how often it occurs", lambda call: _by_frequency(call, padding, counts[index])
+    )
     norms = np.sqrt(np.square(weight).sum(axis=1, keepdims=True))
-    yield Variant("rows normalised to length {}", lambda call, value: _renormed(call, padding, norms, value), (1.0, 2.0), 0.0)
+    yield Variant(
+        "rows normalised to length {}", lambda call, value: _renormed(call, padding, norms, value), (1.0, 2.0), 0.0
+    )
 
 
-def _by_frequency(call: Call, padding: int | None, counts: np.ndarray) -> Any:
+def _by_frequency(call: Call, padding: int | None, often: np.ndarray) -> Any:
     nn = call.nn
     found = rows(call, padding)
-    share = nn.constant((1.0 / np.maximum(counts, 1))[nn.concrete(call.args[0]).astype(int)][..., None], like=found)
+    share = nn.constant(1.0 / often[..., None], like=found)
     return found * share + nn.stop_gradient(found) * (1.0 - share)
 
 

@@ -80,7 +80,10 @@ def convolution(b: Bound) -> Known:
         yield f"windows shifted by {shift} (padding {moved} instead of {pads})", partial(with_pads, pads=moved)
     for axis, shift in product(range(n), (1, -1)) if n > 1 else ():
         moved = tuple((a - shift * (i == axis), z + shift * (i == axis)) for i, (a, z) in enumerate(pads))
-        yield f"windows shifted along axis {axis + 2} (padding {moved} instead of {pads})", partial(with_pads, pads=moved)
+        yield (
+            f"windows shifted along axis {axis + 2} (padding {moved} instead of {pads})",
+            partial(with_pads, pads=moved),
+        )
     for mode in ("reflect", "replicate", "circular"):
         if any(map(any, pads)):
             yield f"{mode} padding instead of zeros", partial(with_pads, pads=pads, mode=mode)
@@ -99,12 +102,14 @@ def convolution(b: Bound) -> Known:
             yield instead("padding", other, b["padding"]), partial(with_pads, pads=around)
     yield "no padding", partial(with_pads, pads=((0, 0),) * n)
     if (groups := b["groups"]) > 1:
-        yield "input channels dealt to the groups in turn", lambda nn, b: nn.conv(
-            **{**b, "x": shuffled(nn, b["x"], b["x"].shape[1] // groups)}
+        yield (
+            "input channels dealt to the groups in turn",
+            lambda nn, b: nn.conv(**{**b, "x": shuffled(nn, b["x"], b["x"].shape[1] // groups)}),
         )
         yield "output channels in group-minor order", lambda nn, b: shuffled(nn, nn.conv(**b), groups)
-        yield "output channels of groups interleaved the other way", lambda nn, b: shuffled(
-            nn, nn.conv(**b), b["weight"].shape[0] // groups
+        yield (
+            "output channels of groups interleaved the other way",
+            lambda nn, b: shuffled(nn, nn.conv(**b), b["weight"].shape[0] // groups),
         )
     for other in [g for g in range(1, b["x"].shape[1] + 1) if g != groups and b["x"].shape[1] % g == 0]:
         if b["weight"].shape[0] % other == 0 and b["x"].shape[1] // other <= b["weight"].shape[1]:
@@ -141,29 +146,36 @@ def transposed_convolution(b: Bound) -> Known:
 
     yield "transposed kernel not flipped", partial(with_weight, change=partial(flipped_all, n=n))
     for axis in range(2, n + 2) if n > 1 else ():
-        yield f"transposed kernel flipped along axis {axis}", partial(with_weight, change=partial(flipped, axes=(axis,)))
+        yield (
+            f"transposed kernel flipped along axis {axis}",
+            partial(with_weight, change=partial(flipped, axes=(axis,))),
+        )
     if b["weight"].shape[0] == b["weight"].shape[1]:
         yield "transposed kernel with input and output channels exchanged", partial(with_weight, change=_swapped(0, 1))
-        yield "transposed kernel not flipped, input and output channels exchanged", partial(
-            with_weight, change=lambda nn, w: flipped_all(nn, nn.transpose(w, 0, 1), n)
+        yield (
+            "transposed kernel not flipped, input and output channels exchanged",
+            partial(with_weight, change=lambda nn, w: flipped_all(nn, nn.transpose(w, 0, 1), n)),
         )
     if n == 2:
         yield "transposed kernel with height and width exchanged", partial(with_weight, change=_swapped(2, 3))
     for shift in (1, -1, 2, -2):
-        yield f"output of the transposed convolution cut {shift} elements off (output padding on the other side)", partial(
-            cut, shift=shift
+        yield (
+            f"output of the transposed convolution cut {shift} elements off (output padding on the other side)",
+            partial(cut, shift=shift),
         )
     for other in (0, 1, 2):
         if (other,) * n != extra:
-            yield instead("output_padding", other, extra[0]), lambda nn, b, e=other: nn.conv_transpose(
-                **{**b, "output_padding": e}
+            yield (
+                instead("output_padding", other, extra[0]),
+                lambda nn, b, e=other: nn.conv_transpose(**{**b, "output_padding": e}),
             )
         if (other,) * n != padding:
             yield instead("padding", other, padding[0]), lambda nn, b, p=other: nn.conv_transpose(**{**b, "padding": p})
     for other in (1, 2, 3):
         if (other,) * n != stride:
-            yield instead("stride", other, stride[0]), lambda nn, b, s=other: nn.conv_transpose(
-                **{**b, "stride": s, "output_padding": 0}
+            yield (
+                instead("stride", other, stride[0]),
+                lambda nn, b, s=other: nn.conv_transpose(**{**b, "stride": s, "output_padding": 0}),
             )
 
 
@@ -210,7 +222,9 @@ def max_pool(b: Bound) -> Known:
     kernel, stride, padding, dilation = _pooling(b)
     pads = _pool_pads(b)
 
-    def windows(nn: Any, b: Bound, pads: Pads, kernel: Any = kernel, stride: Any = stride, dilation: Any = dilation) -> Any:
+    def windows(
+        nn: Any, b: Bound, pads: Pads, kernel: Any = kernel, stride: Any = stride, dilation: Any = dilation
+    ) -> Any:
         crop = tuple((min(a, 0), min(z, 0)) for a, z in pads)
         x = nn.pad(b["x"], crop) if any(map(any, crop)) else b["x"]
         return nn.max_windows(x, kernel, stride, tuple((max(a, 0), max(z, 0)) for a, z in pads), dilation)
@@ -225,11 +239,13 @@ def max_pool(b: Bound) -> Known:
         yield f"{cause}, padded with zeros", partial(filled, pads=other)
     for mode in ("reflect", "replicate", "circular"):
         yield f"{mode} padding of the maximum", partial(filled, mode=mode)
-    yield "average instead of maximum", lambda nn, b: nn.avg_pool(
-        b["x"], kernel, stride, padding, b["ceil_mode"], False
+    yield (
+        "average instead of maximum",
+        lambda nn, b: nn.avg_pool(b["x"], kernel, stride, padding, b["ceil_mode"], False),
     )
-    yield "average instead of maximum (padding counted)", lambda nn, b: nn.avg_pool(
-        b["x"], kernel, stride, padding, b["ceil_mode"], True
+    yield (
+        "average instead of maximum (padding counted)",
+        lambda nn, b: nn.avg_pool(b["x"], kernel, stride, padding, b["ceil_mode"], True),
     )
     yield "minimum instead of maximum", lambda nn, b: -windows(nn, {**b, "x": -b["x"]}, pads)
     for other in range(1, 6):
@@ -243,8 +259,9 @@ def max_pool(b: Bound) -> Known:
         if other != dilation[0]:
             yield instead("dilation", other, dilation[0]), partial(windows, pads=pads, dilation=(other,) * len(kernel))
     yield "no padding", partial(windows, pads=((0, 0),) * len(kernel))
-    yield "mean of average and maximum pooling", lambda nn, b: 0.5 * (
-        nn.avg_pool(b["x"], kernel, stride, padding, b["ceil_mode"]) + nn.max_pool(**b)
+    yield (
+        "mean of average and maximum pooling",
+        lambda nn, b: 0.5 * (nn.avg_pool(b["x"], kernel, stride, padding, b["ceil_mode"]) + nn.max_pool(**b)),
     )
 
 
@@ -263,8 +280,9 @@ def avg_pool(b: Bound) -> Known:
 
     flag = b["count_include_pad"]
     words = ("excluding", "including")
-    yield f"average {words[not flag]} padding instead of {words[flag]} it", lambda nn, b: nn.avg_pool(
-        **{**b, "count_include_pad": not flag}
+    yield (
+        f"average {words[not flag]} padding instead of {words[flag]} it",
+        lambda nn, b: nn.avg_pool(**{**b, "count_include_pad": not flag}),
     )
     yield "average over whole windows, what hangs over the end included", partial(included, pads=pads)
     for cause, other in _other_pads(b):
@@ -282,8 +300,9 @@ def avg_pool(b: Bound) -> Known:
             yield instead("stride", other, stride[0]), partial(included, pads=pads, stride=(other,) * len(ones))
     yield "no padding", partial(included, pads=((0, 0),) * len(ones))
     for mode in ("reflect", "replicate", "circular"):
-        yield f"{mode} padding of the average", lambda nn, b, mode=mode: nn.avg_pool(
-            padded(nn, b["x"], pads, mode), kernel, stride, 0
+        yield (
+            f"{mode} padding of the average",
+            lambda nn, b, mode=mode: nn.avg_pool(padded(nn, b["x"], pads, mode), kernel, stride, 0),
         )
 
 
@@ -297,8 +316,9 @@ def adaptive(b: Bound, average: bool) -> Known:
     yield words[not average], lambda nn, b: (nn.adaptive_max_pool if average else nn.adaptive_avg_pool)(**b)
     fixed = "windows of one size instead of adaptive ones"
     yield fixed, lambda nn, b: (nn.avg_pool if average else nn.max_pool)(b["x"], kernel, stride)
-    yield "windows of one size, none of them overlapping", lambda nn, b: (nn.avg_pool if average else nn.max_pool)(
-        b["x"], stride, stride
+    yield (
+        "windows of one size, none of them overlapping",
+        lambda nn, b: (nn.avg_pool if average else nn.max_pool)(b["x"], stride, stride),
     )
     yield "linear interpolation instead of pooling", lambda nn, b: nn.interpolate(b["x"], size=out, mode="linear")
     yield "nearest neighbours instead of pooling", lambda nn, b: nn.interpolate(b["x"], size=out, mode="nearest")

@@ -1,0 +1,515 @@
+"""Explanations of layers and functions: each wrong convention is written anew in NumPy, its gradients by complex steps."""
+
+from dataclasses import replace
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.special import erf
+
+from deliralike import backends
+from deliralike.conformance.explain import explain
+from tests.conformance.accusing import accused, explained, numbers
+
+
+def known(explanation, *words):
+    """Whether the cause was found and says what is wanted."""
+    assert explanation is not None
+    assert explanation.known, str(explanation)
+    assert explanation.match <= 1e-10
+    assert all(word in explanation.cause for word in words), explanation.cause
+
+
+# Batch norm ----------------------------------------------------------------------------------------------------------
+
+IMAGES = numbers(3, 4, 3, 2) * 2 + 1
+BN_STATE = {
+    "weight": numbers(4, seed=1),
+    "bias": numbers(4, seed=2),
+    "running_mean": numbers(4, seed=3),
+    "running_var": numbers(4, seed=4) ** 2 + 0.5,
+    "num_batches_tracked": np.array(0),
+}
+
+
+def column(array):
+    return array.reshape(1, -1, 1, 1)
+
+
+def bn(w, x, eps=1e-5, batch=True, ddof=0, outside=False, axes=(0, 2, 3), constant=False):
+    mean, count = x.mean(axes, keepdims=True), np.prod([x.shape[a] for a in axes])
+    var = ((x - mean) ** 2).sum(axes, keepdims=True) / (count - ddof)
+    if constant:
+        mean, var = mean.real, var.real
+    if not batch:
+        mean, var = column(w["running_mean"]), column(w["running_var"])
+    root = np.sqrt(var) + eps if outside else np.sqrt(var + eps)
+    return (x - mean) / root * column(w["weight"]) + column(w["bias"])
+
+
+def moved(w, x, momentum=0.1, ddof=1, times=1):
+    mean, var = w["running_mean"], w["running_var"]
+    for _ in range(times):
+        mean = mean * (1 - momentum) + momentum * x.mean((0, 2, 3))
+        var = var * (1 - momentum) + momentum * x.var((0, 2, 3), ddof=ddof)
+    return {"running_mean": mean, "running_var": var}
+
+
+@pytest.mark.parametrize(
+    ("training", "candidate", "buffers", "words"),
+    [
+        (True, partial(bn, eps=2e-5), moved, ["eps=2e-05 instead of 1e-05"]),
+        (True, partial(bn, eps=3.7e-4), moved, ["eps=0.00037 instead of 1e-05"]),
+        (True, partial(bn, eps=1e-7), moved, ["eps=1e-07 instead of 1e-05"]),
+        (True, bn, partial(moved, momentum=0.9), ["momentum=0.9 instead of 0.1", "swapped"]),
+        (True, bn, partial(moved, momentum=0.01), ["momentum=0.01"]),
+        (True, bn, partial(moved, momentum=0.0371), ["momentum=0.0371"]),
+        (True, bn, partial(moved, ddof=0), ["running variance biased"]),
+        (True, bn, partial(moved, times=2), ["updated twice"]),
+        (True, bn, None, ["never updated"]),
+        (True, partial(bn, ddof=1), moved, ["unbiased variance"]),
+        (True, partial(bn, batch=False), None, ["frozen"]),
+        (True, partial(bn, batch=False), moved, ["running statistics used in training, though moved"]),
+        (True, partial(bn, outside=True), moved, ["eps outside of the root"]),
+        (True, partial(bn, axes=(2, 3)), moved, ["instance norm"]),
+        (True, partial(bn, constant=True), moved, ["no gradient through the batch statistics"]),
+        (True, partial(bn, eps=1e-3), partial(moved, momentum=0.01), ["eps=0.001", "momentum=0.01"]),
+        (True, partial(bn, ddof=1), partial(moved, ddof=0), ["unbiased variance", "running variance biased"]),
+        (True, lambda w, x: bn({**w, "weight": w["weight"] + 1}, x), moved, ["weight plus 1"]),
+        (True, lambda w, x: bn({**w, "bias": w["bias"] * 0}, x), moved, ["bias missing"]),
+        (True, lambda w, x: bn(w, x) * 0.3, moved, ["output times 0.3"]),
+        (True, lambda w, x: bn(w, x[:, ::-1]), lambda w, x: moved(w, x[:, ::-1]), ["reverse order"]),
+        (False, partial(bn, batch=True), None, ["batch statistics in evaluation"]),
+        (False, partial(bn, batch=False, eps=1e-3), None, ["eps=0.001"]),
+        (False, partial(bn, batch=False), moved, ["updated in evaluation"]),
+        (False, lambda w, x: bn({**w, "running_var": w["running_var"] ** 2}, x, batch=False), None, ["standard deviation"]),
+    ],
+)  # fmt: skip
+def test_batch_norm(training, candidate, buffers, words):
+    found = explained("BatchNorm2d", {"num_features": 4}, (IMAGES,), candidate, training, BN_STATE, buffers=buffers)
+    known(found, *words)
+
+
+def test_one_pass_variance_far_from_zero():
+    x, axes = IMAGES + 1e5, (0, 2, 3)
+    mean = x.mean(axes, keepdims=True)
+    var = (x * x).mean(axes, keepdims=True) - mean * mean
+    right = accused("BatchNorm2d", {"num_features": 4}, (x,), bn, True, BN_STATE, buffers=moved)
+    scale, given = 1 / np.sqrt(var + 1e-5), right.cotangent * column(BN_STATE["weight"])
+    hat, centred = (x - mean) * scale, given - given.mean(axes, keepdims=True)
+    unbiased = var.ravel() * 18 / 17
+    wrong = replace(
+        right.candidate,
+        outputs=hat * column(BN_STATE["weight"]) + column(BN_STATE["bias"]),
+        inputs={"args[0]": scale * (centred - hat * (given * hat).mean(axes, keepdims=True))},
+        parameters={"weight": (right.cotangent * hat).sum(axes), "bias": right.cotangent.sum(axes)},
+        state={**right.candidate.state, "running_var": 0.9 * BN_STATE["running_var"] + 0.1 * unbiased},
+    )
+    known(explain(replace(right, candidate=wrong), backends.get("torch")), "one-pass variance")
+
+
+# Other norms -----------------------------------------------------------------------------------------------------------
+
+
+def norm(w, x, axes, shape, eps=1e-5, ddof=0, centred=True, outside=False):
+    mean = x.mean(axes, keepdims=True) if centred else 0.0
+    count = np.prod([x.shape[a] for a in axes])
+    var = ((x - mean) ** 2).sum(axes, keepdims=True) / (count - ddof)
+    y = (x - mean) / (np.sqrt(var) + eps if outside else np.sqrt(var + eps))
+    return y * w["weight"].reshape(shape) + w["bias"].reshape(shape) if "weight" in w else y
+
+
+def grouped(w, x, groups, **how):
+    n, c, *size = x.shape
+    y = norm({}, x.reshape(n, groups, -1), (2,), None, **how).reshape(x.shape)
+    return y * w["weight"].reshape(1, c, 1, 1) + w["bias"].reshape(1, c, 1, 1)
+
+
+TOKENS = numbers(2, 5, 4) + 0.5
+AFFINE = {"weight": numbers(4, seed=1), "bias": numbers(4, seed=2)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "x", "candidate", "words"),
+    [
+        ("LayerNorm", {"normalized_shape": 4}, TOKENS, partial(norm, axes=(2,), shape=(4,), eps=1e-6), ["eps=1e-06"]),
+        ("LayerNorm", {"normalized_shape": 4}, TOKENS, partial(norm, axes=(2,), shape=(4,), eps=0.0123), ["eps=0.0123"]),
+        ("LayerNorm", {"normalized_shape": 4}, TOKENS, partial(norm, axes=(2,), shape=(4,), ddof=1), ["unbiased"]),
+        ("LayerNorm", {"normalized_shape": 4}, TOKENS, partial(norm, axes=(2,), shape=(4,), centred=False), ["RMS"]),
+        ("LayerNorm", {"normalized_shape": 4}, TOKENS, partial(norm, axes=(2,), shape=(4,), outside=True), ["outside"]),
+        ("LayerNorm", {"normalized_shape": 4}, TOKENS, partial(norm, axes=(1, 2), shape=(4,)), ["axes (1, 2)"]),
+        ("GroupNorm", {"num_groups": 2, "num_channels": 4}, IMAGES, partial(grouped, groups=2, eps=1e-3), ["eps=0.001"]),
+        ("GroupNorm", {"num_groups": 2, "num_channels": 4}, IMAGES, partial(grouped, groups=4), ["groups=4 instead of 2"]),
+        ("GroupNorm", {"num_groups": 2, "num_channels": 4}, IMAGES, partial(grouped, groups=1), ["groups=1 instead of 2"]),
+        ("GroupNorm", {"num_groups": 2, "num_channels": 4}, IMAGES, partial(grouped, groups=2, ddof=1), ["unbiased"]),
+        ("InstanceNorm2d", {"num_features": 4}, IMAGES, lambda w, x: norm({}, x, (2, 3), None, eps=1e-3), ["eps=0.001"]),
+        ("InstanceNorm2d", {"num_features": 4}, IMAGES, lambda w, x: norm({}, x, (0, 2, 3), None), ["batch statistics"]),
+    ],
+)  # fmt: skip
+def test_other_norms(kind, settings, x, candidate, words):
+    known(explained(kind, settings, (x,), candidate, state=None if kind.startswith("I") else AFFINE), *words)
+
+
+# Convolution -----------------------------------------------------------------------------------------------------------
+
+
+def windows(x, kernel, stride, dilation=(1, 1)):
+    """Each window of a padded image: (n, c, oh, ow, kh, kw)."""
+    (kh, kw), (sh, sw), (dh, dw) = kernel, stride, dilation
+    oh = (x.shape[2] - dh * (kh - 1) - 1) // sh + 1
+    ow = (x.shape[3] - dw * (kw - 1) - 1) // sw + 1
+    out = np.empty((*x.shape[:2], oh, ow, kh, kw), x.dtype)
+    for i, j in product(range(kh), range(kw)):
+        out[..., i, j] = x[:, :, i * dh : i * dh + sh * (oh - 1) + 1 : sh, j * dw : j * dw + sw * (ow - 1) + 1 : sw]
+    return out
+
+
+def convolved(x, weight, pads, stride=1, dilation=1, groups=1, mode="constant"):
+    x = np.pad(x, ((0, 0), (0, 0), *pads), mode=mode)
+    seen = windows(x, weight.shape[2:], (stride, stride), (dilation, dilation))
+    each, out = x.shape[1] // groups, weight.shape[0] // groups
+    parts = [np.einsum("nchwij,ocij->nohw", seen[:, g * each : (g + 1) * each], weight[g * out : (g + 1) * out])
+             for g in range(groups)]  # fmt: skip
+    return np.concatenate(parts, 1)
+
+
+def conv(w, x, pads=((1, 1), (1, 1)), change=lambda weight: weight, **how):
+    return convolved(x, change(w["weight"]), pads, **how) + w["bias"].reshape(1, -1, 1, 1)
+
+
+SMALL = numbers(2, 3, 6, 6, seed=3)
+CONV = {"in_channels": 3, "out_channels": 3, "kernel_size": 3, "padding": 1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "candidate", "words"),
+    [
+        (CONV | {"stride": 2}, partial(conv, pads=((0, 1), (0, 1)), stride=2), ["asymmetric SAME"]),
+        (CONV, partial(conv, change=lambda w: w[:, :, ::-1, ::-1]), ["kernel flipped"]),
+        (CONV, partial(conv, change=lambda w: w.transpose(0, 1, 3, 2)), ["kernel transposed"]),
+        (CONV, partial(conv, change=lambda w: w.transpose(1, 0, 2, 3)), ["input and output channels exchanged"]),
+        (CONV, partial(conv, mode="reflect"), ["reflect padding"]),
+        (CONV, partial(conv, mode="wrap"), ["circular padding"]),
+        (CONV, partial(conv, pads=((2, 2), (2, 2)), dilation=2), ["dilation=2 instead of 1"]),
+        (CONV, partial(conv, pads=((2, 0), (2, 0))), ["windows shifted"]),
+        (CONV, partial(conv, pads=((0, 0), (0, 0))), ["padding"]),
+        (CONV, partial(conv, stride=2), ["stride=2 instead of 1"]),
+        (CONV, lambda w, x: conv(w, x) - w["bias"].reshape(1, -1, 1, 1), ["bias missing"]),
+        (CONV, lambda w, x: conv(w, x) + w["bias"].reshape(1, -1, 1, 1), ["bias added twice"]),
+        (CONV, lambda w, x: conv(w, x[:, ::-1]), ["RGB and BGR"]),
+        (CONV, lambda w, x: conv(w, x / 255.0), ["input (or weight) times 0.0039"]),
+        (CONV, lambda w, x: conv(w, (x - 0.45) / 1.0), ["input plus -0.45"]),
+        (CONV, lambda w, x: conv(w, x) * (conv(w, x) > 0), ["relu applied to the output"]),
+        (CONV, lambda w, x: conv({**w, "weight": w["weight"] * 1.37}, x), ["weight", "times 1.37"]),
+        (CONV, lambda w, x: conv(w, x)[:, [1, 2, 0]], ["axis 1 in the order [1, 2, 0]"]),
+        (CONV, lambda w, x: conv(w, x) + x, ["input added to the output times 1"]),
+        ({"in_channels": 4, "out_channels": 4, "kernel_size": 3, "padding": 1, "groups": 2},
+         lambda w, x: conv(w, x[:, [0, 2, 1, 3]], groups=2), ["groups in turn"]),
+    ],
+)  # fmt: skip
+def test_convolution(settings, candidate, words):
+    x = SMALL if settings["in_channels"] == 3 else numbers(2, 4, 5, 5, seed=4)
+    known(explained("Conv2d", settings, (x,), candidate), *words)
+
+
+def transposed(x, weight, stride, padding, extra, flip=False):
+    n, c, h, w = x.shape
+    weight = weight[:, :, ::-1, ::-1] if flip else weight
+    k = weight.shape[2]
+    full = np.zeros(
+        (n, weight.shape[1], (h - 1) * stride + k + extra, (w - 1) * stride + k + extra), np.result_type(x, weight)
+    )
+    for i, j in product(range(h), range(w)):
+        full[:, :, i * stride : i * stride + k, j * stride : j * stride + k] += np.einsum(
+            "nc,coij->noij", x[:, :, i, j], weight
+        )
+    return full
+
+
+def test_transposed_convolution():
+    x, settings = numbers(2, 2, 3, 3), {"in_channels": 2, "out_channels": 3, "kernel_size": 3, "stride": 2, "padding": 1,
+                                        "output_padding": 1}  # fmt: skip
+
+    def cut(w, x, flip=False, shift=0):
+        y = transposed(x, w["weight"], 2, 1, 1, flip)[:, :, 1 - shift : 7 - shift, 1 - shift : 7 - shift]
+        return y + w["bias"].reshape(1, -1, 1, 1)
+
+    assert explained("ConvTranspose2d", settings, (x,), cut) is None
+    known(explained("ConvTranspose2d", settings, (x,), partial(cut, flip=True)), "not flipped")
+    known(explained("ConvTranspose2d", settings, (x,), partial(cut, shift=1)), "cut")
+
+
+# Pooling and resizing ----------------------------------------------------------------------------------------------------
+
+
+def pooled(w, x, pads, fill=-np.inf, reduce=np.max, kernel=3, stride=2):
+    x = np.pad(x, ((0, 0), (0, 0), *pads), constant_values=fill)
+    return reduce(windows(x, (kernel, kernel), (stride, stride)), (4, 5))
+
+
+def average_without_padding(w, x):
+    total = pooled(w, x, ((1, 1), (1, 1)), 0.0, np.sum)
+    return total / pooled(w, np.ones(x.shape), ((1, 1), (1, 1)), 0.0, np.sum)
+
+
+POOL = {"kernel_size": 3, "stride": 2, "padding": 1}
+NEGATIVE = -np.abs(numbers(1, 2, 6, 6, seed=5)) - 0.1
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "candidate", "words"),
+    [
+        ("MaxPool2d", POOL, partial(pooled, pads=((1, 1), (1, 1)), fill=0.0), ["padded with zeros"]),
+        ("MaxPool2d", POOL, partial(pooled, pads=((0, 1), (0, 1))), ["asymmetric SAME"]),
+        ("MaxPool2d", POOL | {"ceil_mode": True}, partial(pooled, pads=((1, 1), (1, 1))), ["ceil"]),
+        ("MaxPool2d", POOL, partial(pooled, pads=((1, 2), (1, 2))), ["ceil"]),
+        ("MaxPool2d", POOL, average_without_padding, ["average instead of maximum"]),
+        ("MaxPool2d", {"kernel_size": 2}, partial(pooled, pads=((0, 0), (0, 0)), reduce=np.min, kernel=2), ["minimum"]),
+        ("AvgPool2d", POOL, average_without_padding, ["average excluding padding"]),
+        ("AvgPool2d", POOL | {"count_include_pad": False},
+         lambda w, x: pooled(w, x, ((1, 1), (1, 1)), 0.0, np.sum) / 9, ["average including padding"]),
+        ("AvgPool2d", POOL, lambda w, x: pooled(w, x, ((1, 1), (1, 1)), 0.0, np.sum), ["sum instead of average"]),
+        ("AdaptiveAvgPool2d", {"output_size": 1}, lambda w, x: x.max((2, 3), keepdims=True), ["maximum instead of average"]),
+        ("AdaptiveAvgPool2d", {"output_size": 1}, lambda w, x: x.sum((2, 3), keepdims=True), ["sum"]),
+    ],
+)  # fmt: skip
+def test_pooling(kind, settings, candidate, words):
+    known(explained(kind, settings, (NEGATIVE,), candidate), *words)
+
+
+def resized(w, x, out, position, nearest=False, antialias=1.0):
+    for axis in (2, 3):
+        n = x.shape[axis]
+        matrix = np.zeros((out, n))
+        for o in range(out):
+            p = position(o, n, out)
+            if nearest:
+                matrix[o, min(max(int(np.floor(p)), 0), n - 1)] = 1
+            else:
+                p = p if antialias > 1 else min(max(p, 0), n - 1)
+                row = np.maximum(0, 1 - np.abs(np.arange(n) - p) / antialias)
+                matrix[o] = row / row.sum()
+        x = np.moveaxis(np.tensordot(x, matrix, (axis, 1)), -1, axis)
+    return x
+
+
+FIVE = numbers(1, 2, 5, 5, seed=6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "candidate", "words"),
+    [
+        ({"size": 8, "mode": "linear"}, partial(resized, position=lambda o, n, m: o * (n - 1) / (m - 1), out=8),
+         ["align_corners=True"]),
+        ({"size": 8, "mode": "linear", "align_corners": True},
+         partial(resized, position=lambda o, n, m: (o + 0.5) * n / m - 0.5, out=8), ["align_corners=False"]),
+        ({"size": 8, "mode": "linear"}, partial(resized, position=lambda o, n, m: o * n / m, out=8, nearest=True),
+         ["nearest neighbours (floor)"]),
+        ({"size": 8}, partial(resized, position=lambda o, n, m: (o + 0.5) * n / m, out=8, nearest=True), ["nearest-exact"]),
+        ({"size": 8}, partial(resized, position=lambda o, n, m: (o + 0.5) * n / m - 0.5, out=8),
+         ["linear", "instead of nearest"]),
+        ({"size": 8, "mode": "linear"}, partial(resized, position=lambda o, n, m: o * n / m, out=8), ["half-pixel"]),
+        ({"size": 3, "mode": "linear"},
+         partial(resized, position=lambda o, n, m: (o + 0.5) * n / m - 0.5, out=3, antialias=5 / 3), ["antialias"]),
+    ],
+)  # fmt: skip
+def test_resizing(settings, candidate, words):
+    known(explained("Upsample", settings, (FIVE,), candidate), *words)
+
+
+# Activations ------------------------------------------------------------------------------------------------------------
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def gelu_tanh(x):
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def clipped(x, low, high):
+    return np.where(x.real < low, low, np.where(x.real > high, high, x))
+
+
+def softmax(x, axis):
+    e = np.exp(x)
+    return e / e.sum(axis, keepdims=True)
+
+
+FLAT = numbers(4, 5, seed=8) * 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "candidate", "words"),
+    [
+        ("GELU", {}, lambda w, x: gelu_tanh(x), ["tanh approximation of GELU"]),
+        ("GELU", {"approximate": "tanh"}, lambda w, x: 0.5 * x * (1 + erf(x / np.sqrt(2))), ["erf"]),
+        ("GELU", {}, lambda w, x: x * sigmoid(1.702 * x), ["1.702"]),
+        ("GELU", {}, lambda w, x: x * (x.real > 0), ["relu instead of gelu"]),
+        ("LeakyReLU", {}, lambda w, x: np.where(x.real > 0, x, 0.2 * x), ["negative_slope=0.2 instead of 0.01"]),
+        ("LeakyReLU", {}, lambda w, x: np.where(x.real > 0, x, 0.137 * x), ["negative_slope=0.137"]),
+        ("ELU", {}, lambda w, x: np.where(x.real > 0, x, 0.7 * (np.exp(x) - 1)), ["alpha=0.7"]),
+        ("SiLU", {}, lambda w, x: x * sigmoid(1.3 * x), ["beta=1.3"]),
+        ("Softplus", {}, lambda w, x: np.log(1 + np.exp(2.5 * x)) / 2.5, ["beta=2.5"]),
+        ("Hardsigmoid", {}, lambda w, x: clipped(0.2 * x + 0.5, 0, 1), ["0.2"]),
+        ("ReLU6", {}, lambda w, x: clipped(x, 0, 5.5), ["5.5"]),
+        ("ReLU", {}, lambda w, x: x, ["identity"]),
+        ("ReLU", {}, lambda w, x: np.where(x.real > 0, x, 0.05 * x), ["negative_slope=0.05"]),
+        ("Tanh", {}, lambda w, x: sigmoid(x), ["sigmoid instead of tanh"]),
+        ("SiLU", {}, lambda w, x: x * np.tanh(np.log(1 + np.exp(x))), ["mish"]),
+        ("Softmax", {"dim": 1}, lambda w, x: softmax(x, 0), ["over axis 0 instead of 1"]),
+        ("Softmax", {"dim": 1}, lambda w, x: softmax(x / 1.7, 1), ["temperature=1.7"]),
+        ("Softmax", {"dim": 1}, lambda w, x: np.log(softmax(x, 1)), ["log_softmax instead of softmax"]),
+        ("softmax", {}, lambda w, x, dim: softmax(x, 0), ["over axis 0 instead of 1"]),
+        ("gelu", {}, lambda w, x: gelu_tanh(x), ["tanh approximation"]),
+        ("leaky_relu", {}, lambda w, x: np.where(x.real > 0, x, 0.2 * x), ["negative_slope=0.2"]),
+        ("normalize", {}, lambda w, x: x / (np.sqrt((x * x).sum(1, keepdims=True)) + 1e-5), ["eps=1e-05 added"]),
+    ],
+)  # fmt: skip
+def test_activations(kind, settings, candidate, words):
+    args = (FLAT, 1) if kind == "softmax" else (FLAT,)
+    known(explained(kind, settings, args, candidate), *words)
+
+
+# Shapes, linear maps, tables, chance ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "args", "candidate", "words"),
+    [
+        ("concatenate", ([FIVE, FIVE[:, :1] * 2, FIVE * 3], 1), lambda w, xs, d: np.concatenate([xs[2], xs[0], xs[1]], 1),
+         ["order of concatenation [2, 0, 1]"]),
+        ("concatenate", ([FIVE, FIVE * 2], 1), lambda w, xs, d: np.stack(xs, 2).reshape(1, 4, 5, 5), ["interleaved"]),
+        ("concatenate", ([FIVE, FIVE * 2 + 1], 1), lambda w, xs, d: np.concatenate([xs[0], 0.3 * xs[1]], 1), ["part 1 times 0.3"]),
+        ("flatten", (numbers(2, 3, 2, 2),), lambda w, x: x.transpose(0, 2, 3, 1).reshape(2, -1), ["NHWC"]),
+        ("flatten", (numbers(2, 3, 2, 2),), lambda w, x: x.transpose(0, 1, 3, 2).reshape(2, -1), ["(1, 3, 2)"]),
+        ("pixel_shuffle", (numbers(1, 8, 2, 3), 2),
+         lambda w, x, r: x.reshape(1, 2, 2, 2, 2, 3).transpose(0, 3, 4, 1, 5, 2).reshape(1, 2, 4, 6), ["DCR"]),
+        ("matmul", (numbers(3, 3), numbers(3, 3, seed=1)), lambda w, x, y: x @ y.T, ["second factor transposed"]),
+        ("mean", (numbers(3, 4, 5), (1,)), lambda w, x, d: x.sum(1), ["sum instead of mean"]),
+        ("permute", (numbers(3, 3, 3), (0, 2, 1)), lambda w, x, d: x.transpose(2, 0, 1), ["(2, 0, 1)"]),
+    ],
+)  # fmt: skip
+def test_shapes(kind, args, candidate, words):
+    known(explained(kind, {}, args, candidate), *words)
+
+
+def test_linear():
+    def made(w, x, change=lambda weight: weight, bias=1.0):
+        return x @ change(w["weight"]).T + bias * w["bias"]
+
+    settings = {"in_features": 4, "out_features": 4}
+    known(explained("Linear", settings, (FLAT[:, :4],), partial(made, change=np.transpose)), "transposed")
+    known(explained("Linear", settings, (FLAT[:, :4],), partial(made, bias=0.0)), "bias missing")
+    known(explained("Linear", settings, (FLAT[:, :4],), partial(made, bias=2.0)), "bias added twice")
+    known(explained("Linear", settings, (FLAT[:, :4],), lambda w, x: np.tanh(made(w, x))), "tanh applied to the output")
+    known(explained("Linear", settings, (FLAT[:, :4],), lambda w, x: x + 0.0), "does nothing")
+
+    def half(w, x):
+        rounding = w["weight"].real.astype(np.float32) - w["weight"].real
+        return made({**w, "weight": w["weight"] + rounding}, x)
+
+    known(explained("Linear", settings, (FLAT[:, :4],), half), "weight rounded to float32")
+
+
+INDEX = np.array([[1, 0, 3], [0, 4, 1]])
+
+
+def test_embedding():
+    settings, weight = {"num_embeddings": 5, "embedding_dim": 3, "padding_idx": 0}, numbers(5, 3)
+
+    def rows(w, index, scale=1.0, padding=None):
+        found = w["weight"][index] * scale
+        return found if padding is None else np.where((index == padding)[..., None], found.real, found)
+
+    state = {"weight": weight}
+    made = partial(explained, "Embedding", settings, (INDEX,), state=state)
+    assert made(partial(rows, padding=0)) is None
+    known(made(rows), "padding row")
+    known(made(lambda w, i: rows(w, i) * (i != 0)[..., None]), "output of the padding row is zero")
+    known(made(partial(rows, scale=3**0.5, padding=0)), "sqrt(3)")
+    known(made(partial(rows, scale=1.23, padding=0)), "times 1.23")
+
+
+def dropped(right, how):
+    """A candidate's mask and scale for dropout with p = 0.3, from the reference's outputs."""
+    kept = right != 0
+    other = np.random.default_rng(5).random(right.shape) < 0.3
+    return {"unscaled": kept * 1.0, "off": np.ones(right.shape), "swapped": other / 0.3, "another p": other / 0.25}[how]
+
+
+@pytest.mark.parametrize(
+    ("how", "word"),
+    [
+        ("unscaled", "unscaled"),
+        ("off", "off in training"),
+        ("swapped", "swapped"),
+        ("another p", "p=0.75 instead of 0.3"),
+    ],
+)
+def test_dropout(how, word):
+    right = accused("Dropout", {"p": 0.3}, (FLAT,), lambda w, x: x)
+    factor = dropped(right.reference.outputs, how)
+    wrong = replace(right.candidate, outputs=FLAT * factor, inputs={"args[0]": right.cotangent * factor})
+    known(explain(replace(right, candidate=wrong), backends.get("torch")), word)
+
+
+def test_dropout_in_evaluation():
+    keep = np.random.default_rng(5).random(FLAT.shape) < 0.7
+    known(explained("Dropout", {"p": 0.3}, (FLAT,), lambda w, x: x * keep / 0.7, False), "on in evaluation")
+    known(explained("Dropout", {"p": 0.3}, (FLAT,), lambda w, x: x * 0.7, False), "evaluation scaled by 0.7")
+
+
+# What is no convention ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-6, 3e-9])
+def test_a_random_perturbation_has_no_cause(size):
+    right = accused("BatchNorm2d", {"num_features": 4}, (IMAGES,), bn, True, BN_STATE, buffers=moved)
+    noise = size * numbers(*IMAGES.shape, seed=7)
+    found = explain(
+        replace(right, candidate=replace(right.candidate, outputs=right.candidate.outputs + noise)),
+        backends.get("torch"),
+    )
+    assert found is None or not found.known
+
+
+def test_right_ones_have_nothing_to_explain():
+    assert explained("BatchNorm2d", {"num_features": 4}, (IMAGES,), bn, True, BN_STATE, buffers=moved) is None
+    assert explained("Conv2d", CONV, (SMALL,), conv) is None
+    assert explained("MaxPool2d", POOL, (NEGATIVE,), partial(pooled, pads=((1, 1), (1, 1)))) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda g: 2 * g, "times 2"), (lambda g: -g, "negated"), (lambda g: 0 * g, "zero"), (lambda g: None, "missing"),
+        (lambda g: g / 3, "times 0.333333"),
+    ],
+)  # fmt: skip
+def test_gradients_alone(change, word):
+    right = accused("Conv2d", CONV, (SMALL,), conv)
+    parameters = {**right.candidate.parameters, "weight": change(right.candidate.parameters["weight"])}
+    found = explain(replace(right, candidate=replace(right.candidate, parameters=parameters)), backends.get("torch"))
+    assert found is not None and found.known
+    assert ("weight" in found.cause and word in found.cause) or (
+        word in ("zero", "missing") and "without a gradient" in found.cause
+    )
+
+
+def test_a_gradient_that_does_not_follow_the_outputs_is_named():
+    right = accused("BatchNorm2d", {"num_features": 4}, (IMAGES,), partial(bn, eps=1e-3), True, BN_STATE, buffers=moved)
+    parameters = {**right.candidate.parameters, "weight": numbers(4, seed=11)}
+    found = explain(replace(right, candidate=replace(right.candidate, parameters=parameters)), backends.get("torch"))
+    assert not found.known
+    assert "eps=0.001" in found.cause
+    assert "outputs match, but not gradient of weight" in found.cause
+
+
+@pytest.mark.parametrize("backend", ["chainer", "jax"])
+def test_variants_run_on_every_backend(backend):
+    found = explained("LayerNorm", {"normalized_shape": 4}, (TOKENS,), partial(norm, axes=(2,), shape=(4,), eps=1e-6),
+                      state=AFFINE, backend=backend)  # fmt: skip
+    known(found, "eps=1e-06")
