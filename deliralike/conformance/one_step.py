@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,28 +23,49 @@ _LONG = 2.0**20
 
 
 def take_step(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]) -> Step:
-    """Outputs, loss, gradients, buffers after the step, and two updates by each optimizer, all in training mode.
+    """Outputs, loss, gradients and buffers after one step in training mode; the network is left as it was.
 
     The gradient is what an optimizer moves the parameters by, so that of a replicated network has gone all its way:
     through the replicas' backward passes and through the hooks that accumulate it. A parameter that took no part has a
-    gradient of zero. The network is left as it was.
+    gradient of zero.
 
     Args:
         network: The subject's, or that one replicated.
         batch: Arguments of the loss after the network, the target last.
     """
+    with _left_as_it_was(network) as before:
+        outputs = _outputs(network, batch)
+        network.load_neutral_state(before)
+        return {"output": outputs, **_long_step(subject, network, batch)}
+
+
+def take_updates(
+    subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...], steps: Sequence[int] = (0, 1)
+) -> Step:
+    """The first two updates of the parameters by each optimizer, on one batch; the network is left as it was.
+
+    Two, since what a replica did not take over from the first shows in the second.
+
+    Args:
+        steps: Where in the stream of masks each update is.
+    """
+    with _left_as_it_was(network) as before:
+        moves: Step = {}
+        for name, make in optimizers_of(subject).items():
+            network.load_neutral_state(before)
+            moves |= _two_updates(name, make(network), subject, batch, steps)
+        return moves
+
+
+@contextmanager
+def _left_as_it_was(network: AbstractNetwork) -> Iterator[dict[str, np.ndarray]]:
+    """Training mode; the weights and buffers before and, again, after."""
     before = network.neutral_state()
     try:
         with network.training_mode(True):
-            found = {"output": _outputs(network, batch)}
-            network.load_neutral_state(before)
-            found |= _long_step(subject, network, batch)
-            for name, make in optimizers_of(subject).items():
-                network.load_neutral_state(before)
-                found |= _two_updates(name, make(network), subject, batch)
+            yield before
     finally:
         network.load_neutral_state(before)
-    return found
 
 
 def optimizers_of(subject: Subject) -> Optimizers:
@@ -77,11 +99,12 @@ def parameters_of(network: AbstractNetwork) -> set[str]:
     return {name for name, slot in network.neutral_slots().items() if slot.is_parameter}
 
 
-def _two_updates(name: str, optimizer: AbstractOptimizer, subject: Subject, batch: tuple[Any, ...]) -> Step:
-    """Two, since what a replica did not take over from the first shows in the second."""
+def _two_updates(
+    name: str, optimizer: AbstractOptimizer, subject: Subject, batch: tuple[Any, ...], steps: Sequence[int]
+) -> Step:
     network, moves = optimizer.network, {}
     is_parameter = parameters_of(network)
-    for step, what in enumerate((f"update by {name}", f"second update by {name}")):
+    for step, what in zip(steps, (f"update by {name}", f"second update by {name}"), strict=True):
         before = network.neutral_state()
         with random.portable(SEED, step):
             optimizer.update(subject.loss, *batch)

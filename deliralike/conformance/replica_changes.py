@@ -126,6 +126,7 @@ _MANY = 2.0**50  # so many values that n / (n - 1) is 1
 OWN_COUNT = with_counts(lambda own, counts: [own] * len(counts))
 MEAN_OF_STATISTICS = with_counts(lambda own, counts: counts, lambda own, counts: sum(counts) / len(counts) / own)
 BIASED = with_counts(lambda own, counts: [sum(counts) * _MANY], total=lambda own, counts: _MANY)
+AVERAGED_SUMS = with_counts(lambda own, counts: counts, total=lambda own, counts: 1 / len(counts))
 UNBIASED_BY_SHARE = with_counts(lambda own, counts: [own], total=lambda own, counts: own / sum(counts))
 
 
@@ -162,6 +163,44 @@ class HookedEach(AccumulateGradients):
         for hook in self.hooks:
             each = [hook(optimizer, one) for one in each]
         return added(self.network, each)
+
+
+class Rounded(AccumulateGradients):
+    """Rounds each replica's gradients to a shorter type before they are added."""
+
+    def __init__(self, network: Any, dtype: str) -> None:
+        """Round to this type."""
+        super().__init__(network)
+        self.dtype = dtype
+
+    def __call__(self, optimizer: AbstractOptimizer, gradients: Gradients) -> Gradients:
+        """The sum of what was rounded."""
+        each = [gradients, *optimizer.replica_gradients()]
+        return added(self.network, [{name: self._rounded(g) for name, g in one.items()} for one in each])
+
+    def _rounded(self, gradient: Any) -> Any:
+        if gradient is None:
+            return None
+        backend = self.network.backend
+        value = backend.numpy(gradient)
+        return backend.array(value.astype(self.dtype).astype(value.dtype), device=self.network.device_name)
+
+
+class Uncleared(AccumulateGradients):
+    """Adds what earlier steps have left in the replicas once more."""
+
+    def __init__(self, network: Any) -> None:
+        """Nothing is left yet."""
+        super().__init__(network)
+        self.left: list[Gradients] = []
+
+    def __call__(self, optimizer: AbstractOptimizer, gradients: Gradients) -> Gradients:
+        """The sum, with all that is left."""
+        copied = self.network.backend.copied
+        of_replicas = [{name: None if g is None else copied(g) for name, g in one.items()}
+                       for one in optimizer.replica_gradients()]  # fmt: skip
+        self.left += of_replicas
+        return added(self.network, [gradients, *self.left])
 
 
 def scaled(gradients: Gradients, factor: float) -> Gradients:

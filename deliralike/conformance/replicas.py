@@ -15,7 +15,7 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.explain.replicas import Explanations
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
-from deliralike.conformance.one_step import Step, take_step
+from deliralike.conformance.one_step import Step, take_step, take_updates
 from deliralike.conformance.subject import Subject
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network import AbstractNetwork
@@ -92,22 +92,29 @@ def _seen(reference: Subject, candidate: Subject, batch: tuple[Any, ...], count:
     if samples_of(batch) < count:
         return _Seen(count, notes=(f"{count} replicas: not reached: {samples} samples are too few.",), reached=False)
     try:
-        came = take_step(candidate, (candidate.replicate or replicated)(candidate.network, count), batch)
+        network = (candidate.replicate or replicated)(candidate.network, count)
+        came, wanted = take_step(candidate, network, batch), take_step(reference, reference.network, batch)
+        null = compare(wanted["gradient"], came["gradient"]).null
+        differences = {kind: _differences(kind, wanted, came, null) for kind in wanted}
+        if _worst(differences["gradient"]) <= LIMIT:  # else all updates differ as well
+            came |= take_updates(candidate, network, batch)
+            wanted |= take_updates(reference, reference.network, batch)
+            differences = {kind: _differences(kind, wanted, came, null) for kind in wanted}
     except (CapabilityError, DeviceError) as error:
         return _Seen(count, notes=(f"{count} replicas: not reached: {error}",), reached=False)
     except Exception as error:  # noqa: BLE001 - whatever a candidate does wrong is a finding
         remark = f"The candidate raised {type(error).__name__}: {error}"
         broken = Finding(NAME, f"replicas {count}", "step", np.inf, mode="train", remarks=(remark,))
         return _Seen(count, (broken,), np.inf, notes)
-    wanted = take_step(reference, reference.network, batch)
-    null = compare(wanted["gradient"], came["gradient"]).null
     if null:
         notes += (f"{count} replicas: gradients of zero up to rounding, not compared: {', '.join(null)}.",)
-    differences = {kind: _differences(kind, wanted, came, null) for kind in wanted}
     why = Explanations(reference, batch, count, wanted, came, replicated)
     findings = tuple(_finding(count, kind, differences[kind], why) for kind in _to_tell(differences))
-    worst = max(difference for of_kind in differences.values() for difference in of_kind.values())
-    return _Seen(count, findings, worst, notes)
+    return _Seen(count, findings, max(map(_worst, differences.values())), notes)
+
+
+def _worst(differences: Mapping[str, float]) -> float:
+    return max(differences.values(), default=0.0)
 
 
 def _without_last(samples: int, value: Any) -> Any:
@@ -122,10 +129,9 @@ def _differences(kind: str, wanted: Step, came: Step, null: tuple[str, ...]) -> 
 
 
 def _to_tell(differences: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """The kinds that differ; updates only where the gradients agree, and second ones only where the first do."""
-    wrong = [kind for kind, of_kind in differences.items() if max(of_kind.values(), default=0.0) > LIMIT]
-    return [kind for kind in wrong if "update" not in kind
-            or ("gradient" not in wrong and kind.removeprefix("second ") not in set(wrong) - {kind})]  # fmt: skip
+    """The kinds that differ; a second update only where the first one does not."""
+    wrong = [kind for kind, of_kind in differences.items() if _worst(of_kind) > LIMIT]
+    return [kind for kind in wrong if kind.removeprefix("second ") not in wrong or not kind.startswith("second ")]
 
 
 def _finding(count: int, kind: str, differences: Mapping[str, float], why: Explanations) -> Finding:

@@ -8,9 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.explain.shares import ALIKE, Shares, Variant, combined, fitted, numbers
-from deliralike.conformance.one_step import Step, optimizers_of, take_step
+from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.explain.share_weights import ALIKE
+from deliralike.conformance.explain.shares import Shares, Variant, combined, fitted, numbers
+from deliralike.conformance.findings import LIMIT
+from deliralike.conformance.one_step import Step, optimizers_of, take_step, take_updates
 from deliralike.conformance.replica_changes import (
+    AVERAGED_SUMS,
     BIASED,
     MEAN_OF_STATISTICS,
     OWN_COUNT,
@@ -19,6 +23,7 @@ from deliralike.conformance.replica_changes import (
     Change,
     HookedEach,
     Stale,
+    Uncleared,
     Weighted,
     changed_inside,
     hooked,
@@ -26,6 +31,7 @@ from deliralike.conformance.replica_changes import (
     of_share,
     without_gradient_of_others,
 )
+from deliralike.conformance.subject import Subject
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer, LossFunction
 from deliralike.parallel import AccumulateGradients
@@ -33,9 +39,10 @@ from deliralike.parallel import AccumulateGradients
 Replicate = Callable[[AbstractNetwork, int], Any]
 
 _CHANGES: dict[str, Change] = {
-    "batch norm synchronised forward alone: no gradient through the statistics of other shares": without_gradient_of_others,
+    "batch norm synchronised forward alone: no gradient through the others' statistics": without_gradient_of_others,
     "synchronised batch norm takes the mean of the shares' statistics, however large they are": MEAN_OF_STATISTICS,
     "synchronised batch norm takes each share's own count of values for that of all": OWN_COUNT,
+    "sums of statistics are averaged over the replicas, and then divided by all values": AVERAGED_SUMS,
     "synchronised batch norm with a biased running variance": BIASED,
     "running variance made unbiased by each share's count of values": UNBIASED_BY_SHARE,
 }
@@ -55,21 +62,27 @@ class Between:
         """Nothing is computed yet."""
         self.shares, self.make = shares, shares.reference.replicate or replicate
 
-    def step(self, loss: LossFunction | None = None, change: Callable[[Any], Any] = lambda network: network) -> Step:
-        """One step over replicas with another loss of shares, or a changed network."""
-        reference = self.shares.reference
+    def subject(self, loss: LossFunction | None = None) -> Subject:
+        """The reference with a loss in replicas, whose shares count what they should."""
         weights = self.shares.weights.tolist()
-        whole = Weighted(loss or of_share(reference.loss), weigh=lambda sizes: weights)
-        subject = reference.but(loss=whole)
-        return take_step(subject, change(self.make(reference.network, self.shares.count)), self.shares.batch)
+        whole = Weighted(loss or of_share(self.shares.reference.loss), weigh=lambda sizes: weights)
+        return self.shares.reference.but(loss=whole)
+
+    def replicas(self) -> Any:
+        """The reference's network, replicated."""
+        return self.make(self.shares.reference.network, self.shares.count)
 
     def of_losses(self) -> Iterator[Variant]:
         """Masks and sums."""
         function = of_share(self.shares.reference.loss)
         for words, first in _MASKS.items():
-            yield words, _of_loss(self.step(masks_from(function, first)))
+            yield words, self._of_loss(masks_from(function, first))
         for words, change in _CHANGES.items():
-            yield words, _of_loss(self.step(changed_inside(function, change)))
+            yield words, self._of_loss(changed_inside(function, change))
+
+    def _of_loss(self, loss: LossFunction) -> Step:
+        step = take_step(self.subject(loss), self.replicas(), self.shares.batch)
+        return {kind: step[kind] for kind in ("loss", "gradient", "buffer")}
 
     # Gradients -------------------------------------------------------------------------------------------------------
 
@@ -80,8 +93,8 @@ class Between:
 
     def _left_in(self, replica: int) -> Step:
         one = np.eye(self.shares.count)[replica].tolist()
-        step = self.step(change=partial(hooked, before=partial(Accumulated, factors=lambda count: one)))
-        return {"gradient": step["gradient"]}
+        network = hooked(self.replicas(), partial(Accumulated, factors=lambda count: one))
+        return {"gradient": take_step(self.subject(), network, self.shares.batch)["gradient"]}
 
     def of_accumulation(self, came: Step) -> Iterator[Variant]:
         """Gradients of replicas that do not come together as a sum."""
@@ -93,18 +106,25 @@ class Between:
             yield f"the gradient of replica {r} counts twice", self._combined(ones + each[r])
             yield f"the gradient of replica {r} has the wrong sign", self._combined(ones - 2 * each[r])
             yield f"the gradient of replica {r} is used for all {count}", self._combined(count * each[r])
+        for dtype in ("float32", "float16"):
+            rounded = [{"gradient": {n: g.astype(dtype).astype(g.dtype) for n, g in each["gradient"].items()}}
+                       for each in self.gradients]  # fmt: skip
+            yield f"gradients rounded to {dtype} before they are added", combined(rounded, ones)
         yield "gradients of the replicas weighted by share once more", self._combined(sizes / sizes.sum())
-        for of, text in ((came, ""), (_where_different(self.shares.wanted, came), " in some parameters")):
-            parts = [{"gradient": {name: part["gradient"][name] for name in of["gradient"]}} for part in self.gradients]
-            if of["gradient"] and all(
-                np.shape(of["gradient"][n]) == np.shape(parts[0]["gradient"][n]) for n in of["gradient"]
-            ):
-                factors = fitted(parts, of)
-                whole = self.shares.wanted["gradient"] | combined(parts, factors).get("gradient", {})
-                yield (
-                    f"the gradients of the replicas count {numbers(factors)} when they are added{text}",
-                    {"gradient": whole},
-                )
+        whole, differing = came["gradient"], _where_different(self.shares.wanted, came)
+        for gradient, text in ((whole, ""), (differing, f" in {len(differing)} parameters")):
+            yield from self._fitted(gradient, text)
+
+    def _fitted(self, gradient: dict[str, Any], text: str) -> Iterator[Variant]:
+        """Factors with which the replicas' gradients may have been added, of some parameters."""
+        known = self.gradients[0]["gradient"]
+        if gradient and all(
+            name in known and np.shape(known[name]) == np.shape(value) for name, value in gradient.items()
+        ):
+            parts = [{"gradient": {name: part["gradient"][name] for name in gradient}} for part in self.gradients]
+            factors = fitted(parts, {"gradient": gradient})
+            given = {"gradient": self.shares.wanted["gradient"] | combined(parts, factors)["gradient"]}
+            yield f"the gradients of the replicas count {numbers(factors)} when they are added{text}", given
 
     def _combined(self, factors: Sequence[float] | np.ndarray) -> Step:
         return {"gradient": combined(self.gradients, factors)["gradient"]}
@@ -112,49 +132,37 @@ class Between:
     # Updates ---------------------------------------------------------------------------------------------------------
 
     def of_updates(self) -> Iterator[Variant]:
-        """Hooks at the wrong moment, and parameters that replicas do not take over."""
-        yield (
-            "gradients clipped (by the optimizer's hooks) in each replica, before accumulation",
-            self._with(_hooks_on_each),
-        )
-        yield (
-            "gradients clipped (by the optimizer's hooks) in the root alone, before accumulation",
-            self._with(_hooks_first),
-        )
-        yield "the optimizer's hooks not called", self._with(_no_hooks)
-        yield "the optimizer's hooks called twice", self._with(_hooks_twice)
-        stale = self.step(change=partial(hooked, before=AccumulateGradients, after=Stale))
-        yield "stale parameters: replicas that do not take over what the update made", _of_updates(stale)
+        """Hooks at the wrong moment, and what replicas do not take over or do not clear."""
+        shares = self.shares
+        repeated = take_updates(shares.reference, shares.reference.network, shares.batch, steps=(0, 0))
+        yield "the same masks in every step: replicas do not hear its number", repeated
+        clipped = "gradients clipped (by the optimizer's hooks)"
+        yield f"{clipped} in each replica, before accumulation", self._updates(_hooks_on_each)
+        yield f"{clipped} in the root alone, before accumulation", self._updates(_hooks_first)
+        yield "the optimizer's hooks not called", self._updates(_no_hooks)
+        yield "the optimizer's hooks called twice", self._updates(_hooks_twice)
+        stale = hooked(self.replicas(), AccumulateGradients, Stale)
+        yield "stale parameters: replicas do not take over what the update made", self._updates(network=stale)
+        kept = hooked(self.replicas(), Uncleared)
+        yield "gradients of earlier steps that are not cleared in the replicas", self._updates(network=kept)
 
-    def _with(self, change: Callable[[AbstractOptimizer], None]) -> Step:
-        reference = self.shares.reference
-        weights = self.shares.weights.tolist()
-
-        def make(
-            original: Callable[[AbstractNetwork], AbstractOptimizer], network: AbstractNetwork
-        ) -> AbstractOptimizer:
+    def _updates(self, change: Callable[[AbstractOptimizer], None] | None = None, network: Any = None) -> Step:
+        def make(original: Callable[[AbstractNetwork], AbstractOptimizer], network: Any) -> AbstractOptimizer:
             optimizer = original(network)
-            change(optimizer)
+            if change is not None:
+                change(optimizer)
             return optimizer
 
-        optimizers = {name: partial(make, original) for name, original in optimizers_of(reference).items()}
-        loss = Weighted(of_share(reference.loss), weigh=lambda sizes: weights)
-        subject = reference.but(loss=loss, optimizers=optimizers)
-        return _of_updates(take_step(subject, self.make(reference.network, self.shares.count), self.shares.batch))
+        originals = optimizers_of(self.shares.reference).items()
+        subject = self.subject().but(optimizers={name: partial(make, original) for name, original in originals})
+        return take_updates(subject, network or self.replicas(), self.shares.batch)
 
 
-def _of_loss(step: Step) -> Step:
-    return {kind: step[kind] for kind in ("loss", "gradient", "buffer")}
-
-
-def _of_updates(step: Step) -> Step:
-    return {kind: value for kind, value in step.items() if "update" in kind}
-
-
-def _where_different(wanted: Step, came: Step) -> Step:
+def _where_different(wanted: Step, came: Step) -> dict[str, Any]:
     """The gradients that are not the reference's."""
-    return {"gradient": {name: value for name, value in came["gradient"].items()
-                         if name in wanted["gradient"] and not np.allclose(value, wanted["gradient"][name], 1e-10, 1e-14)}}  # fmt: skip
+    of_reference = wanted["gradient"]
+    return {name: value for name, value in came["gradient"].items()
+            if relative_difference(of_reference.get(name), value) > LIMIT}  # fmt: skip
 
 
 def _hooks_on_each(optimizer: AbstractOptimizer) -> None:

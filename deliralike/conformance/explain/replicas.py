@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.agreement import compare, relative_difference
-from deliralike.conformance.explain import shares as of_shares
+from deliralike.conformance.explain import share_samples, share_weights
 from deliralike.conformance.explain.between import Between, Replicate
 from deliralike.conformance.explain.running import of_running_statistics
 from deliralike.conformance.explain.shares import Shares, Variant
@@ -61,16 +61,20 @@ class Explanations:
         return Explanation(cause, distance, min(others, default=None))
 
     def _all_tiers(self) -> Iterator[Tier]:
-        yield lambda: of_shares.of_factors(self.shares, self.came)
-        yield lambda: of_shares.of_weights(self.shares)
+        yield lambda: share_weights.of_factors(self.shares, self.came)
+        yield lambda: share_weights.of_weights(self.shares)
         yield lambda: of_running_statistics(self.shares, self.came)
-        yield lambda: of_shares.of_labels(self.shares)
-        yield lambda: of_shares.of_samples(self.shares)
+        yield lambda: share_weights.of_rounding(self.shares)
+        yield lambda: share_weights.of_update_factors(self.shares, self.came)
+        yield lambda: share_samples.of_labels(self.shares)
+        yield lambda: share_weights.of_modes(self.shares)
+        yield lambda: share_samples.of_zeros(self.shares)
+        yield lambda: share_samples.of_samples(self.shares)
         yield lambda: self.between.of_accumulation(self.came)
         yield self.between.of_losses
         yield self.between.of_updates
-        yield lambda: of_shares.of_fitted_weights(self.shares, self.came)
-        yield lambda: of_shares.of_any_order(self.shares, self.came)
+        yield lambda: share_weights.of_fitted_weights(self.shares, self.came)
+        yield lambda: share_samples.of_any_order(self.shares, self.came)
 
     def _explains(self, variant: Variant, kind: str) -> bool:
         return kind in variant[1] and self._distance(kind, variant[1][kind]) <= MATCH

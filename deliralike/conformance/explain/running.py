@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.explain.shares import Shares, Variant
+from deliralike.conformance.explain.shares import Shares, Variant, same_shapes
 from deliralike.conformance.one_step import Step
 
 _SPATIAL = np.arange(1, 1 << 14)  # values for each sample and channel that are tried
@@ -18,15 +18,20 @@ def of_running_statistics(shares: Shares, came: Step) -> Iterator[Variant]:
     """What the replicas may have done to running statistics, found by a fit for each layer."""
     before = shares.reference.network.neutral_state()
     after, found = shares.wanted["buffer"], came["buffer"]
-    floating = [
-        name for name, value in after.items() if value.dtype.kind == "f" and np.shape(found.get(name)) == value.shape
-    ]
+    alike = [name for name, value in after.items() if same_shapes({name: value}, found)]
+    floating, counters = (
+        [name for name in alike if (after[name].dtype.kind == "f") == is_float] for is_float in (True, False)
+    )
+    yield "running statistics that did not move", {"buffer": {name: before[name] for name in after}}
     if floating:
-        yield "running statistics that did not move", {"buffer": {name: before[name] for name in after}}
         yield _as_far(shares, before, after, found, floating)
-    for momenta in (_momenta(shares),):
-        if variances := [name for name in floating if name.endswith("running_var") and name in momenta]:
-            yield _by_other_counts(shares, before, after, found, {name: momenta[name] for name in variances})
+    if counters:
+        times = int(np.max([np.max(found[name] - before[name]) for name in counters]))
+        counted = {name: before[name] + times * (after[name] - before[name]) for name in counters}
+        yield f"batches counted {times} times", {"buffer": after | counted}
+    momenta = {name: momentum for name, momentum in _momenta(shares).items() if name in floating}
+    if variances := {name: momentum for name, momentum in momenta.items() if name.endswith("running_var")}:
+        yield _by_other_counts(shares, before, after, found, variances)
 
 
 def _as_far(shares: Shares, before: dict, after: dict, found: dict, names: list[str]) -> Variant:
@@ -64,7 +69,9 @@ def _counted(shares: Shares, factor: float) -> str:
     for r, size in enumerate(shares.sizes):
         own = size * _SPATIAL
         if _hits(factor, own / np.maximum(own - 1, 1) * (whole - 1) / whole):
-            return f"running variance made unbiased by a share's count of values, that of replica {r}, not the whole batch's"
+            return (
+                f"running variance made unbiased by a share's count of values (of replica {r}), not the whole batch's"
+            )
     return f"running variance of this batch times {factor:.6g}"
 
 

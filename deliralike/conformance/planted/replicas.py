@@ -16,14 +16,17 @@ from deliralike.clipping import ClipNorm
 from deliralike.conformance.planted import Mistake
 from deliralike.conformance.planted.fixtures import Batch
 from deliralike.conformance.replica_changes import (
+    AVERAGED_SUMS,
     BIASED,
     MEAN_OF_STATISTICS,
-    UNBIASED_BY_SHARE,
     OWN_COUNT,
+    UNBIASED_BY_SHARE,
     Accumulated,
     Change,
     HookedEach,
+    Rounded,
     Stale,
+    Uncleared,
     Weighted,
     changed_inside,
     hooked,
@@ -59,7 +62,8 @@ class Statistical(Network):
         self.dropout = nn.Dropout(p)
         self.fc = nn.Linear(3 * 3 * 4, 4)
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
+        """Scores of four classes."""
         nn = self.nn
         return self.fc(self.dropout(nn.flatten(nn.relu(self.bn(self.conv(x))))))
 
@@ -198,7 +202,11 @@ def _buffers(policy: str) -> Plant:
 
 
 def _accumulating(factors: Callable[[int], Sequence[float]]) -> Plant:
-    return lambda subject: _replicated(subject, lambda network: hooked(network, partial(Accumulated, factors=factors)))
+    return lambda subject: _hooked(subject, partial(Accumulated, factors=factors))
+
+
+def _hooked(subject: Subject, accumulate: Callable[[Any], Any]) -> Subject:
+    return _replicated(subject, lambda network: hooked(network, accumulate))
 
 
 def _stale(subject: Subject) -> Subject:
@@ -212,8 +220,9 @@ def _hooks_before_accumulation(replace_all: bool) -> Plant:
         optimizer = make(network)
         if network.is_replicated:
             accumulate, *others = optimizer.pre_update_hooks
-            hooks = [HookedEach(network, others)] if replace_all else [*others, accumulate]
-            optimizer.pre_update_hooks = hooks
+            optimizer.pre_update_hooks = [*others, accumulate]
+            if replace_all:
+                optimizer.pre_update_hooks = [HookedEach(network, others)]
         return optimizer
 
     return lambda subject: subject.but(
@@ -230,6 +239,10 @@ def _mean_weights(sizes: Sequence[int]) -> list[float]:
 
 def _size_weights(sizes: Sequence[int]) -> list[float]:
     return [size / sum(sizes) for size in sizes]
+
+
+def _rising(sizes: Sequence[int]) -> list[float]:
+    return [0.13 * (replica + 1) for replica in range(len(sizes))]
 
 
 def _interleaved(samples: int, count: int) -> np.ndarray:
@@ -255,60 +268,134 @@ def _mistake(name: str, plant: Plant, place: tuple[str, ...], *cause: str) -> Mi
 MISTAKES = (
     _mistake("mean of the shares' means", _weighing(_mean_weights), _GRADIENT, "mean of the shares' means"),
     _mistake("per-shard denominators", _weighing(_size_weights), _GRADIENT, "weighted by its samples"),
-    _mistake("sum of the shares' means", _weighing(lambda sizes: [1.0] * len(sizes)), _GRADIENT, "sum of the shares' means"),
-    _mistake("weighted by the sizes in reversed order", _weighing(lambda sizes: _size_weights(sizes[::-1])), _GRADIENT,
-             "sizes in reversed order"),
-    _mistake("only the first share counts", _weighing(lambda sizes: [1.0] + [0.0] * (len(sizes) - 1)), _GRADIENT,
-             "only the share of replica 0"),
-    _mistake("unlisted weights of shares", _weighing(lambda sizes: np.arange(1, len(sizes) + 1) * 0.13), _GRADIENT,
-             "shares that count 0.13, 0.26, 0.39"),
+    _mistake(
+        "sum of the shares' means", _weighing(lambda sizes: [1.0] * len(sizes)), _GRADIENT, "sum of the shares' means"
+    ),
+    _mistake(
+        "weighted by the sizes in reversed order",
+        _weighing(lambda sizes: _size_weights(sizes[::-1])),
+        _GRADIENT,
+        "sizes in reversed order",
+    ),
+    _mistake(
+        "only the first share counts",
+        _weighing(lambda sizes: [1.0] + [0.0] * (len(sizes) - 1)),
+        _GRADIENT,
+        "only the share of replica 0",
+    ),
+    _mistake("unlisted weights of shares", _weighing(_rising), _GRADIENT, "shares that count 0.13, 0.26, 0.39"),
     _mistake("gradients times N", _gradient_times(float), _GRADIENT, "times 3"),
     _mistake("gradients divided by N twice", _gradient_times(lambda count: 1.0 / count), _GRADIENT, "divided by 3"),
     _mistake("gradients times an odd factor", _gradient_times(lambda count: 0.83), _GRADIENT, "times 0.83"),
     _mistake("local batch norm, the root's statistics", _buffers("root"), ("running", "output"), "by itself"),
     _mistake("local batch norm, averaged statistics", _buffers("mean"), ("running", "output"), "by itself"),
-    _mistake("batch filled up with its last sample", _samples(partial(_filled_up, first=False)), _GRADIENT,
-             "filled up with its last sample"),
-    _mistake("batch filled up with its first samples", _samples(partial(_filled_up, first=True)), _GRADIENT,
-             "filled up with its first samples"),
-    _mistake("every replica sees the first share",
-             _samples(lambda samples, count: np.tile(np.arange(partition(samples, count)[0]), count)), _GRADIENT,
-             "share of replica 0"),
-    _mistake("dropped remainder", _samples(lambda samples, count: np.arange(samples - samples % count)), _GRADIENT,
-             "remainder"),
-    _mistake("last sample of each share dropped",
-             _samples(lambda samples, count: np.delete(np.arange(samples), np.cumsum(partition(samples, count)) - 1)),
-             _GRADIENT, "last sample of each share"),
+    _mistake(
+        "batch filled up with its last sample",
+        _samples(partial(_filled_up, first=False)),
+        _GRADIENT,
+        "filled up with its last sample",
+    ),
+    _mistake(
+        "batch filled up with its first samples",
+        _samples(partial(_filled_up, first=True)),
+        _GRADIENT,
+        "filled up with its first samples",
+    ),
+    _mistake(
+        "every replica sees the first share",
+        _samples(lambda samples, count: np.tile(np.arange(partition(samples, count)[0]), count)),
+        _GRADIENT,
+        "share of replica 0",
+    ),
+    _mistake(
+        "dropped remainder",
+        _samples(lambda samples, count: np.arange(samples - samples % count)),
+        _GRADIENT,
+        "remainder",
+    ),
+    _mistake(
+        "last sample of each share dropped",
+        _samples(lambda samples, count: np.delete(np.arange(samples), np.cumsum(partition(samples, count)) - 1)),
+        _GRADIENT,
+        "last sample of each share",
+    ),
     _mistake("samples dealt out in turn", _samples(_interleaved), _GRADIENT, "dealt out in turn"),
-    _mistake("outputs gathered in reversed order of replicas", _gathered(_shares_reversed), ("output", "gradient"),
-             "shares in reversed order"),
-    _mistake("outputs gathered as if dealt out in turn", _gathered(_interleaved), ("output", "gradient"),
-             "dealt out in turn"),
-    _mistake("one replica's gradient lost", _accumulating(lambda count: [1.0] * (count - 1) + [0.0]), _GRADIENT,
-             "gradient of replica 2 is lost"),
-    _mistake("only the root's gradient", _accumulating(lambda count: [1.0] + [0.0] * (count - 1)), _GRADIENT,
-             "only the gradient of replica 0"),
-    _mistake("the root's gradient twice", _accumulating(lambda count: [2.0] + [1.0] * (count - 1)), _GRADIENT,
-             "gradient of replica 0 counts twice"),
-    _mistake("gradients accumulated with odd factors", _accumulating(lambda count: np.linspace(0.7, 1.1, count)), _GRADIENT,
-             "gradients of the replicas count 0.7, 0.9, 1.1"),
+    _mistake(
+        "outputs gathered in reversed order of replicas",
+        _gathered(_shares_reversed),
+        ("output", "gradient"),
+        "shares in reversed order",
+    ),
+    _mistake(
+        "outputs gathered as if dealt out in turn", _gathered(_interleaved), ("output", "gradient"), "dealt out in turn"
+    ),
+    _mistake(
+        "one replica's gradient lost",
+        _accumulating(lambda count: [1.0] * (count - 1) + [0.0]),
+        _GRADIENT,
+        "gradient of replica 2 is lost",
+    ),
+    _mistake(
+        "only the root's gradient",
+        _accumulating(lambda count: [1.0] + [0.0] * (count - 1)),
+        _GRADIENT,
+        "only the gradient of replica 0",
+    ),
+    _mistake(
+        "the root's gradient twice",
+        _accumulating(lambda count: [2.0] + [1.0] * (count - 1)),
+        _GRADIENT,
+        "gradient of replica 0 counts twice",
+    ),
+    _mistake(
+        "gradients accumulated with odd factors",
+        _accumulating(lambda count: np.linspace(0.7, 1.1, count).tolist()),
+        _GRADIENT,
+        "gradients of the replicas count 0.7, 0.9, 1.1",
+    ),
     _mistake("shared dropout streams", _inside(partial(masks_from, first=lambda here: 0)), _GRADIENT, "same masks"),
-    _mistake("dropout streams by replica, not by sample", _inside(partial(masks_from, first=lambda here: here.index)),
-             _GRADIENT, "number of the replica"),
-    _mistake("dropout streams of equal shares",
-             _inside(partial(masks_from, first=lambda here: here.index * max(here.sizes))), _GRADIENT, "shares of equal size"),
-    _mistake("batch norm synchronised forward alone", _as_replica(without_gradient_of_others), _GRADIENT, "forward alone"),
-    _mistake("synchronised batch norm takes the mean of the shares' statistics", _as_replica(MEAN_OF_STATISTICS),
-             _BUFFER, "mean of the shares' statistics"),
-    _mistake("synchronised batch norm takes each share's count for all", _as_replica(OWN_COUNT), _BUFFER,
-             "own count"),
-    _mistake("running variance biased over the whole batch",
-             _as_replica(BIASED), _BUFFER,
-             "biased"),
-    _mistake("running variance unbiased by the share's count",
-             _as_replica(UNBIASED_BY_SHARE), _BUFFER,
-             "share's count"),
+    _mistake(
+        "dropout streams by replica, not by sample",
+        _inside(partial(masks_from, first=lambda here: here.index)),
+        _GRADIENT,
+        "number of the replica",
+    ),
+    _mistake(
+        "dropout streams of equal shares",
+        _inside(partial(masks_from, first=lambda here: here.index * max(here.sizes))),
+        _GRADIENT,
+        "shares of equal size",
+    ),
+    _mistake(
+        "batch norm synchronised forward alone", _as_replica(without_gradient_of_others), _GRADIENT, "forward alone"
+    ),
+    _mistake(
+        "synchronised batch norm takes the mean of the shares' statistics",
+        _as_replica(MEAN_OF_STATISTICS),
+        _BUFFER,
+        "mean of the shares' statistics",
+    ),
+    _mistake("synchronised batch norm takes each share's count for all", _as_replica(OWN_COUNT), _BUFFER, "own count"),
+    _mistake("running variance biased over the whole batch", _as_replica(BIASED), _BUFFER, "biased"),
+    _mistake(
+        "running variance unbiased by the share's count", _as_replica(UNBIASED_BY_SHARE), _BUFFER, "share's count"
+    ),
     _mistake("clip before accumulation", _hooks_before_accumulation(replace_all=True), _UPDATE, "before accumulation"),
     _mistake("clip of the root's gradient alone", _hooks_before_accumulation(replace_all=False), _UPDATE, "root"),
+    _mistake(
+        "gradients not cleared in the replicas", lambda subject: _hooked(subject, Uncleared), _UPDATE, "not cleared"
+    ),
+    _mistake(
+        "gradients rounded to half precision before they are added",
+        lambda subject: _hooked(subject, partial(Rounded, dtype="float16")),
+        _GRADIENT,
+        "rounded to float16",
+    ),
+    _mistake(
+        "synchronised batch norm averages sums over replicas",
+        _as_replica(AVERAGED_SUMS),
+        _BUFFER,
+        "sums of statistics are averaged",
+    ),
     _mistake("replicas keep stale parameters", _stale, _UPDATE, "stale"),
-)  # fmt: skip
+)
