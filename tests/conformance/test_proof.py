@@ -32,6 +32,7 @@ def proof(*levels):
         ([level("L1", worst=1e-15), level("L4", FAILED, 1e-3)], "diverges", 1),
         ([level("L0", FAILED), level("L1", NOT_REACHED)], "diverges", 1),
         ([level("L1", FAILED, math.nan)], "diverges", 1),
+        ([level("L0"), level("L1", worst=1e-15), level("L2", NOT_REACHED), level("L6", FAILED)], "diverges", 1),
         ([level("L0"), level("L1", NOT_REACHED)], "undecided", 2),
         ([level("L0"), level("L5", worst=1e-15)], "undecided", 2),
         ([level("L1", PASSED, None)], "undecided", 2),

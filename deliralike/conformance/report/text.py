@@ -61,7 +61,7 @@ def plain(report: Group) -> str:
     """A report as text without colours, its sentences unbroken and its columns aligned."""
     console = Console(file=io.StringIO(), width=_WIDEST, color_system=None, highlight=False)
     for part in report.renderables:
-        console.print(part, soft_wrap=isinstance(part, Text))
+        console.print(part)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # it is the StringIO above
     return "\n".join(line.rstrip() for line in lines)
 
