@@ -106,6 +106,11 @@ class Pair:
         """Whether nothing else would do as well."""
         return not (self.alternatives or self.layouts)
 
+    @property
+    def straight(self) -> bool:
+        """Whether it is one whole tensor on each side."""
+        return len(self.reference) == len(self.candidate) == 1 and self.reference[0].whole and self.candidate[0].whole
+
 
 @dataclass(eq=False)
 class Layer:
@@ -220,10 +225,22 @@ def _within(reference: list[Layer], candidate: list[Layer]) -> list[Found]:
     others = _greedy({at: like.score for at, like in left.items()})
     crossed = _crossed(others, left)
     return sorted(
-        [Found(reference[i], candidate[j], "value", ()) for i, j in certain.items()]
+        [
+            Found(reference[i], candidate[j], "value", _contradicted(i, j, candidate, likeness))
+            for i, j in certain.items()
+        ]
         + [_judged(reference, candidate, (i, j), left, crossed) for i, j in others.items()],
         key=lambda found: found.reference.place,
     )
+
+
+def _contradicted(
+    i: int, j: int, candidate: Sequence[Layer], likeness: Mapping[tuple[int, int], _Likeness]
+) -> tuple[Layer, ...]:
+    """Layers whose names are the same where those of a pair with the same values are not."""
+    if likeness[i, j].name == 1.0:
+        return ()
+    return tuple(candidate[other] for (k, other), like in likeness.items() if k == i and like.name == 1.0)
 
 
 def _judged(
