@@ -1,0 +1,315 @@
+"""The comparison of two networks, level by level: from their names to replicas."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from deliralike import backends, nest
+from deliralike.conformance import curve, explain, matching, probes, replicas, rounding, semantics, stepping, structure
+from deliralike.conformance.correspondence import SAME, Correspondence, Matched
+from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
+from deliralike.conformance.layouts import Layouts
+from deliralike.conformance.localise import Place, localise
+from deliralike.conformance.proof import Proof
+from deliralike.conformance.subject import Subject
+from deliralike.errors import DeliralikeError, ProofFailed, SettingError
+from deliralike.network import AbstractNetwork
+from deliralike.optimizer import LossFunction
+from deliralike.rules import Rule, rule
+from deliralike.training import classification_loss
+
+LEVELS = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
+TITLES = {
+    "L0": "structure",
+    "L1": semantics.TITLE,
+    "L2": rounding.TITLE,
+    "L3": "place",
+    "L4": "optimizer step",
+    "L5": "curve",
+    "L6": "replicas",
+    "L7": "probes",
+}
+MOST_PLACES = 12  # that are explained; where one convention is wrong throughout, these say so
+OPTIMIZERS = {"sgd": rule("sgd", lr=0.05, momentum=0.9), "adamw": rule("adamw", lr=1e-3)}
+
+
+def compare(
+    reference: Any,
+    candidate: Any,
+    batch: tuple[Any, ...],
+    *,
+    loss: LossFunction = classification_loss,
+    optimizers: Mapping[str, Rule] | None = None,
+    names: Mapping[str, str] | None = None,
+    weights: str = "judge",
+    replicas: Sequence[int] = (),
+    levels: Sequence[str] = LEVELS,
+    steps: int = 20,
+    seed: int = 0,
+) -> Proof:
+    """Prove that two networks are the same network, or name the first place where they differ and say why.
+
+    Both are copied and compared in float64; neither changes.
+
+    Args:
+        reference, candidate: Networks written once or native, of any backend; or `Subject`s, which bring a loss,
+            optimizers and replicas of their own.
+        batch: What the loss takes after the network: inputs, then the target; NumPy arrays, as the reference wants
+            them. Some ten samples of the usual size are plenty.
+        loss: ``loss(network, *batch)``, written with `nn`, for sides that have none of their own.
+        optimizers: Update rules by name, for sides that have none of their own; SGD with momentum and AdamW when None.
+        names: Corrections of the map of names, from the reference's to the candidate's, for networks whose names
+            differ.
+        weights: ``"judge"``: both are to hold the same weights. ``"load"``: the candidate takes over the reference's.
+        replicas: Over how many replicas the candidate is compared as well.
+        levels: Which levels; see `LEVELS`.
+        steps: Of the free curves of level L5.
+        seed: Of random masks, forced gradients and noise.
+
+    Returns:
+        The proof. ``print(proof)`` is the report, ``proof.check()`` raises unless it holds.
+
+    Raises:
+        SettingError: There is no such level, or way of treating weights.
+        MatchError: The networks cannot be matched, or a correction does not fit.
+
+    Example:
+        >>> from deliralike import zoo
+        >>> nets = [zoo.build("mlp", backend=name, in_features=3, out_features=2) for name in ("torch", "chainer")]
+        >>> batch = (np.ones((5, 3)), np.array([0, 1, 1, 0, 1]))
+        >>> compare(*nets, batch, levels=("L0", "L1")).proved
+        True
+    """
+    if unknown := [name for name in levels if name not in LEVELS]:
+        raise SettingError(f"compare: there is no level {unknown[0]!r}; there are {', '.join(LEVELS)}")
+    if weights not in ("judge", "load"):
+        raise SettingError(f"compare: weights={weights!r}: wanted 'judge' or 'load'")
+    given = OPTIMIZERS if optimizers is None else optimizers
+    sides = [_subject(one, loss, given) for one in (reference, candidate)]
+    settings = Settings(tuple(levels), weights, dict(names or {}), tuple(replicas), steps, seed)
+    return _Comparison(*sides, batch, settings).proof()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is to be compared, and how; see `compare`."""
+
+    levels: tuple[str, ...] = LEVELS
+    weights: str = "judge"
+    names: Mapping[str, str] = field(default_factory=dict)
+    replicas: tuple[int, ...] = ()
+    steps: int = 20
+    seed: int = 0
+
+
+def _subject(given: Any, loss: LossFunction, optimizers: Mapping[str, Rule]) -> Subject:
+    subject = given if isinstance(given, Subject) else Subject(backends.of(given).wrap(given), loss)
+    if subject.optimizers:
+        return subject
+    return subject.but(optimizers={name: _following(wanted) for name, wanted in optimizers.items()})
+
+
+def _following(wanted: Rule) -> Callable[[AbstractNetwork], Any]:
+    return lambda network: network.backend.optimizer(wanted, network)
+
+
+class _Comparison:
+    """One comparison in the making."""
+
+    def __init__(self, reference: Subject, candidate: Subject, batch: tuple[Any, ...], settings: Settings) -> None:
+        self.given = (reference, candidate)
+        self.settings = settings
+        self.batch = nest.map(_in_float64, batch)
+        self.levels: list[Level] = []
+        self.notes: list[str] = []
+
+    def proof(self) -> Proof:
+        """Climb the ladder as far as it goes."""
+        start = time.perf_counter()
+        self._structure()
+        if self._in_float64():
+            self._semantics()
+        order = {name: position for position, name in enumerate(LEVELS)}
+        reference, candidate = self.given
+        return Proof(
+            str(reference),
+            str(candidate),
+            tuple(sorted(self.levels, key=lambda level: order[level.name])),
+            {"reference": reference.network.backend.precision(), "candidate": candidate.network.backend.precision()},
+            {one.network.backend.name: one.network.backend.version() for one in self.given},
+            {path: f"{leaf.dtype} {leaf.shape}" for path, leaf in nest.leaves_with_paths(self.batch, "batch")
+             if isinstance(leaf, np.ndarray)},
+            "" if self.match is None else str(self.match),
+            tuple(self.notes),
+            time.perf_counter() - start,
+        )  # fmt: skip
+
+    # Levels ------------------------------------------------------------------------------------------------------
+
+    def _structure(self) -> None:
+        reference, candidate = self.given
+        same = list(reference.network.neutral_slots()) == list(candidate.network.neutral_slots())
+        self.match = None
+        if not same or self.settings.names:
+            self.match = matching.propose(reference.network, candidate.network, self.settings.names)
+            self.match.require_complete()
+        if "L0" in self.settings.levels:
+            self.levels.append(structure.level(reference, candidate, self.match, self.settings.weights))
+
+    def _in_float64(self) -> bool:
+        """Make copies in float64 that hold the same weights."""
+        try:
+            self.reference, self.candidate = (
+                one.but(network=one.network.backend.in_dtype(one.network, "float64")) for one in self.given
+            )
+        except DeliralikeError as error:
+            self._leave_out(f"there is no float64: {error}", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
+            return False
+        state = self.reference.network.neutral_state()
+        self.candidate.network.load_neutral_state(
+            state if self.match is None else self.match.to_candidate(state), strict=self.match is None
+        )
+        self.correspondence = self._correspondence()
+        self.candidate = self.candidate.but(loss=self.correspondence.loss(self.candidate.loss))
+        return True
+
+    def _correspondence(self) -> Correspondence:
+        if self.match is None:
+            return SAME
+        layouts = Layouts()
+        layouts.input_for(self.candidate.network, self.batch[:-1])
+        return Matched(self.match, layouts)
+
+    def _semantics(self) -> None:
+        self.modes = dict(self._modes())
+        found = semantics.level(self.modes)
+        if found.status == FAILED and (why := self._why_undecided()):
+            self.levels.append(Level("L1", semantics.TITLE, NOT_REACHED, notes=(why,)))
+            self._leave_out("level L1 was not reached", "L2", "L3", "L4", "L5", "L6", "L7")
+            return
+        self.levels.append(replace(found, figures={**found.figures, "by_layer": list(self._by_layer())}))
+        if found.status == PASSED:
+            self._leave_out("nothing differs", "L3")
+            self._further()
+            return
+        if "L3" in self.settings.levels:
+            self.levels.append(self._places())
+        self._leave_out("level L1 failed", "L2", "L4", "L5", "L6", "L7")
+
+    def _modes(self) -> Iterator[tuple[str, semantics.Mode]]:
+        elements = semantics.ELEMENTS if self.match is None else None  # laid out otherwise, others would be picked
+        for name, training in semantics.MODES.items():
+            sides = [semantics.look(one, self.batch, training, self.settings.seed, elements)
+                     for one in (self.reference, self.candidate)]  # fmt: skip
+            if sides[0].error:
+                raise ProofFailed(f"the reference raises in {name} mode, so nothing can be compared: {sides[0].error}")
+            yield name, semantics.compared(*sides, self.correspondence)
+
+    def _why_undecided(self) -> str:
+        """Why a difference says nothing: numbers that are not finite, or a network that draws random numbers."""
+        for mode in self.modes.values():
+            for side, seen in (("reference", mode.reference), ("candidate", mode.candidate)):
+                if side == "reference" and (where := semantics.not_finite(seen.recording)):
+                    return f"The {side} is not finite at {where}."
+        for name, mode in self.modes.items():
+            for side, seen in (("reference", mode.reference), ("candidate", mode.candidate)):
+                if not seen.error and (place := self._unsteady(side, name, seen)):
+                    return (f"The {side} is not deterministic: two equal runs in {name} mode differ, first at {place}. "
+                            f"Layers of nn draw the same masks on every backend: take those, or switch the layer off "
+                            f"(p=0).")  # fmt: skip
+        return ""
+
+    def _unsteady(self, side: str, mode: str, seen: semantics.Look) -> str:
+        """The first block that differs between two equal runs of a side."""
+        subject = self.reference if side == "reference" else self.candidate
+        changed = semantics.unsteady(subject, self.batch, semantics.MODES[mode], seen, self.settings.seed)
+        if not changed:
+            return ""
+        block = dict(subject.network.named_blocks()).get(changed[0].partition("#")[0])
+        return f"{changed[0]} ({type(block).__name__})"
+
+    def _by_layer(self) -> Iterator[dict[str, Any]]:
+        """The relative difference of each block's output, for pictures."""
+        blocks = dict(self.reference.network.named_blocks())
+        for name in self.modes["train"].layers:
+            path = name.partition("#")[0]
+            yield {"path": name or "output", "kind": type(blocks[path]).__name__,
+                   **{mode: found.layers.get(name) for mode, found in self.modes.items()}}  # fmt: skip
+
+    def _places(self) -> Level:
+        """Level L3."""
+        findings: list[Finding] = []
+        for name, training in semantics.MODES.items():
+            if self.modes[name].agrees:
+                continue
+            places = localise(
+                self.reference, self.candidate, self.batch, training, self.correspondence, self.settings.seed
+            )
+            findings += [self._finding(place, name) for place in places[:MOST_PLACES]]
+        findings = list(_once(findings))
+        status = FAILED if findings else NOT_REACHED
+        notes = () if findings else ("No layer differs when judged alone at the reference's inputs.",)
+        return Level("L3", "place", status, max((f.difference for f in findings), default=None), tuple(findings), notes)
+
+    def _finding(self, place: Place, mode: str) -> Finding:
+        backend = self.reference.network.backend
+        found = [one for one in (explain.explain(accused, backend) for accused in place.accused) if one is not None]
+        explanation = min(found, key=lambda one: one.match, default=None)
+        remarks = (*place.remarks, *self._exact_before(place, mode), *self._effect())
+        return Finding("L3", place.path, place.what, place.difference, place.kind, mode, LIMIT, explanation, remarks)
+
+    def _exact_before(self, place: Place, mode: str) -> Iterator[str]:
+        before = list(itertools.takewhile(lambda name: name.partition("#")[0] != place.path, self.modes[mode].layers))
+        if before and all(self.modes[mode].layers[name] <= LIMIT for name in before):
+            yield "Everything before it is exact."
+
+    def _effect(self) -> Iterator[str]:
+        if "eval" in self.modes and not self.modes["eval"].candidate.error:
+            effect = self.modes["eval"].differences["output"].difference
+            about = f"Effect on evaluation outputs about {effect:.0e}."
+            yield about if effect > LIMIT else "No effect on evaluation outputs."
+
+    def _further(self) -> None:
+        """What is judged once the networks are the same."""
+        settings, sides = self.settings, (self.reference, self.candidate)
+        plain = self.match is None
+        makers: dict[str, Callable[[], Level]] = {
+            "L2": lambda: rounding.level(*sides, self.batch, self.correspondence, settings.seed),
+            "L4": lambda: stepping.level(*sides, None if plain else self._names()),
+            "L5": lambda: curve.level(*sides, [self.batch], settings.steps),
+            "L6": lambda: replicas.level(*sides, self.batch, settings.replicas),
+            "L7": lambda: probes.level(*sides, self.batch),
+        }
+        for name, make in makers.items():
+            if name in settings.levels and (name != "L6" or settings.replicas):
+                self.levels.append(make())
+
+    def _names(self) -> dict[str, str]:
+        """The candidate's name of each parameter by the reference's, where one is one."""
+        slots = self.reference.network.neutral_slots()
+        found = {name: self.match.candidate_names(name) for name in slots if slots[name].is_parameter}
+        return {name: names[0] for name, names in found.items() if len(names) == 1}
+
+    def _leave_out(self, why: str, *names: str) -> None:
+        wanted = [name for name in names if name in self.settings.levels and (name != "L6" or self.settings.replicas)]
+        self.levels += [Level(name, TITLES[name], NOT_REACHED, notes=(f"Not looked at: {why}.",)) for name in wanted]
+
+
+def _once(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Each place once: what differs in training is not said again for evaluation."""
+    seen: set[tuple[str, str, str]] = set()
+    for finding in findings:
+        key = (finding.place, finding.kind, finding.what)
+        if key not in seen:
+            seen.add(key)
+            yield finding
+
+
+def _in_float64(value: Any) -> Any:
+    return value.astype(np.float64) if isinstance(value, np.ndarray) and value.dtype.kind == "f" else value

@@ -1,0 +1,217 @@
+"""The places where a candidate differs, each block and function judged alone at the reference's inputs (level L3).
+
+A unit is looked into tap by tap: a block that differs is a unit in its turn, and where none of its taps differ but the
+block does, it is accused itself. So the deepest accusation wins, and only the taps of one block are held at a time.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.conformance.agreement import compare
+from deliralike.conformance.correspondence import SAME, Correspondence
+from deliralike.conformance.findings import LIMIT, Accused, Observed
+from deliralike.conformance.subject import Subject
+from deliralike.conformance.taps import UNIT, Call, Forced, Held, Unit, cotangents, force, record
+from deliralike.errors import DeliralikeError
+from deliralike.network import AbstractNetwork
+from deliralike.nn.layers import LAYERS
+
+NETWORK = "the network"  # the name of the network's own call, seen from the loss
+
+
+@dataclass(frozen=True)
+class Place:
+    """A block, a function or what stands between them, that differs at equal inputs.
+
+    Attributes:
+        path: Of the block in the reference; ``"loss"`` for what the loss function does itself.
+        kind: The block's class or the function's name; empty for the loss.
+        what: The first tensor that differs: ``"output"``, ``"running_var"``, ``"gradient of weight"`` …
+        difference: Its relative difference; infinite where the candidate raised an error.
+        accused: What is known for explaining it, the deepest first.
+        remarks: What else was seen: blocks that are not called, an error.
+    """
+
+    path: str
+    kind: str
+    what: str
+    difference: float
+    accused: tuple[Accused, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def localise(
+    reference: Subject,
+    candidate: Subject,
+    batch: tuple[Any, ...],
+    training: bool,
+    correspondence: Correspondence = SAME,
+    seed: int = 0,
+) -> list[Place]:
+    """The places that differ in one mode, in the order of their calls.
+
+    Args:
+        reference, candidate: Networks in float64 that hold the same weights.
+        batch: NumPy arrays: inputs and target.
+        training: The mode.
+        correspondence: Which block of the candidate is which of the reference.
+        seed: Of the portable random stream.
+    """
+
+    def root(path: str) -> str | None:
+        return NETWORK if path == "" else None
+
+    unit = Unit(reference.network, reference.loss, batch, training, root, seed=seed)
+    other = replace(unit, network=candidate.network, call=correspondence.loss(candidate.loss))
+    return list(_Search(correspondence).look_into(unit, other, None, "loss"))
+
+
+class _Search:
+    def __init__(self, correspondence: Correspondence) -> None:
+        self.correspondence = correspondence
+
+    def look_into(self, unit: Unit, other: Unit, cotangent: Any, path: str) -> Iterator[Place]:
+        """The places within a unit, and the unit itself where what it does between its taps differs."""
+        calls = record(unit, cotangent).calls
+        weights = cotangents(unit, calls, cotangent)
+        expected = force(unit, calls, weights, cotangent)
+        try:
+            found = self.correspondence.forced(other, calls, weights, cotangent)
+        except (DeliralikeError, ValueError, TypeError, RuntimeError, IndexError, AttributeError, KeyError) as error:
+            yield Place(path, _kind(unit.network), f"raises {type(error).__name__}: {error}", np.inf)
+            return
+        for name, call in calls.items():
+            if name in found.observed:
+                yield from self._judge(unit, other, name, call, weights[name].output, expected, found, path)
+        yield from self._between(unit, calls, expected, found, cotangent, path)
+
+    def _judge(
+        self, unit: Unit, other: Unit, name: str, call: Call, weight: Any, expected: Forced, found: Forced, path: str
+    ) -> Iterator[Place]:
+        mine, theirs = expected.observed[name], found.observed[name]
+        what, difference = first_difference(mine, theirs)
+        if difference <= LIMIT:
+            return
+        cotangent = nest_like(call.output, weight)
+        if call.path is None:
+            function = name.partition("(")[0]
+            accused = self._accused(unit, path, function, {}, call, cotangent, mine, theirs)
+            yield Place(path, function, what, difference, (accused,))
+            return
+        where = joined(path, call.path)
+        block = dict(unit.network.named_blocks())[call.path]
+        accused = self._accused(unit, where, type(block).__name__, settings(block), call, cotangent, mine, theirs)
+        inner = list(self._inside(unit, other, call, cotangent, where))
+        if accused.kind in LAYERS and not any(place.path != where for place in inner):
+            deeper = tuple(one for place in inner for one in place.accused if place.kind != accused.kind)
+            yield Place(where, accused.kind, what, difference, (accused, *deeper))
+        else:
+            yield from inner or [Place(where, accused.kind, what, difference, (accused,))]
+
+    def _inside(self, unit: Unit, other: Unit, call: Call, cotangent: Any, where: str) -> Iterator[Place]:
+        """The places within a block that differs."""
+        path = call.path or ""
+        partner = self.correspondence.block(other.network, path)
+        if partner is None:
+            return
+        state = unit.network.neutral_state()
+        args, kwargs = nest.map(lambda leaf: state[leaf] if isinstance(leaf, Held) else leaf, (call.args, call.kwargs))
+        deeper = self.correspondence.within(path)
+        block = _as_network(unit.network, dict(unit.network.named_blocks())[path])
+        mine = replace(unit, network=block, call=_call, args=args, kwargs=kwargs, tapped=deeper.tap)
+        args, kwargs = deeper.to_candidate((args, kwargs))
+        theirs = _as_network(other.network, partner)
+        inside = replace(mine, network=theirs, args=args, kwargs=kwargs, tapped=deeper.tap_of)
+        yield from _Search(deeper).look_into(mine, inside, cotangent, where)
+
+    def _between(
+        self, unit: Unit, calls: Mapping[str, Call], expected: Forced, found: Forced, cotangent: Any, path: str
+    ) -> Iterator[Place]:
+        """The unit itself, where its own code differs."""
+        mine, theirs = expected.observed[UNIT], found.observed[UNIT]
+        what, difference = first_difference(mine, theirs)
+        if difference <= LIMIT:
+            return
+        inputs = (*unit.args, *(call.output for call in calls.values()))
+        call = Call("", inputs, dict(unit.kwargs), mine.outputs)
+        accused = self._accused(unit, path, _kind(unit.network), {}, call, cotangent, mine, theirs)
+        remarks = tuple(_remarks(calls, found))
+        yield Place(path, "" if path == "loss" else accused.kind, what, difference, (accused,), remarks)
+
+    def _accused(
+        self, unit: Unit, path: str, kind: str, known: Mapping[str, Any], call: Call, cotangent: Any,
+        mine: Observed, theirs: Observed,
+    ) -> Accused:  # fmt: skip
+        state = unit.network.neutral_state()
+        args, kwargs = nest.map(lambda leaf: state[leaf] if isinstance(leaf, Held) else leaf, (call.args, call.kwargs))
+        prefix = f"{call.path}." if call.path else ""
+        own = {n.removeprefix(prefix): v for n, v in state.items() if call.path is not None and n.startswith(prefix)}
+        return Accused(path, kind, known, own, args, kwargs, cotangent, unit.training, mine, theirs)
+
+
+def first_difference(reference: Observed, candidate: Observed) -> tuple[str, float]:
+    """The first tensor that differs, forward before backward, and by how much; what one side lacks is left out."""
+    for mine, theirs in (
+        (reference.values(), candidate.values()),
+        (reference.gradients(), candidate.gradients()),
+    ):
+        shared = [name for name in mine if name in theirs]
+        null = set(compare({n: mine[n] for n in shared}, {n: theirs[n] for n in shared}).null)
+        for name in (name for name in shared if name not in null):
+            difference = compare({name: mine[name]}, {name: theirs[name]}).difference
+            if difference > LIMIT:
+                return name, difference
+    return "", 0.0
+
+
+def nest_like(values: Any, leaves: list[Any]) -> Any:
+    """Flat leaves in the nest that they belong to."""
+    return nest.unflatten(nest.flatten(values)[1], leaves)
+
+
+def joined(path: str, name: str) -> str:
+    """The path of a block within a unit, seen from the network."""
+    return name if path in ("loss", "") else f"{path}.{name}".rstrip(".")
+
+
+def settings(block: Any) -> dict[str, Any]:
+    """The settings of a layer, as the layer of `nn` of its name takes them: what it was made with, else attributes."""
+    layer = LAYERS.get(type(block).__name__)
+    if layer is None:
+        return {}
+    names = [name for name in inspect.signature(layer.__init__).parameters if name != "self"]
+    given = getattr(block, "init_kwargs", None) or {}
+    found = {name: given.get(name, getattr(block, name, inspect.Parameter.empty)) for name in names}
+    plain = {name: value for name, value in found.items() if value is not inspect.Parameter.empty}
+    return {n: v is not None if n == "bias" and n not in given else v for n, v in plain.items()}
+
+
+def _as_network(within: AbstractNetwork, block: Any) -> AbstractNetwork:
+    return block if isinstance(block, AbstractNetwork) else within.backend.wrap(block)
+
+
+def _call(network: Any, *args: Any, **kwargs: Any) -> Any:
+    return network(*args, **kwargs)
+
+
+def _kind(network: AbstractNetwork) -> str:
+    return type(getattr(network, "native", network)).__name__
+
+
+def _remarks(calls: Mapping[str, Call], found: Forced) -> Iterator[str]:
+    """Which taps one side has and the other has not, and whether they come in another order."""
+    met = [name for name in found.observed if name != UNIT]
+    if missing := [name for name in calls if name not in found.observed]:
+        yield f"The candidate does not call {', '.join(missing)}."
+    if found.others:
+        yield f"Only the candidate calls {', '.join(found.others)}."
+    order = [name for name in calls if name in found.observed]
+    if order != met:
+        yield f"The candidate calls them in the order {', '.join(met)}, the reference in the order {', '.join(order)}."

@@ -1,0 +1,198 @@
+"""Level L2: whether a candidate in float32 is as near to the reference in float64 as rounding allows.
+
+The expected error is found by experiment: the reference runs in float64 with a random relative error after every
+operation, ``eps / 2 * sqrt(k)`` for a reduction of length k, a few times. What that does to a tensor is its sigma, and
+the candidate's error in sigmas is its z: about 1 for right networks, of any depth and conditioning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.backends.calls import functions_called_through
+from deliralike.conformance.correspondence import SAME, Correspondence
+from deliralike.conformance.findings import FAILED, PASSED, Finding, Level
+from deliralike.conformance.semantics import MODES, Look, look
+from deliralike.conformance.subject import Subject
+from deliralike.network import AbstractNetwork
+from deliralike.nn import start
+
+TITLE = "quality in float32"
+LIMIT = 8.0  # sigmas; right networks of all families were seen at 0.2 to 3
+EPS = float(np.finfo(np.float32).eps)
+RUNS = 4
+_NORM = 4  # the reductions of a norm are summed in blocks, which rounds as a short one does
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """What rounding is expected to do to a tensor, and what it did in the candidate: L2 norms.
+
+    Attributes:
+        size: Of the tensor in float64.
+        sigma: Of the expected error.
+        error: Of the candidate's.
+    """
+
+    size: float
+    sigma: float
+    error: float
+
+    @property
+    def z(self) -> float:
+        """The candidate's error in units of the expected one."""
+        floor = max(self.sigma, EPS / 4 * self.size)  # no result in float32 can be asked for more than this
+        return 0.0 if self.error == 0.0 else self.error / floor if floor else np.inf
+
+    @property
+    def is_null(self) -> bool:
+        """Whether the tensor is nothing but rounding."""
+        return self.size <= 2 * self.sigma
+
+
+def level(
+    reference: Subject,
+    candidate: Subject,
+    batch: tuple[Any, ...],
+    correspondence: Correspondence = SAME,
+    seed: int = 0,
+    eps: float = EPS,
+) -> Level:
+    """Judge a candidate in float32.
+
+    Args:
+        reference: In float64.
+        candidate: In float64; a copy in float32 is made.
+        batch: NumPy arrays: inputs and target.
+        correspondence: Names and layouts of the candidate.
+        seed: Of the portable random stream, and of the noise.
+        eps: The relative distance of two numbers next to each other in the candidate's products: that of float32,
+            or of TF32 where it is on.
+    """
+    batch = nest.map(_rounded, batch)
+    backend = reference.network.backend
+    rounded = reference.but(network=backend.in_dtype(backend.in_dtype(reference.network, "float32"), "float64"))
+    short = candidate.but(network=candidate.network.backend.in_dtype(candidate.network, "float32"))
+    found = {
+        name: _judged(rounded, short, batch, training, correspondence, seed, eps) for name, training in MODES.items()
+    }
+    findings = tuple(
+        Finding("L2", _place(name), name, tensor.z, mode=mode, limit=LIMIT)
+        for mode, tensors in found.items() for name, tensor in tensors.items()
+        if tensor.z > LIMIT and not tensor.is_null
+    )  # fmt: skip
+    judged = [tensor.z for tensors in found.values() for tensor in tensors.values() if not tensor.is_null]
+    null = sorted({name for tensors in found.values() for name, tensor in tensors.items() if tensor.is_null})
+    notes = (f"{len(null)} tensors are nothing but rounding and were not judged, such as {null[0]}.",) if null else ()
+    figures = {"z": {mode: {n: t.z for n, t in tensors.items()} for mode, tensors in found.items()}, "eps": eps}
+    return Level("L2", TITLE, FAILED if findings else PASSED, max(judged, default=0.0), findings, notes, figures)
+
+
+def _judged(
+    reference: Subject, candidate: Subject, batch: Any, training: bool, correspondence: Correspondence, seed: int,
+    eps: float,
+) -> dict[str, Rounded]:  # fmt: skip
+    exact = look(reference, batch, training, seed, elements=1)
+    theirs = look(candidate, batch, training, seed, elements=1)
+    clean = _tensors(exact)
+    noisy = [_tensors(look(_with_noise(reference, run, eps), batch, training, seed, elements=1)) for run in range(RUNS)]
+    if theirs.error:
+        return {theirs.error: Rounded(1.0, 0.0, np.inf)}
+    seen = _tensors(Look(correspondence.to_reference(theirs.recording)))
+    return {
+        name: Rounded(_norm(value), math.sqrt(np.mean([_norm(one[name] - value) ** 2 for one in noisy])),
+                      _norm(seen[name] - value) if np.shape(seen[name]) == np.shape(value) else np.inf)
+        for name, value in clean.items() if name in seen
+    }  # fmt: skip
+
+
+def _with_noise(subject: Subject, run: int, eps: float) -> Subject:
+    def loss(network: AbstractNetwork, *batch: Any) -> Any:
+        with _rounding(network, np.random.Generator(np.random.Philox(key=start.key(run, "rounding"))), eps):
+            return subject.loss(network, *batch)
+
+    return subject.but(loss=loss)
+
+
+@contextmanager
+def _rounding(network: AbstractNetwork, generator: np.random.Generator, eps: float) -> Iterator[None]:
+    """Let the outputs of blocks without blocks in them, and of functions between blocks, have a relative error."""
+    paths = [path for path, _ in network.named_blocks() if path]
+    inner = {path for path in paths if any(other.startswith(f"{path}.") for other in paths)} | {""}
+    inside = False
+
+    def disturbed(length: int, output: Any) -> Any:
+        nn = network.backend.nn
+
+        def leaf(value: Any) -> Any:
+            if not network.backend.is_array(value) or "float" not in str(value.dtype):
+                return value
+            noise = generator.standard_normal(tuple(value.shape), dtype=np.float32)
+            return value * nn.constant(1.0 + eps / 2 * math.sqrt(length) * noise.astype(np.float64), value)
+
+        return nest.map(leaf, output)
+
+    def around(path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        nonlocal inside
+        if inside or path in inner:
+            return call(*args, **kwargs)
+        inside = True
+        try:
+            is_function = block is network.backend.nn
+            output = call(*args, **kwargs)
+            return disturbed(_length(args) if is_function else _length_of(network, path), output)
+        finally:
+            inside = False
+
+    backend = network.backend
+    with backend.called_through(network, around), functions_called_through(backend.nn, around):
+        yield
+
+
+def _length_of(network: AbstractNetwork, path: str) -> int:
+    """The length of a block's reductions, from the shape of its weight."""
+    slot = network.neutral_slots().get(f"{path}.weight")
+    if slot is None:
+        return 1
+    return math.prod(slot.shape[1:]) if len(slot.shape) > 1 else _NORM
+
+
+def _length(args: tuple[Any, ...]) -> int:
+    """The length of a function's reductions, from its second array, which is a weight or a factor."""
+    shapes = [tuple(x.shape) for x in args if len(getattr(x, "shape", ())) > 1]
+    return math.prod(shapes[1][1:]) if len(shapes) > 1 else _NORM
+
+
+def _tensors(seen: Look) -> dict[str, np.ndarray]:
+    """What is judged, by name."""
+    recording = seen.recording
+    outputs = dict(nest.leaves_with_paths(seen.output, "output"))
+    gradients = {f"gradient of {name}": value for name, value in recording.parameters.items()}
+    named: Mapping[str, Any] = {"loss": recording.output, **outputs, **gradients, **_buffers(recording)}
+    return {n: np.asarray(v, np.float64) for n, v in named.items() if v is not None and np.asarray(v).dtype.kind == "f"}
+
+
+def _buffers(recording: Any) -> dict[str, np.ndarray]:
+    return {name: value for name, value in recording.state.items() if name not in recording.parameters}
+
+
+def _place(name: str) -> str:
+    """The block that a tensor belongs to."""
+    return name.removeprefix("gradient of ").rpartition(".")[0]
+
+
+def _rounded(value: Any) -> Any:
+    """Numbers that float32 holds exactly, so that the input's own rounding is no difference."""
+    floating = isinstance(value, np.ndarray) and value.dtype.kind == "f"
+    return value.astype(np.float32).astype(value.dtype) if floating else value
+
+
+def _norm(array: Any) -> float:
+    return float(np.linalg.norm(np.asarray(array, np.float64).ravel()))

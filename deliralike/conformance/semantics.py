@@ -1,0 +1,141 @@
+"""Level L1: outputs, loss, gradients and running statistics of two networks in float64, in training and evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.conformance.agreement import Comparison, compare, relative_difference
+from deliralike.conformance.correspondence import SAME, Correspondence
+from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
+from deliralike.conformance.subject import Subject
+from deliralike.conformance.taps import Recording, Unit, watch
+
+TITLE = "semantics in float64"
+ELEMENTS = 2**16  # of each layer's output, for the error by layer
+MODES = {"train": True, "eval": False}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one side did in one mode.
+
+    Attributes:
+        recording: Outputs of all blocks, gradients, state.
+        error: What it raised instead; empty if nothing.
+    """
+
+    recording: Recording
+    error: str = ""
+
+    @property
+    def output(self) -> Any:
+        """The network's output."""
+        last = self.recording.calls.get("")
+        return None if last is None else last.output
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Both sides in one mode, and what differs.
+
+    Attributes:
+        differences: Of ``"output"``, ``"loss"``, ``"gradients"``, ``"gradient of the input"`` and ``"statistics"``.
+        layers: The relative difference of each block's output, in the order of the reference's calls.
+    """
+
+    reference: Look
+    candidate: Look
+    differences: Mapping[str, Comparison]
+    layers: Mapping[str, float]
+
+    @property
+    def worst(self) -> float:
+        """The largest difference."""
+        return max((found.difference for found in self.differences.values()), default=np.inf)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether nothing differs by more than the limit."""
+        return not self.candidate.error and self.worst <= LIMIT
+
+
+def look(subject: Subject, batch: tuple[Any, ...], training: bool, seed: int = 0, elements: int | None = None) -> Look:
+    """Run one side once, forward and backward; an error that it raises is noted."""
+    unit = Unit(subject.network, subject.loss, batch, training, lambda path: None, seed=seed, functions=False)
+    try:
+        return Look(watch(unit, elements))
+    except Exception as error:  # noqa: BLE001 - a network to be judged may do anything
+        return Look(Recording(None), f"{type(error).__name__}: {error}")
+
+
+def compared(reference: Look, candidate: Look, correspondence: Correspondence = SAME) -> Mode:
+    """Both sides of one mode."""
+    mine, theirs = reference.recording, correspondence.to_reference(candidate.recording)
+    buffers = [name for name in mine.state if name in theirs.state and name not in mine.parameters]
+    differences = {
+        "output": compare(_arrays("output", reference.output), _arrays("output", theirs.calls[""].output))
+        if "" in theirs.calls
+        else Comparison(np.inf, "output"),
+        "loss": compare({"loss": mine.output}, {"loss": theirs.output}),
+        "gradients": compare(mine.parameters, theirs.parameters),
+        "gradient of the input": compare(_arrays("input", mine.inputs), _arrays("input", theirs.inputs)),
+        "statistics": compare({n: mine.state[n] for n in buffers}, {n: theirs.state[n] for n in buffers}),
+    }
+    shared = [name for name in mine.calls if name in theirs.calls]
+    layers = {n: _difference(mine.calls[n].output, theirs.calls[n].output) for n in shared}
+    return Mode(reference, candidate, differences, layers)
+
+
+def level(modes: Mapping[str, Mode]) -> Level:
+    """The verdict over both modes."""
+    findings = tuple(_findings(modes))
+    nulls = sorted({name for mode in modes.values() for name in mode.differences["gradients"].null})
+    figures = {
+        "differences": {name: {what: c.difference for what, c in m.differences.items()} for name, m in modes.items()},
+        "null": nulls,
+    }
+    if not modes:
+        return Level("L1", TITLE, NOT_REACHED, notes=("Nothing was compared.",))
+    worst = max(mode.worst for mode in modes.values())
+    return Level("L1", TITLE, FAILED if findings else PASSED, worst, findings, figures=figures)
+
+
+def unsteady(subject: Subject, batch: tuple[Any, ...], training: bool, first: Look, seed: int = 0) -> list[str]:
+    """The blocks whose outputs differ between two equal runs of one network, the first one first."""
+    again = compared(first, look(subject, batch, training, seed, ELEMENTS))
+    changed = [name for name, difference in again.layers.items() if difference > 0.0]
+    return changed or (["the loss"] if again.worst > LIMIT else [])
+
+
+def not_finite(recording: Recording) -> str:
+    """The first block whose output holds a NaN or an infinity, and how many; empty where none does."""
+    for name, call in recording.calls.items():
+        for _, leaf in _arrays(name, call.output).items():
+            if bad := int(np.size(leaf) - np.isfinite(leaf).sum()):
+                return f"{name or 'the network'}: {bad} of {np.size(leaf)} elements that were looked at are not finite"
+    return ""
+
+
+def _findings(modes: Mapping[str, Mode]) -> Iterator[Finding]:
+    for name, mode in modes.items():
+        if mode.candidate.error:
+            yield Finding("L1", "", f"raises {mode.candidate.error}", np.inf, mode=name)
+            continue
+        for what, found in mode.differences.items():
+            if found.difference > LIMIT:
+                where = "" if what in ("output", "loss") else found.worst
+                yield Finding("L1", where, what, found.difference, mode=name)
+
+
+def _arrays(root: str, values: Any) -> dict[str, Any]:
+    return {path: leaf for path, leaf in nest.leaves_with_paths(values, root) if isinstance(leaf, np.ndarray | float)}
+
+
+def _difference(mine: Any, theirs: Any) -> float:
+    pairs = zip(nest.leaves(mine), nest.leaves(theirs), strict=False)
+    return max((relative_difference(x, y) for x, y in pairs if isinstance(x, np.ndarray)), default=0.0)

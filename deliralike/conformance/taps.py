@@ -1,0 +1,403 @@
+"""Taps: what goes into each block and function of a network and comes out of it, recorded, forced and judged.
+
+A unit is a network or a block of one with its inputs. Its taps are the calls made while it runs: of blocks, and of
+functions of `nn` between them; what happens inside of a tapped call belongs to that call. Three runs of a unit:
+
+- `record` notes the inputs and outputs of each tap, and of the unit;
+- `cotangents` gives the gradient of the unit's scalar with respect to each of them;
+- `force` gives every tap the inputs that another network had, and its output to what follows. So each is judged
+  alone, forward and backward, and so is what the unit itself does between them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest, random
+from deliralike.backends.base import Backend, Gradients
+from deliralike.backends.calls import functions_called_through
+from deliralike.conformance.findings import Observed
+from deliralike.network import AbstractNetwork
+
+UNIT = ""  # the name of a unit among its taps
+
+Arrays = list[Any]  # the leaves of a nest that are arrays, None in the places of the others
+
+
+class Held(str):
+    """In the place of an argument that is a parameter or buffer of the network: its name."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A network, or a block seen as one, and how it is called.
+
+    Attributes:
+        network: On any backend.
+        call: ``call(network, *args, **kwargs)``: a loss, or the block's own call.
+        args, kwargs: NumPy arrays and plain values, in any nest.
+        training: The mode.
+        tapped: The name of the tap that the call of a block is, by the block's path; None where it is looked into.
+        seed: Of the portable random stream.
+        functions: Whether calls of functions of `nn` are taps as well.
+    """
+
+    network: AbstractNetwork
+    call: Callable[..., Any]
+    args: tuple[Any, ...]
+    training: bool
+    tapped: Callable[[str], str | None]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    functions: bool = True
+
+    @property
+    def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """All arguments, as one nest."""
+        return self.args, dict(self.kwargs)
+
+    def output(self, network: AbstractNetwork, inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+        """Call a network, which may be a copy that a compiler traces, with native arguments."""
+        args, kwargs = inputs
+        return self.call(network, *args, **kwargs)
+
+    @property
+    def backend(self) -> Backend:
+        """The network's backend."""
+        return self.network.backend
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a tap: nests of NumPy arrays, plain values and `Held`.
+
+    Attributes:
+        path: The block's path in the network that was followed; None for a function.
+    """
+
+    path: str | None
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: Any
+
+
+@dataclass(frozen=True)
+class Around:
+    """What belongs to a call, as flat lists of arrays: of its inputs, and of its output."""
+
+    inputs: Arrays
+    output: Arrays
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a run of a unit showed.
+
+    Attributes:
+        output: What the unit gave.
+        calls: The taps by name in the order of their calls; the second call of ``"relu"`` is ``"relu#2"``.
+        parameters: The gradient of each parameter.
+        inputs: The gradient of each of the unit's arguments.
+        state: Parameters and buffers afterwards.
+    """
+
+    output: Any
+    calls: Mapping[str, Call] = field(default_factory=dict)
+    parameters: Mapping[str, np.ndarray | None] = field(default_factory=dict)
+    inputs: tuple[Any, ...] = ()
+    state: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Forced:
+    """What a forced run showed.
+
+    Attributes:
+        observed: What each tap computed by itself; under `UNIT` what the unit computed between them.
+        others: Taps that were met besides those that were forced.
+    """
+
+    observed: Mapping[str, Observed]
+    others: tuple[str, ...]
+
+
+def record(unit: Unit, cotangent: Any = None) -> Recording:
+    """Run a unit as it is; gradients are those of the sum of its outputs times a cotangent, or of its output itself.
+
+    Args:
+        unit: Its network is left as it was.
+        cotangent: A nest like the output; None for a unit that gives a loss.
+    """
+
+    def run(network: AbstractNetwork, weight: Arrays | None, inputs: Any) -> tuple[Any, Any, Any]:
+        calls: dict[str, Any] = {}
+
+        def tap(name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+            given = _copied(network, (args, kwargs))
+            output = call(*args, **kwargs)
+            calls[name] = (path, *given, _copied(network, output))
+            return output
+
+        with _tapped(unit, network, tap):
+            output = unit.output(network, inputs)
+        return _scalar(network, output, weight), _copied(network, output), calls
+
+    found, state = _run(unit, run, _weights(cotangent), unit.inputs)
+    output, calls = found.beside
+    named = {name: Call(*parts) for name, parts in calls.items()}
+    return Recording(output, named, found.parameters, found.inputs[1][0], state)
+
+
+def cotangents(unit: Unit, calls: Mapping[str, Call], cotangent: Any = None) -> dict[str, Around]:
+    """The gradient of the unit's scalar at each tap's inputs and output; None where they are no floating arrays."""
+    zeros = {name: (_zeros((call.args, call.kwargs)), _zeros(call.output)) for name, call in calls.items()}
+
+    def run(network: AbstractNetwork, weight: Arrays | None, zeros: Any, inputs: Any) -> Any:
+        def tap(name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+            if name not in zeros:
+                return call(*args, **kwargs)
+            to_inputs, to_output = zeros[name]
+            args, kwargs = _with(network, (args, kwargs), to_inputs, lambda x, zero: x + zero)
+            return _with(network, call(*args, **kwargs), to_output, lambda x, zero: x + zero)
+
+        with _tapped(unit, network, tap):
+            output = unit.output(network, inputs)
+        return _scalar(network, output, weight)
+
+    found, _ = _run(unit, run, _weights(cotangent), zeros, unit.inputs)
+    return {name: Around(*parts) for name, parts in found.inputs[1].items()}
+
+
+def force(unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any = None) -> Forced:
+    """What each tap, and the unit between them (`UNIT`), computes by itself when all of them get these inputs.
+
+    Args:
+        unit: Its network is left as it was.
+        calls: What to give to each tap, and what to take as its output afterwards.
+        weights: The cotangent of each output, and of each input for what precedes it.
+        cotangent: Of the unit's output.
+    """
+    given = {name: (_arrays((call.args, call.kwargs)), _arrays(call.output)) for name, call in calls.items()}
+    weighing = {name: (around.inputs, around.output) for name, around in weights.items()}
+
+    def run(network: AbstractNetwork, weight: Arrays | None, weighing: Any, given: Any, inputs: Any) -> Any:
+        terms: list[Any] = []
+        own: dict[str, Any] = {}
+        others: list[str] = []
+
+        def tap(name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+            if name not in given:
+                others.append(name)
+                return call(*args, **kwargs)
+            (into, output), (weight_into, weight_output) = given[name], weighing[name]
+            before = _copied(network, (args, kwargs))
+            terms.append(_weighted(network, (args, kwargs), weight_into))
+            args, kwargs = _with(network, (args, kwargs), into, _instead)
+            result = call(*args, **kwargs)
+            own[name] = (path, before, _copied(network, result))
+            terms.append(_weighted(network, result, weight_output))
+            return _with(network, result, output, _instead)
+
+        with _tapped(unit, network, tap):
+            result = unit.output(network, inputs)
+        terms.append(_scalar(network, result, weight))
+        return sum(terms[1:], start=terms[0]), _copied(network, result), own, others
+
+    found, state = _run(unit, run, _weights(cotangent), weighing, given, unit.inputs)
+    return Forced(_observed(unit, found, state, calls), tuple(found.beside[2]))
+
+
+def watch(unit: Unit, elements: int | None = None) -> Recording:
+    """Run a unit that gives a loss, and note the output of every call of a block, also of those within others.
+
+    Args:
+        unit: Its network is left as it was.
+        elements: How many elements of each array are kept, at equal distances; all of them when None.
+    """
+
+    def run(network: AbstractNetwork, inputs: Any) -> tuple[Any, Any, Any]:
+        calls: dict[str, Any] = {}
+        counts: Counter[str] = Counter()
+
+        def around(path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+            output = call(*args, **kwargs)
+            counts[path] += 1
+            name = path if counts[path] == 1 else f"{path}#{counts[path]}"
+            calls[name] = (path, (), {}, _thinned(network, output, elements if path else None))
+            return output
+
+        with network.backend.called_through(network, around):
+            loss = unit.output(network, inputs)
+        return loss, _copied(network, loss), calls
+
+    found, state = _run(unit, run, unit.inputs)
+    output, calls = found.beside
+    named = {name: Call(*parts) for name, parts in calls.items()}
+    return Recording(output, named, found.parameters, found.inputs[0][0], state)
+
+
+def _thinned(network: AbstractNetwork, values: Any, elements: int | None) -> Any:
+    """A nest with copies of its arrays, or of some elements of each."""
+
+    def leaf(value: Any) -> Any:
+        if not network.backend.is_array(value):
+            return value
+        size = math.prod(value.shape)
+        if elements is None or size <= elements:
+            return network.backend.copied(value)
+        flat = network.backend.nn.reshape(value, (size,))
+        return network.backend.copied(flat[:: -(-size // elements)])
+
+    return nest.map(leaf, values)
+
+
+def _observed(
+    unit: Unit, found: Gradients, state: Mapping[str, np.ndarray], calls: Mapping[str, Call]
+) -> dict[str, Observed]:
+    """What a forced run gave, sorted by what computed it: parameters and state belong to the block that holds them."""
+    output, own = found.beside[:2]
+    of_given, of_inputs = found.inputs[2:]
+    observed, rest, rest_state = {}, dict(found.parameters), dict(state)
+    for name, (path, _, result) in own.items():
+        inputs = _by_path(of_given[name][0], {"args": calls[name].args, "kwargs": calls[name].kwargs})
+        observed[name] = Observed(result, inputs, _below(path, found.parameters), _below(path, state))
+        rest, rest_state = _not_below(path, rest), _not_below(path, rest_state)
+    into = {f"the input of {name}": before for name, (_, before, _) in own.items()}
+    inputs = _by_path(nest.leaves(of_inputs), {"args": unit.args, "kwargs": dict(unit.kwargs)})
+    for name in own:
+        inputs |= _by_path(of_given[name][1], {f"the output of {name}": calls[name].output})
+    observed[UNIT] = Observed(into | {"output": output}, inputs, rest, rest_state)
+    return observed
+
+
+def _below(path: str | None, named: Mapping[str, Any]) -> dict[str, Any]:
+    """What belongs to a block, by its name there; nothing belongs to a function."""
+    start = f"{path}." if path else ""
+    return {} if path is None else {n.removeprefix(start): x for n, x in named.items() if n.startswith(start)}
+
+
+def _not_below(path: str | None, named: Mapping[str, Any]) -> dict[str, Any]:
+    start = f"{path}." if path else ""
+    return dict(named) if path is None else {n: x for n, x in named.items() if not n.startswith(start)}
+
+
+def _by_path(gradients: Arrays, values: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Gradients by the paths of the leaves that they belong to, such as ``"args[0]"``."""
+    paths = [path for root, nested in values.items() for path, _ in nest.leaves_with_paths(nested, root)]
+    return {path: gradient for path, gradient in zip(paths, gradients, strict=True) if gradient is not None}
+
+
+def _run(unit: Unit, function: Callable[..., Any], *inputs: Any) -> tuple[Gradients, dict[str, np.ndarray]]:
+    """Gradients of a function in the unit's mode, and the state afterwards; the network is left as it was."""
+    network = unit.network
+    before = network.neutral_state()
+    try:
+        with network.training_mode(unit.training), random.portable(unit.seed):
+            found = unit.backend.gradients(function, network, *inputs)
+        return found, network.neutral_state()
+    finally:
+        if before:
+            network.load_neutral_state(before)
+
+
+@contextmanager
+def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> Iterator[None]:
+    """Let each call that is a tap go through a function; what happens inside of such a call does not."""
+    counts: Counter[str] = Counter()
+    inside = False
+
+    def through(name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        nonlocal inside
+        counts[name] += 1
+        inside = True
+        try:
+            return tap(name if counts[name] == 1 else f"{name}#{counts[name]}", path, call, args, kwargs)
+        finally:
+            inside = False
+
+    def around_block(path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        name = None if inside else unit.tapped(path)
+        return call(*args, **kwargs) if name is None else through(name, path, call, args, kwargs)
+
+    def around_function(name: str, functions: Any, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        if inside or not unit.functions:
+            return call(*args, **kwargs)
+        return through(f"{name}()", None, call, args, kwargs)
+
+    backend = network.backend
+    with backend.called_through(network, around_block), functions_called_through(backend.nn, around_function):
+        yield
+
+
+def _copied(network: AbstractNetwork, values: Any) -> Any:
+    """A nest with copies of its arrays, which code that writes in place leaves alone."""
+    backend = network.backend
+    held = _held(network)
+
+    def leaf(value: Any) -> Any:
+        if id(value) in held:
+            return held[id(value)]
+        return backend.copied(value) if backend.is_array(value) else value
+
+    return nest.map(leaf, values)
+
+
+def _held(network: AbstractNetwork) -> dict[int, Held]:
+    return {id(slot.native): Held(name) for name, slot in network.neutral_slots().items()}
+
+
+def _with(network: AbstractNetwork, values: Any, arrays: Arrays, change: Callable[[Any, Any], Any]) -> Any:
+    """A nest with ``change(leaf, array)`` where there is an array; as it is where it is built in another way."""
+    leaves, structure = nest.flatten(values)
+    if len(leaves) != len(arrays):
+        return values
+    held = _held(network)
+    pairs = zip(leaves, arrays, strict=True)
+    return nest.unflatten(structure, [x if y is None or id(x) in held else change(x, y) for x, y in pairs])
+
+
+def _instead(own: Any, given: Any) -> Any:
+    """A given array in the place of another; floating ones as a new one, so that code may write in place."""
+    return given + 0.0 if _is_floating(given) else given
+
+
+def _weighted(network: AbstractNetwork, values: Any, weights: Arrays) -> Any:
+    """The sum of a nest's arrays times weights; 0.0 where there are none, or those of other shapes."""
+    nn, held = network.backend.nn, _held(network)
+    leaves = nest.leaves(values)
+    if len(leaves) != len(weights):
+        return 0.0
+    fitting = [
+        nn.sum(x * nn.stop_gradient(w)) for x, w in zip(leaves, weights, strict=True)
+        if w is not None and id(x) not in held and tuple(getattr(x, "shape", ())) == tuple(w.shape)
+    ]  # fmt: skip
+    return sum(fitting[1:], start=fitting[0]) if fitting else 0.0
+
+
+def _scalar(network: AbstractNetwork, output: Any, weight: Arrays | None) -> Any:
+    return output if weight is None else _weighted(network, output, weight)
+
+
+def _arrays(values: Any) -> Arrays:
+    return [leaf if isinstance(leaf, np.ndarray) else None for leaf in nest.leaves(values)]
+
+
+def _weights(cotangent: Any) -> Arrays | None:
+    return None if cotangent is None else _arrays(cotangent)
+
+
+def _zeros(values: Any) -> Arrays:
+    return [None if x is None or not _is_floating(x) else np.zeros_like(x) for x in _arrays(values)]
+
+
+def _is_floating(array: Any) -> bool:
+    return "float" in str(array.dtype)
