@@ -103,6 +103,12 @@ def test_null_gradients_and_reasons_are_told():
     assert text.count("No replicas were asked for.") == 1  # beside its level, and not again among the notes
 
 
+def test_null_gradients_that_a_note_names_are_not_named_again():
+    noted = level("L1", worst=0.0, notes=("Null: conv1.bias.",), figures={"null": ["conv1.bias", "conv2.bias"]})
+    text = str(Proof("A", "B", (noted,)))
+    assert text.count("conv1.bias") == 1 and "not compared: conv2.bias." in text
+
+
 def test_names_are_shown_as_they_are_in_text():
     assert "<script>alert(1)</script> & a|b [bold]x[/bold] `c` *d*" in str(hostile())
     assert not any(line.startswith("second line") for line in str(hostile()).splitlines()[1:])
@@ -360,7 +366,13 @@ def test_drawing_changes_nothing_that_others_share():
 
 
 def test_differences_by_name_are_a_table():
-    found = Proof("A", "B", (level("L6", figures={"differences": {"2": 1e-15, "4": np.float64(0.0)}}),))
+    by_mode = {"train": {"output": 2e-15, "loss": math.inf}}
+    levels = (
+        level("L1", figures={"differences": by_mode}),
+        level("L6", figures={"differences": {2: 1e-15, 4: np.float64(0)}}),
+    )
+    found = Proof("A", "B", levels)
+    assert "| train, output | 2.0e-15 |\n| train, loss | not finite |" in markdown.page(found)
     assert '<th>2</th><td class="number">1.0e-15</td>' in html.page(found)
     assert "| 4 | exact |" in markdown.page(found)
 

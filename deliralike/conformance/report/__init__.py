@@ -12,7 +12,8 @@ name                      content
 ``curves``                ``{"reference", "candidate", "float32", "band"}``: losses step by step, in float64 and in
                           float32; the band is ``[low, high]``, where float32 may be. The last two may be absent.
 ``gradients``             A list of ``{"name", "difference", "norm"}``, the norm being the reference's, if known.
-``differences``           By name the largest of each thing that a level tells apart: each number of replicas.
+``differences``           By name the largest of each thing that a level tells apart, or such mappings by mode:
+                          ``{"2": 1e-15}`` for two replicas, ``{"train": {"output": 1e-15, "loss": 0.0}}``.
 ``null``                  Names of the parameters whose gradient is zero but for rounding.
 ========================= ==========================================================================================
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Level
@@ -89,14 +89,15 @@ def levels(proof: Proof) -> list[tuple[str, str, str, str, str]]:
 
 
 def notes(proof: Proof) -> list[str]:
-    """What a reader should know, each with its level, and the null gradients by name."""
+    """What a reader should know, each with its level, and the null gradients that no note names."""
     by_level = [
         f"{level.name}: {note}"
         for level in proof.levels
         for note in level.notes[1 if _reason(level) else 0 :]
     ]  # fmt: skip
-    null = f"Gradients that are zero but for rounding, not compared: {', '.join(proof.null)}."
-    return [_line(note) for note in [*proof.notes, *by_level, *([null] if proof.null else [])]]
+    unnamed = [name for name in proof.null if not any(name in note for note in by_level)]
+    null = [f"Gradients that are zero but for rounding, not compared: {', '.join(unnamed)}."] if unnamed else []
+    return [_line(note) for note in [*proof.notes, *by_level, *null]]
 
 
 def others(proof: Proof) -> list[str]:
@@ -132,7 +133,16 @@ def gradients(level: Level) -> list[tuple[str, str, str, str]]:
 
 def differences(level: Level) -> list[tuple[str, str]]:
     """A row for each thing that a level tells apart, as a number of replicas; see `DIFFERENCES`."""
-    return [(str(name), number(value, level.name)) for name, value in level.figures.get("differences", {}).items()]
+    return [(name, number(value, level.name)) for name, value in _flat(level.figures.get("differences", {}))]
+
+
+def _flat(values: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers of mappings in mappings, by all their names."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}, ")
+        else:
+            yield f"{before}{name}", value
 
 
 def _line(message: str) -> str:
