@@ -6,13 +6,18 @@ import pytest
 from deliralike import random
 from deliralike.conformance.agreement import compare
 from deliralike.conformance.planted import (
+    activation,
+    attention,
     convolution,
+    dropout,
+    losses,
     normalization,
+    sequence,
 )
 from deliralike.conformance.planted.fixtures import FIXTURES, fixture
 from tests.conftest import BACKENDS
 
-GROUPS = [normalization, convolution]
+GROUPS = [normalization, convolution, activation, dropout, attention, sequence, losses]
 MISTAKES = [mistake for group in GROUPS for mistake in group.MISTAKES]
 SHOWN = 1e-9
 

@@ -469,7 +469,7 @@ _RESIZING = [
     _resize(
         "repeated in the place of shuffled",
         "shuffle",
-        with_methods("shuffle", forward=lambda self, x: self.nn.interpolate(x[:, :1], scale_factor=2)),
+        with_methods("shuffle", forward=lambda self, x: self.nn.interpolate(x[:, :2], scale_factor=2)),
         "repeat",
         "nearest",
     ),

@@ -231,9 +231,10 @@ class Attention(Network):
         return tokens == PADDING
 
     def mask(self, tokens, like):
-        """Tokens see themselves and what came before."""
-        length = tokens.shape[1]
-        return self.nn.constant(np.triu(np.full((length, length), -np.inf), 1), like=like)
+        """Tokens see those that are at most two steps away."""
+        places = np.arange(tokens.shape[1])
+        far = np.abs(places[:, None] - places) > 2
+        return self.nn.constant(np.where(far, -np.inf, 0.0), like=like)
 
     def pooled(self, x, padding):
         """The mean over tokens that are none of padding."""
@@ -247,7 +248,7 @@ class Recurrent(Network):
     def __init__(self) -> None:
         super().__init__()
         nn = self.nn
-        self.embedding = nn.Embedding(9, 4)
+        self.embedding = nn.Embedding(9, 4, padding_idx=PADDING)
         self.lstm = nn.LSTM(4, 3, batch_first=True, bidirectional=True)
         self.gru = nn.GRU(6, 4, batch_first=True)
         self.fc = nn.Linear(4, CLASSES)
@@ -395,12 +396,12 @@ def _maps(classes: int, size: tuple[int, ...], *shape: int) -> Callable[[np.rand
     return lambda random: (random.normal(0.3, 1.0, shape), random.integers(0, classes, (shape[0], *size)))
 
 
-def _tokens(words: int, batch: int, length: int, padded: bool = False) -> Callable[[np.random.Generator], Batch]:
-    """Sequences with one label each; every second one may end in padding."""
+def _tokens(words: int, batch: int, length: int) -> Callable[[np.random.Generator], Batch]:
+    """Sequences with one label each; every second one ends in padding."""
 
     def make(random: np.random.Generator) -> Batch:
         tokens = random.integers(1, words, (batch, length))
-        tokens[1::2, -2:] = PADDING if padded else tokens[1::2, -2:]
+        tokens[1::2, -2:] = PADDING
         return tokens, random.integers(0, CLASSES, batch)
 
     return make
@@ -437,7 +438,7 @@ FIXTURES: dict[str, tuple[Callable[..., Any], Callable[[np.random.Generator], Ba
     "activations": (_written(Activations), _pictures(6, 6), weighted_cross_entropy),
     "normalized": (_written(Normalized), _pictures(4, 2, 8, 7), weighted_cross_entropy),
     "dropping": (_written(Dropping), _pictures(6, 2, 3, 2), weighted_cross_entropy),
-    "attention": (_written(Attention), _tokens(11, 4, 5, padded=True), plain_cross_entropy),
+    "attention": (_written(Attention), _tokens(11, 4, 5), plain_cross_entropy),
     "recurrent": (_written(Recurrent), _tokens(9, 3, 4), plain_cross_entropy),
     "residual": (_written(Residual), _labelled_pictures, smoothed_cross_entropy),
     "unet": (_unet, _maps(3, (5, 6), 2, 1, 5, 6), dice_and_cross_entropy),
