@@ -1,0 +1,171 @@
+"""Level L5: free training steps in float64 from the same start; the loss curve in float32 is drawn, never judged.
+
+In float32 two right backends drift apart: what remains to be said of that curve is whether it stays among those of
+the reference when its parameters are disturbed by as much as float32 rounds them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from deliralike import random
+from deliralike.conformance.agreement import compare, relative_difference
+from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
+from deliralike.conformance.subject import Subject
+from deliralike.errors import DeliralikeError
+from deliralike.network import AbstractNetwork
+from deliralike.nn import start
+from deliralike.optimizer import AbstractOptimizer
+
+TITLE = "loss curve in float64"
+NOISE = 2.0**-24 / 3.0**0.5  # the deviation of a relative rounding error in float32, which is uniform
+
+Batch = tuple[Any, ...]
+
+
+def level(
+    reference: Subject,
+    candidate: Subject,
+    batches: Sequence[Batch],
+    names: Mapping[str, str] | None = None,
+    steps: int = 20,
+    seed: int = 0,
+    in_float32: bool = True,
+    noisy_runs: int = 4,
+) -> Level:
+    """Train both sides with the first optimizer that they share, and compare losses and final parameters.
+
+    Args:
+        reference, candidate: Networks in float64 with the same parameters; they stay as they are.
+        batches: What the losses take after the network, NumPy arrays; after the last one comes the first again.
+        names: The candidate's name of a parameter by the reference's, where they differ.
+        steps: How many.
+        seed: Of the portable masks of random layers.
+        in_float32: Whether the candidate's curve in float32 is drawn, too.
+        noisy_runs: How many disturbed runs of the reference make the band around it.
+    """
+    optimizer = next((name for name in reference.optimizers if name in candidate.optimizers), None)
+    if optimizer is None or not batches:
+        reason = "there are no batches" if optimizer else "there is no optimizer on both sides"
+        return Level("L5", TITLE, NOT_REACHED, notes=(reason,))
+    mine, other = _Training(reference, optimizer, batches, seed), _Training(candidate, optimizer, batches, seed)
+    curves = {"reference": mine.curve(steps), "candidate": other.curve(steps)}
+    null = _null(reference, batches[0], seed)
+    differences = [relative_difference(one, two) for one, two in zip(*curves.values(), strict=True)]
+    findings = [*_of_losses(differences), *_of_parameters(mine, other, dict(names or {}), null, steps)]
+    figures: dict[str, Any] = {"optimizer": optimizer, "float64": curves}
+    notes = [f"the gradient of {', '.join(null)} is zero up to rounding: not compared"] if null else []
+    if in_float32:
+        drawn = _float32(reference, candidate, optimizer, batches, seed, steps, noisy_runs)
+        figures |= drawn
+        notes += [] if drawn else ["no curve in float32: the candidate's backend cannot change the type of its network"]
+    worst = max([*differences, *(finding.difference for finding in findings)])
+    return Level("L5", TITLE, FAILED if findings else PASSED, worst, tuple(findings), tuple(notes), figures)
+
+
+class _Training:
+    """A copy of one side, trained with one of its optimizers."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        optimizer: str,
+        batches: Sequence[Batch],
+        seed: int,
+        network: AbstractNetwork | None = None,
+    ) -> None:
+        self.subject, self.batches, self.seed = subject, batches, seed
+        self.network: AbstractNetwork = copy.deepcopy(subject.network if network is None else network)
+        self.network.train()
+        self.optimizer: AbstractOptimizer = subject.optimizers[optimizer](self.network)
+        self.start = (self.network.neutral_state(), self.optimizer.neutral_state())
+
+    def restart(self) -> None:
+        """Go back to the start, with what was compiled."""
+        state, of_optimizer = self.start
+        self.network.load_neutral_state(state)
+        self.optimizer.load_neutral_state(of_optimizer)
+
+    def curve(self, steps: int, noise: np.random.Generator | None = None) -> list[float]:
+        """The loss of each step before its update; `noise` disturbs the parameters before each."""
+        losses = []
+        for step in range(steps):
+            if self.subject.schedule is not None:
+                self.optimizer.lr = self.subject.schedule(step)
+            if noise is not None:
+                _disturb(self.network, noise)
+            with random.portable(self.seed, step):
+                result = self.optimizer.update(self.subject.loss, *self.batches[step % len(self.batches)])
+            loss = result[0] if isinstance(result, tuple) else result
+            losses.append(self.network.backend.number(loss))
+        return losses
+
+
+def _disturb(network: AbstractNetwork, noise: np.random.Generator) -> None:
+    """Round the parameters as much as float32 would, at random; a tied one once."""
+    for slot in {id(slot.native): slot for slot in network.neutral_slots().values() if slot.is_parameter}.values():
+        value = slot.read()
+        slot.write(value * (1.0 + NOISE * noise.standard_normal(value.shape)))
+
+
+def _float32(
+    reference: Subject,
+    candidate: Subject,
+    optimizer: str,
+    batches: Sequence[Batch],
+    seed: int,
+    steps: int,
+    runs: int,
+) -> dict[str, Any]:
+    """The candidate's curve in float32, and the band of the reference's disturbed ones; empty if there is none."""
+    try:
+        short = candidate.network.backend.in_dtype(candidate.network, "float32")
+    except DeliralikeError:
+        return {}
+    curve = _Training(candidate, optimizer, batches, seed, short).curve(steps)
+    training, noisy = _Training(reference, optimizer, batches, seed), []
+    for run in range(runs):
+        training.restart()
+        key = start.key(seed, f"noise of run {run}")
+        noisy.append(training.curve(steps, np.random.Generator(np.random.Philox(key=key))))
+    return {"float32": curve, "band": _band(np.array(noisy)) if noisy else None}
+
+
+def _band(losses: np.ndarray) -> dict[str, list[float]]:
+    """Three deviations around the mean of runs, ``(runs, steps)``; the loss itself is rounded, too."""
+    mean = losses.mean(0)
+    deviation = 3.0 * np.hypot(losses.std(0), NOISE * mean)
+    return {"low": (mean - deviation).tolist(), "high": (mean + deviation).tolist()}
+
+
+def _null(subject: Subject, batch: Batch, seed: int) -> tuple[str, ...]:
+    """Parameters whose gradient is nothing but rounding, as of a bias in front of a batch norm."""
+    network = copy.deepcopy(subject.network)
+    network.train()
+    with random.portable(seed, 0):
+        gradients = network.backend.gradients(subject.loss, network, *batch).parameters
+    return compare(gradients, gradients).null
+
+
+def _of_losses(differences: Sequence[float]) -> Iterator[Finding]:
+    wrong = [step for step, difference in enumerate(differences) if not difference <= LIMIT]
+    if wrong:
+        count = f"It concerns {len(wrong)} of {len(differences)} steps."
+        what = f"first at step {wrong[0] + 1}"
+        yield Finding("L5", "loss", what, max(differences[step] for step in wrong), remarks=(count,))
+
+
+def _of_parameters(
+    mine: _Training, other: _Training, names: Mapping[str, str], null: Sequence[str], steps: int
+) -> Iterator[Finding]:
+    """The parameter that differs most in the end, and buffers unless a null gradient reaches them."""
+    slots, reached = mine.network.neutral_slots(), other.network.neutral_state()
+    wanted = {name: slot.read() for name, slot in slots.items()
+              if name not in null and (slot.is_parameter or not null)}  # fmt: skip
+    found = compare(wanted, {name: reached.get(names.get(name, name)) for name in wanted})
+    if not found.difference <= LIMIT:
+        yield Finding("L5", found.worst, f"value after {steps} steps", found.difference)
