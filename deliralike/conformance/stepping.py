@@ -315,7 +315,7 @@ class _Run:
         if self.rates[0] is None:
             yield f"optimizer {self.name}: a side hides its learning rate, which did not change therefore"
         worst = max((max(judged.by_step()) for judged in self.judged[1:]), default=0.0)
-        if worst > FLOAT32_NOTED:
+        if worst > FLOAT32_NOTED and not self._differs(self.judged[0]):
             yield f"optimizer {self.name}: in float32 an update is {worst:.1e} off, beyond the parameter's own rounding"
 
     def figures(self) -> dict[str, Any]:

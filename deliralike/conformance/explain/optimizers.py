@@ -127,7 +127,8 @@ _CLIPS = {
     "root mean square": "clipping by the root mean square instead of the norm",
     "squared norm": "clipping by the squared norm: its root was forgotten",
 }
-_WITH_MOMENTS, _WITH_ROOT = ("adam", "lamb"), ("adam", "lamb", "rmsprop", "adagrad", "adadelta")
+_WITH_MOMENTS = ("adam", "nadam", "radam", "adamax", "lamb")
+_WITH_ROOT = (*_WITH_MOMENTS, "rmsprop", "adagrad", "adadelta")
 
 
 def conventions(form: Form, trace: Trace) -> Iterator[tuple[str, Changes]]:
@@ -203,7 +204,7 @@ def _of_time(form: Form) -> Iterator[tuple[str, Changes]]:
     yield "parameters left out whose gradient is zero everywhere", {"zero": "skipped"}
     if form.kind != "sgd" or np.any(form.momentum):
         yield "the optimizer's state forgotten after each step", {"memory": "forgotten"}
-    if form.kind in ("adam", "lamb", "lion"):
+    if form.kind in (*_WITH_MOMENTS, "lion"):
         yield "beta1 and beta2 swapped", {"beta1": form.beta2, "beta2": form.beta1}
     if form.kind not in _WITH_MOMENTS:
         return
@@ -212,6 +213,7 @@ def _of_time(form: Form) -> Iterator[tuple[str, Changes]]:
     yield "no bias correction of the first mean", {"corrected": "second"}
     yield "step count off by one: one too many", {"offset": 1}
     yield "step count off by one: one too few", {"offset": -1}
+    yield "Nesterov's momentum in Adam's mean, as in NAdam", {"nesterov": not form.nesterov}
     yield "one step count for all parameters, which unused ones follow", {"count": "all"}
     yield "one step count that each parameter moves on", {"count": "each"}
     yield "bias correction in float32", {"correction_dtype": "float32"}
@@ -248,16 +250,16 @@ class _Number:
         """What a report says."""
         usual = getattr(form, self.name)
         if np.ndim(usual) and "instead of" in self.text:
-            return f"{self.name} times {value:.10g}"
-        return self.text.format(f"{value:.10g}", _shown(usual))
+            return f"{self.name} times {value:.6g}"
+        return self.text.format(f"{value:.6g}", _shown(usual))
 
     def to_line(self, value: float) -> float:
         """Onto the axis that is searched along."""
-        return float(np.log1p(-value)) if self.weight else float(np.log(value))
+        return float(np.log1p(-min(value, 1 - 1e-12)) if self.weight else np.log(max(value, 1e-30)))
 
     def from_line(self, place: float) -> float:
         """From that axis."""
-        return float(-np.expm1(min(place, 0.0))) if self.weight else float(np.exp(np.clip(place, -80.0, 80.0)))
+        return float(0.0 - np.expm1(np.clip(place, -27.0, 0.0)) if self.weight else np.exp(np.clip(place, -70.0, 70.0)))
 
 
 _WEIGHTS, _DECADES = (0.0, 0.5, 0.9, 0.99, 0.999), tuple(10.0**power for power in range(-12, 0))
@@ -274,9 +276,9 @@ def _numbers(form: Form) -> Iterator[_Number]:
     if form.kind in ("sgd", "rmsprop"):
         yield _Number("momentum", "momentum={} instead of {}", (0.3, 0.8, 0.95, 0.99), weight=True)
         yield _Number("dampening", "dampening={} instead of {}", (0.1, 0.5, 0.9), weight=True)
-    if form.kind in ("adam", "lamb", "lion"):
+    if form.kind in (*_WITH_MOMENTS, "lion"):
         yield _Number("beta1", "beta1={} instead of {}", _WEIGHTS, weight=True)
-    if form.kind in ("adam", "lamb", "lion", "rmsprop", "adadelta"):
+    if form.kind not in ("sgd", "adagrad"):
         yield _Number("beta2", f"{square}={{}} instead of {{}}", _WEIGHTS, weight=True)
     if form.kind in _WITH_ROOT:
         yield _Number("eps", "eps={} instead of {}", _DECADES)
@@ -325,10 +327,14 @@ class _Search:
         else:
             self._other_rules()
         own = self._distance(simulate(self.base, self.trace))
-        found = [(trial.distance, self._qualified(trial)) for trial in self.trials if trial.distance < own]
-        if not found:
+        nearer = [trial for trial in self.trials if trial.distance < own]
+        if not nearer:
             return Explanation(f"nothing that is known of {self.base.kind}", own)
-        found.sort(key=lambda one: (one[0] > MATCH, "alone" in one[1], 0.0 if one[0] <= MATCH else one[0]))
+        if min(trial.distance for trial in nearer) > MATCH:
+            best = min(nearer, key=lambda trial: trial.distance * 2 ** len(trial.changes))  # a short sentence
+            return Explanation(best.cause, best.distance)
+        found = [(trial.distance, self._qualified(trial)) for trial in nearer]
+        found.sort(key=lambda one: (one[0] > MATCH, one[1].endswith(" alone"), 0.0 if one[0] <= MATCH else one[0]))
         (match, cause), following = _nearest(found)
         return Explanation(cause, match, following)
 
@@ -364,6 +370,8 @@ class _Search:
         for one, two in itertools.combinations(singles, 2):
             if not one.changes.keys() & two.changes.keys():
                 self._try(f"{one.cause}; and {two.cause}", {**one.changes, **two.changes})
+                if self.trials[-1].distance > 0.95 * min(one.distance, two.distance):
+                    self.trials.pop()  # one of the two does nothing for it
 
     def _structures(self) -> None:
         """Several conventions and all numbers at a time, of the same rule."""
@@ -526,6 +534,9 @@ _STARTS = (
     Form("adam"),
     Form("adam", eps_form="unscaled"),
     Form("adam", amsgrad="plain"),
+    Form("nadam"),
+    Form("radam"),
+    Form("adamax"),
     Form("rmsprop", beta2=0.99),
     Form("rmsprop", beta2=0.99, eps_form="root"),
     Form("rmsprop", beta2=0.99, momentum=0.9),
@@ -538,6 +549,9 @@ _STARTS = (
 _FREE = {
     "sgd": ("rate", "momentum"),
     "adam": ("rate", "beta1", "beta2", "eps"),
+    "nadam": ("rate", "beta1", "beta2", "eps"),
+    "radam": ("rate", "beta1", "beta2", "eps"),
+    "adamax": ("rate", "beta1", "beta2", "eps"),
     "rmsprop": ("rate", "beta2", "eps", "momentum"),
     "adagrad": ("rate", "eps"),
     "adadelta": ("rate", "beta2", "eps"),
@@ -549,6 +563,9 @@ _FREE = {
 _CHOICES: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "sgd": {"velocity": ("plain", "rate inside"), "nesterov": (False, True)},
     "adam": {"eps_form": ("outside", "root", "unscaled"), "corrected": ("both", "none"), "amsgrad": ("", "plain")},
+    "nadam": {},
+    "radam": {},
+    "adamax": {},
     "rmsprop": {"eps_form": ("outside", "root"), "velocity": ("plain", "rate inside"), "start": (0.0, 1.0)},
     "adagrad": {"eps_form": ("outside", "root"), "start": (0.0, 0.1)},
     "adadelta": {"eps_form": ("root", "outside")},

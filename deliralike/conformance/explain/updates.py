@@ -24,7 +24,8 @@ class Form:
     """An update rule and the conventions that it follows; the standard ones are those of `deliralike.rules`.
 
     Attributes:
-        kind: ``"sgd"``, ``"adam"``, ``"rmsprop"``, ``"adagrad"``, ``"adadelta"``, ``"lion"`` or ``"lamb"``.
+        kind: ``"sgd"``, ``"adam"``, ``"nadam"``, ``"radam"``, ``"adamax"``, ``"rmsprop"``, ``"adagrad"``,
+            ``"adadelta"``, ``"lion"`` or ``"lamb"``.
         rate: What the learning rate of each step is multiplied by.
         rate_from: Where in time the learning rate is read: -1 for that of the step before.
         factor: What gradients are multiplied by.
@@ -41,7 +42,7 @@ class Form:
         momentum, dampening: Of the velocity.
         dampen_first: Whether the first gradient is dampened, too.
         velocity: ``"plain"``, ``"rate inside"``, ``"chainer nesterov"``, ``"late"`` (of the step before).
-        nesterov: Whether the step looks ahead.
+        nesterov: Whether the step looks ahead, in Adam too.
         betas: The weights of the old means; the first one alone for rules with one mean.
         eps, eps_form: ``"outside"`` of the root, ``"root"`` (in it), ``"root squared"``, ``"unscaled"`` (beside the
             root of the mean before its bias correction), ``"unscaled root"``, ``"floor"`` (at least that).
@@ -349,7 +350,42 @@ def _adam_step(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array])
         square, second = square / second, np.ones_like(second)
     if run.form.amsgrad:
         square = new["largest"] = np.maximum(run.get("largest"), square)
-    return lr * mean / run.correction(run.form.beta1, "first") / run.divisor(square, second)
+    mean = mean / run.correction(run.form.beta1, "first") if not run.form.nesterov else _ahead(run, g, mean)
+    return lr * mean / run.divisor(square, second)
+
+
+def _ahead(run: _Run, g: Array, mean: Array) -> Array:
+    """The corrected mean of the step to come, as Dozat has it."""
+    beta, now = run.form.beta1, run.steps_counted
+    return beta * mean / (1 - np.power(beta, now + 1)) + (1 - beta) * g / (1 - np.power(beta, now))
+
+
+def _nadam(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
+    """With the schedule of momentum that PyTorch has."""
+    mean, square = _moments(run, g, new)
+    now = run.steps_counted
+    weight, following = (run.form.beta1 * (1 - 0.5 * 0.96 ** (step * 0.004)) for step in (now, now + 1))
+    product = new["product"] = run.get("product", 1.0) * weight
+    ahead = (1 - weight) * g / (1 - product) + following * mean / (1 - product * following)
+    return lr * ahead / run.divisor(square, run.correction(run.form.beta2, "second"))
+
+
+def _radam(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
+    """Liu et al. 2020: no division by the root as long as its variance is not known."""
+    mean, square = _moments(run, g, new)
+    beta, now = run.form.beta2, run.steps_counted
+    correction, most = run.correction(beta, "second"), 2 / (1 - beta) - 1
+    known = most - 2 * now * np.power(beta, now) / correction
+    rectified = ((known - 4) * (known - 2) * most / ((most - 4) * (most - 2) * np.maximum(known, 5))) ** 0.5
+    divided = rectified * correction**0.5 / (square**0.5 + run.form.eps)
+    return lr * mean / run.correction(run.form.beta1, "first") * np.where(known > 5, divided, 1.0)
+
+
+def _adamax(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
+    """With the largest gradient, fading, in the place of the root."""
+    mean, _ = _moments(run, g, new)
+    largest = new["largest"] = np.maximum(run.form.beta2 * run.get("largest"), np.abs(g) + run.form.eps)
+    return lr * mean / run.correction(run.form.beta1, "first") / largest
 
 
 def _lamb(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> Array:
@@ -397,5 +433,5 @@ def _adadelta(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) 
 
 _CORES: Mapping[str, Callable[[_Run, Array, Array, Number, dict[str, Array]], Array]] = {
     "sgd": _sgd, "adam": _adam_step, "lamb": _lamb, "lion": _lion, "rmsprop": _rmsprop, "adagrad": _adagrad,
-    "adadelta": _adadelta,
+    "adadelta": _adadelta, "nadam": _nadam, "radam": _radam, "adamax": _adamax,
 }  # fmt: skip
