@@ -75,7 +75,8 @@ class Finding:
     def __str__(self) -> str:
         """The sentence of a report."""
         why = [] if self.explanation is None else [str(self.explanation)]
-        return " ".join([f"{self.where}{self.size}.", *self.remarks[:1], *why, *self.remarks[1:]])
+        remarks = [_short(remark) for remark in self.remarks]
+        return " ".join([f"{self.where}{self.size}.", *remarks[:1], *why, *remarks[1:]])
 
     @property
     def where(self) -> str:

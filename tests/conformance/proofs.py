@@ -27,7 +27,7 @@ EPS = Finding(
     explanation=Explanation("eps=2e-05 instead of 1e-05", 3e-15, 9e-6),
     remarks=(
         "Everything before it is exact.",
-        "Effect on evaluation outputs about 1e-5; not visible in 20 steps of the loss.",
+        "Effect on evaluation outputs about 1e-05; not visible in 20 steps of the loss.",
     ),
 )
 
@@ -93,7 +93,7 @@ def proved(candidate="ResNet on jax", **changes):
             "reference": {"TF32": "off", "matmul": "highest"},
             "candidate": {"x64": "on", "matmul": "highest"},
         },
-        versions={"torch": "2.13.0", "jax": "0.10.2", "deliralike": "0.1"},
+        versions={"torch": "torch 2.13.0", "jax": "0.10.2", "deliralike": "0.1"},
         batch={"args[0]": "float64 (5, 3, 33, 31)", "args[1]": "int64 (5,)"},
         match="equal names",
         notes=("Written once.",),

@@ -96,6 +96,16 @@ def test_references_that_differ_are_named_in_the_matrix():
     assert "ResNet on torch, ResNet on jax" in found and "MLP on torch, ResNet on jax" in found
 
 
+def test_proofs_of_one_name_are_numbered_in_the_matrix():
+    lines = str(Proofs((proved(), diverging(), proved()))).splitlines()
+    rows = [line for line in lines if line.endswith(("proved", "diverges"))]
+    assert [row.partition("  ")[0] for row in rows] == ["ResNet on jax (1)", "ResNet on chainer", "ResNet on jax (2)"]
+
+
+def test_versions_are_not_named_twice():
+    assert "versions              torch 2.13.0, jax 0.10.2, deliralike 0.1" in str(proved())
+
+
 def test_null_gradients_and_reasons_are_told():
     text = str(proved())
     assert "Gradients that are zero but for rounding, not compared: fc.0.bias, conv1.bias." in text
@@ -256,6 +266,14 @@ def test_matplotlib_is_loaded_for_pictures_only(tmp_path):
         "assert 'matplotlib' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+
+
+def test_layers_that_l3_accuses_are_accused_in_the_picture_of_another_level():
+    rows = [{"path": "conv1", "kind": "Conv2d", "train": 0.0}, {"path": "bn1", "kind": "BatchNorm2d", "train": 9e-6}]
+    levels = level("L1", FAILED, 9e-6, figures={"by_layer": rows}), diverging().level("L3")
+    page = html.page(Proof("A", "B", (levels[0], level("L3", FAILED, findings=levels[1].findings))))
+    assert {"bn1 (BatchNorm2d)", "alone, above the limit"} <= set(Page(page).texts)
+    assert "conv1 (Conv2d)" not in Page(page).texts
 
 
 # Pictures ----------------------------------------------------------------------------------------------------------

@@ -61,9 +61,17 @@ def headline_of_all(proofs: Proofs) -> str:
 
 
 def titled(proofs: Proofs) -> list[tuple[str, Proof]]:
-    """Each proof with what it is called among the others: its candidate, and its reference if they differ in it."""
+    """Each proof with what it is called among the others: its candidate, and its reference if they differ in it.
+
+    Those that would be called the same are numbered.
+    """
     alone = len({proof.reference for proof in proofs}) == 1
-    return [(proof.candidate if alone else f"{proof.reference}, {proof.candidate}", proof) for proof in proofs]
+    names = [proof.candidate if alone else f"{proof.reference}, {proof.candidate}" for proof in proofs]
+    numbered = [
+        f"{name} ({names[: index + 1].count(name)})" if names.count(name) > 1 else name
+        for index, name in enumerate(names)
+    ]
+    return list(zip(numbered, proofs, strict=True))
 
 
 def facts(proof: Proof) -> list[tuple[str, str]]:
@@ -131,6 +139,13 @@ def gradients(level: Level) -> list[tuple[str, str, str, str]]:
     ]
 
 
+def layers(proof: Proof, level: Level) -> list[dict[str, Any]]:
+    """A level's differences by layer; what layers give alone is taken from the findings of L3 where it is not there."""
+    accused = {finding.place: finding.difference for finding in reversed(proof.findings) if finding.level == "L3"}
+    rows = level.figures.get("by_layer", ())
+    return [{**row, "forced": row.get("forced", accused.get(row["path"].partition("#")[0]))} for row in rows]
+
+
 def differences(level: Level) -> list[tuple[str, str]]:
     """A row for each thing that a level tells apart, as a number of replicas; see `DIFFERENCES`."""
     return [(name, number(value, level.name)) for name, value in _flat(level.figures.get("differences", {}))]
@@ -187,7 +202,8 @@ def _reason(level: Level) -> str:
 
 
 def _pairs(values: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
+    """``"torch 2.13.0, TF32 off"``; a text that begins with its own name stands alone."""
+    return ", ".join(value if value.startswith(name) else f"{name} {value}" for name, value in values.items())
 
 
 def _rank(value: Any) -> float:

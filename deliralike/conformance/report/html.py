@@ -9,7 +9,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deliralike.conformance.report import content
 
@@ -66,7 +66,7 @@ def _proof(proof: Proof, anchor: str, depth: int) -> str:
     sections = [
         ("Levels", _levels(proof)),
         ("Other findings", _list(content.others(proof))),
-        *_figures(proof.levels, anchor),
+        *_figures(proof, anchor),
         ("Notes", _list(content.notes(proof))),
         ("Compared", _pairs(content.facts(proof))),
     ]
@@ -88,25 +88,30 @@ def _levels(proof: Proof) -> str:
     return _table(content.LEVELS, rows)
 
 
-def _figures(levels: Iterable[Level], anchor: str) -> list[tuple[str, str]]:
+def _figures(proof: Proof, anchor: str) -> list[tuple[str, str]]:
     """The pictures, and below them the tables, of each level, with their titles."""
     forms: list[tuple[str, Callable[[Level], str]]] = [
-        ("Differences by layer", lambda level: _picture(level, "by_layer", anchor)),
-        ("Loss curves", lambda level: _picture(level, "curves", anchor)),
+        (
+            "Differences by layer",
+            lambda level: _picture("by_layer", content.layers(proof, level), f"{anchor}-{level.name}"),
+        ),
+        ("Loss curves", lambda level: _picture("curves", level.figures.get("curves"), f"{anchor}-{level.name}")),
         ("Gradients", _gradients),
         ("Largest differences", _differences),
     ]
-    found = [(f"{title} <small>{escape(level.name)}</small>", form(level)) for title, form in forms for level in levels]
+    found = [
+        (f"{title} <small>{escape(level.name)}</small>", form(level)) for title, form in forms for level in proof.levels
+    ]
     return [(title, body) for title, body in found if body]
 
 
-def _picture(level: Level, kind: str, anchor: str) -> str:
-    """The picture of one of a level's figures, if it has it."""
-    if not level.figures.get(kind):
+def _picture(kind: str, figure: Any, anchor: str) -> str:
+    """The picture of a figure, if there is one."""
+    if not figure:
         return ""
     pictures = importlib.import_module("deliralike.conformance.report.pictures")  # loads matplotlib
     draw: Callable[..., str] = getattr(pictures, kind)
-    return _scrolling(draw(level.figures[kind], name=f"{anchor}-{level.name}-{kind}"))
+    return _scrolling(draw(figure, name=f"{anchor}-{kind}"))
 
 
 def _gradients(level: Level) -> str:
