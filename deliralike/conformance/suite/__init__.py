@@ -6,16 +6,16 @@ differences. `run` gives a `Report`; ``pytest --pyargs deliralike.conformance --
 
 from deliralike.conformance.suite import (  # noqa: F401 - importing them fills CHECKS
     arrays,
+    chance,
+    files,
     functions,
-    windows,
+    gradients,
     layers,
     losses,
     networks,
-    gradients,
     optimizers,
-    chance,
     replicas,
-    files,
+    windows,
     zoo,
 )
 from deliralike.conformance.suite.check import CHECKS, LEVELS, Check, check

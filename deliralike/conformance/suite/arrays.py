@@ -33,11 +33,15 @@ def there_and_back(backend: Backend) -> None:
 @check("arrays", "L0")
 def types_are_kept_and_converted(backend: Backend) -> None:
     """Without `dtype` an array keeps its own type; with it, native arrays are converted as well."""
-    equal("the type of an array from float32", str(backend.numpy(backend.array(np.ones(2, np.float32))).dtype), "float32")
+    equal(
+        "the type of an array from float32", str(backend.numpy(backend.array(np.ones(2, np.float32))).dtype), "float32"
+    )
     for name in ("float32", dtype_of(backend)):
         again = backend.array(native(backend, _X), dtype=name)
         equal(f"the type of a native array converted to {name}", str(backend.numpy(again).dtype), name)
-    agree("numbers from a list", backend.numpy(native(backend, np.asarray([[1, 2], [3, 4]]))), np.array([[1, 2], [3, 4]]))
+    agree(
+        "numbers from a list", backend.numpy(native(backend, np.asarray([[1, 2], [3, 4]]))), np.array([[1, 2], [3, 4]])
+    )
 
 
 @check("arrays", "L0")
@@ -97,7 +101,9 @@ def what_is_there_is_named(backend: Backend) -> None:
         true(f"{what} is a text", isinstance(text, str) and text)
     true("there is a device", backend.devices())
     equal("the default device", backend.check_device(None), backend.devices()[0])
-    true("precision() gives texts by name", all(isinstance(x, str) for pair in backend.precision().items() for x in pair))
+    true(
+        "precision() gives texts by name", all(isinstance(x, str) for pair in backend.precision().items() for x in pair)
+    )
     equal("the types that are no floating types", [name for name in backend.dtypes if "float" not in name], [])
     true("float32 is declared", "float32" in backend.dtypes)
     unknown = [name for name in backend.lacks if not hasattr(backend.nn, name)]

@@ -90,4 +90,6 @@ def states_of_generators(backend: Backend) -> None:
     state = backend.random_state(network)
     first = [_output(backend, network, _X) for _ in range(2)]
     backend.load_random_state(network, state)
-    agree("masks from a state that was kept", np.stack([_output(backend, network, _X) for _ in range(2)]), np.stack(first))
+    agree(
+        "masks from a state that was kept", np.stack([_output(backend, network, _X) for _ in range(2)]), np.stack(first)
+    )

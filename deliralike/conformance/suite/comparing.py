@@ -30,7 +30,8 @@ class Anchor(Network):
         super().__init__()
         self.scale = self.nn.Parameter((2,), ONES)
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
+        """Give back the input."""
         return x
 
 
@@ -64,9 +65,9 @@ def native(backend: Backend, value: np.ndarray) -> Any:
     return backend.array(value, dtype=dtype_of(backend) if value.dtype.kind == "f" else None)
 
 
-def made(backend: Backend, network: type, *args: Any, seed: int = 0, **kwargs: Any) -> Any:
-    """A network written once, or a layer of `nn`, on a backend, in the type that it is checked in."""
-    bound = network if getattr(network, "backend", None) else network.on(backend)  # type: ignore[attr-defined]
+def made(backend: Backend, network: type[Network] | str, *args: Any, seed: int = 0, **kwargs: Any) -> Any:
+    """A network written once, or a layer of `nn` by its name, on a backend, in the type that it is checked in."""
+    bound = getattr(backend.nn, network) if isinstance(network, str) else network.on(backend)
     return build(bound, *args, seed=seed, dtype=dtype_of(backend), **kwargs)
 
 

@@ -56,7 +56,7 @@ def convolve(x: np.ndarray, weight: np.ndarray, stride: Sequence[int], pads: Pai
 
 def convolve_transposed(x: np.ndarray, weight: np.ndarray, stride: Sequence[int], padding: Sequence[int],
                         output_padding: Sequence[int], dilation: Sequence[int], groups: int) -> np.ndarray:  # fmt: skip
-    """Each element of the input lays its multiple of the kernel into the output; what lies in the padding is cut off."""
+    """Each element of the input lays its multiple of the kernel into the output; padding is cut off."""
     kernel, width, outputs = weight.shape[2:], len(weight) // groups, weight.shape[1]
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
     full = [(n - 1) * s + r + e for n, s, r, e in zip(x.shape[2:], stride, reach, output_padding, strict=True)]

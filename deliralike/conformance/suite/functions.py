@@ -46,7 +46,12 @@ _add("abs", lambda nn, x: nn.abs(x), np.abs, _X)
 _add("clip", lambda nn, x: nn.clip(x, -0.5, 0.7), lambda x: np.clip(x, -0.5, 0.7), _X)
 _add("where", lambda nn, c, x, y: nn.where(c > 0, x, y), lambda c, x, y: np.where(c > 0, x, y),
      np.sign(_X).astype(np.int64), _X, values(3, 5, seed=1))  # fmt: skip
-_add("where between an array and a number", lambda nn, x: nn.where(x > 0.0, x, 2.0), lambda x: np.where(x > 0, x, 2.0), _X)
+_add(
+    "where between an array and a number",
+    lambda nn, x: nn.where(x > 0.0, x, 2.0),
+    lambda x: np.where(x > 0, x, 2.0),
+    _X,
+)
 _add("where with a broadcast condition", lambda nn, c, x: nn.where(c > 0, x, 0.0), lambda c, x: np.where(c > 0, x, 0.0),
      np.array([[1], [0], [1]]), _X)  # fmt: skip
 _add("relu6", lambda nn, x: nn.relu6(x), lambda x: np.clip(x, 0.0, 6.0), _X * 5.0)
@@ -58,6 +63,15 @@ _add("gelu", lambda nn, x: nn.gelu(x), lambda x: 0.5 * x * (1.0 + formulas.erf(x
 _add("hardsigmoid", lambda nn, x: nn.hardsigmoid(x), lambda x: np.clip(x + 3.0, 0.0, 6.0) / 6.0, _X * 2.5)
 _add("hardswish", lambda nn, x: nn.hardswish(x), lambda x: x * np.clip(x + 3.0, 0.0, 6.0) / 6.0, _X * 2.5)
 
+for _name, _slope in {
+    "sigmoid": 0.25,
+    "softplus": 0.5,
+    "tanh": 1.0,
+    "erf": 2.0 / np.sqrt(np.pi),
+    "gelu": 0.5,
+    "silu": 0.5,
+}.items():
+    _slopes(f"derivative of {_name} at 0", lambda nn, x, name=_name: getattr(nn, name)(x), [0.0], [_slope])
 _slopes("derivative of relu at 0", lambda nn, x: nn.relu(x), [-1.0, 0.0, 1.0], [0.0, 0.0, 1.0])
 _slopes("derivative of relu6 at 0 and 6", lambda nn, x: nn.relu6(x), [0.0, 3.0, 6.0], [0.0, 1.0, 0.0])
 _slopes("derivative of abs at 0", lambda nn, x: nn.abs(x), [-1.0, 0.0, 1.0], [-1.0, 0.0, 1.0])
@@ -72,7 +86,8 @@ _Y = values(3, 5, seed=3, low=1.0)
 _add("operators", lambda nn, x, y: ((x + y) * 2.0 - x / y, 1.0 / y - x * y, y**1.5, -x),
      lambda x, y: ((x + y) * 2.0 - x / y, 1.0 / y - x * y, y**1.5, -x), _X, _Y)  # fmt: skip
 _add("operators that broadcast", lambda nn, x, row, column: (x * row + column, x - row, x / column),
-     lambda x, row, column: (x * row + column, x - row, x / column), _X, values(5, seed=4), values(3, 1, low=1.0))  # fmt: skip
+     lambda x, row, column: (x * row + column, x - row, x / column), _X, values(5, seed=4),
+     values(3, 1, low=1.0))  # fmt: skip
 _add("indexing", lambda nn, x: (x[1], x[:, 0], x[..., 1:4], x[0, :, 2:], x[:, :, ::2]),
      lambda x: (x[1], x[:, 0], x[..., 1:4], x[0, :, 2:], x[:, :, ::2]), _CUBE)  # fmt: skip
 
@@ -103,21 +118,29 @@ _add("pad_constant", lambda nn, x: nn.pad_constant(x, ((0, 1), (2, 0)), 1.5),
      lambda x: np.pad(x, ((0, 1), (2, 0)), constant_values=1.5), _X)  # fmt: skip
 _add("pad_constant that crops", lambda nn, x: nn.pad_constant(x, ((1, -1), (-2, 1))),
      lambda x: np.pad(x[:-1, 2:], ((1, 0), (0, 1))), _X)  # fmt: skip
-_add("pad by reflection", lambda nn, x: nn.pad(x, [(2, 1)], "reflect"), lambda x: np.pad(x, ((0, 0), (2, 1)), "reflect"), _X)
+_add(
+    "pad by reflection",
+    lambda nn, x: nn.pad(x, [(2, 1)], "reflect"),
+    lambda x: np.pad(x, ((0, 0), (2, 1)), "reflect"),
+    _X,
+)
 _add("flip", lambda nn, x: nn.flip(x, 1), lambda x: x[:, ::-1], _CUBE)
 _add("roll", lambda nn, x: nn.roll(x, 2, -1), lambda x: np.roll(x, 2, -1), _CUBE)
 _add("select", lambda nn, x, i: nn.select(x, i, 1), lambda x, i: x[:, i], _CUBE, _INDEX)
 _add("select_along", lambda nn, x, i: nn.select_along(x, i, 1), lambda x, i: np.take_along_axis(x, i, 1), _CUBE,
      np.array([[[0, 2, 2, 1, 0]], [[1, 1, 0, 2, 2]]]))  # fmt: skip
 _add("select_along in a corner", lambda nn, x, i: nn.select_along(x, i, 1),
-     lambda x, i: np.take_along_axis(x[:1, :, :2], i, 1), _CUBE, np.array([[[2, 0], [2, 1], [0, 0], [1, 1]]]))  # fmt: skip
+     lambda x, i: np.take_along_axis(x[:1, :, :2], i, 1), _CUBE,
+     np.array([[[2, 0], [2, 1], [0, 0], [1, 1]]]))  # fmt: skip
 _add("pixel_shuffle", lambda nn, x: nn.pixel_shuffle(x, 2), lambda x: np.stack([np.stack([x[:, 0], x[:, 1]], -1),
      np.stack([x[:, 2], x[:, 3]], -1)], 2).reshape(1, 1, 4, 6), values(1, 4, 2, 3))  # fmt: skip
 
 # Products ------------------------------------------------------------------------------------------------------------
 
 _add("matmul", lambda nn, x, y: nn.matmul(x, y), lambda x, y: x @ y, _CUBE, values(5, 4))
-_add("matmul that broadcasts", lambda nn, x, y: nn.matmul(x, y), lambda x, y: x @ y, values(3, 1, 2, 4), values(2, 4, 3))
+_add(
+    "matmul that broadcasts", lambda nn, x, y: nn.matmul(x, y), lambda x, y: x @ y, values(3, 1, 2, 4), values(2, 4, 3)
+)
 _add("einsum", lambda nn, x, y: nn.einsum("bij,bkj->bik", x, y), lambda x, y: x @ y.transpose(0, 2, 1), _CUBE,
      values(2, 4, 5))  # fmt: skip
 _add("einsum that sums and swaps", lambda nn, x: nn.einsum("bij->ji", x), lambda x: x.sum(0).T, _CUBE)
@@ -128,7 +151,8 @@ _add("embedding", lambda nn, i, w: nn.embedding(i, w), lambda i, w: w[i], _INDEX
 
 _NCHW, _WEIGHT, _BIAS = values(2, 4, 3, 3), values(4, seed=6), values(4, seed=7)
 _add("batch_norm_train", lambda nn, x, w, b: nn.batch_norm_train(x, w, b),
-     lambda x, w, b: (formulas.batch_norm(x, w, b), x.mean((0, 2, 3)), x.var((0, 2, 3))), _NCHW, _WEIGHT, _BIAS)  # fmt: skip
+     lambda x, w, b: (formulas.batch_norm(x, w, b), x.mean((0, 2, 3)), x.var((0, 2, 3))),
+     _NCHW, _WEIGHT, _BIAS)  # fmt: skip
 _add("batch_norm", lambda nn, x, m, v, w, b: nn.batch_norm(x, m, v, w, b, 1e-3), lambda x, m, v, w, b:
      formulas.channelwise(formulas.channelwise(x, 1.0 / np.sqrt(v + 1e-3), -m / np.sqrt(v + 1e-3)), w, b),
      _NCHW, values(4, seed=8), values(4, low=0.5), _WEIGHT, _BIAS)  # fmt: skip
@@ -245,7 +269,9 @@ def large_means(backend: Backend) -> None:
     if dtype_of(backend) != "float64":
         return
     x = 1e4 + values(8, 2, 3)
-    _, _, var = backend.nn.batch_norm_train(native(backend, x), native(backend, np.ones(2)), native(backend, np.zeros(2)))
+    _, _, var = backend.nn.batch_norm_train(
+        native(backend, x), native(backend, np.ones(2)), native(backend, np.zeros(2))
+    )
     agree("batch_norm_train at a mean of 10000: variance", backend.numpy(var), x.var((0, 2)), 1e-10)
     y = backend.nn.layer_norm(native(backend, x), (3,))
     agree("layer_norm at a mean of 10000", backend.numpy(y), formulas.standardised(x, (2,)), 1e-10)

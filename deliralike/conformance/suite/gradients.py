@@ -49,6 +49,9 @@ def of_parameters_and_inputs(backend: Backend) -> None:
     agree("gradient of the labels", found.inputs[1], None)
     for name, value in network.neutral_state().items():
         agree(f"{name} after gradients", value, state[name], 0.0)
+    for name, gradient in found.parameters.items():
+        equal(f"the type of the gradient of {name}", "" if gradient is None else str(gradient.dtype),
+              "" if name == "spare" else dtype_of(backend))  # fmt: skip
 
 
 @check("gradients", "L0")
@@ -60,21 +63,26 @@ def none_where_unused(backend: Backend) -> None:
     equal("names of gradients", sorted(found), ["first.bias", "second.bias", "second.weight", "spare"])
     agree("gradient of a parameter that takes no part", found["spare"], None)
     network.set_trainable("first.weight", True)
-    true("a thawed parameter has a gradient", backend.gradients(_loss, network, _X, _LABELS).parameters["first.weight"] is not None)
+    true(
+        "a thawed parameter has a gradient",
+        backend.gradients(_loss, network, _X, _LABELS).parameters["first.weight"] is not None,
+    )
     used = backend.gradients(lambda net, x: net.nn.sum(net.spare * 0.0) + net.nn.sum(net(x)), network, _X).parameters
     agree("gradient of a parameter that is multiplied with zero", used["spare"], np.zeros(2))
 
 
 @check("gradients", "L0")
 def nests_of_inputs(backend: Backend) -> None:
-    """Gradients of inputs come in the form of the inputs; what a loss returns beside its value is let through."""
-    batch = {"x": _X, "more": [values(5, 3, seed=1), _LABELS]}
+    """Gradients of inputs come in the form of the inputs; what a loss returns beside its value comes as well."""
+    batch: dict[str, Any] = {"x": _X, "more": [values(5, 3, seed=1), _LABELS]}
 
     def loss(network: Any, at: Any) -> Any:
         value = network.nn.sum(at["x"] * at["more"][0]) + 0.0 * network.nn.sum(network(at["x"]))
         return value, at["x"] * 2.0
 
-    found = backend.gradients(loss, made(backend, Dense), batch).inputs[0]
+    result = backend.gradients(loss, made(backend, Dense), batch)
+    agree("what the loss returned beside its value", result.beside[0], 2.0 * _X)
+    found = result.inputs[0]
     agree("gradient of a leaf", found["x"], batch["more"][0])
     agree("gradient of a leaf in a list", found["more"][0], _X)
     agree("gradient of labels in a list", found["more"][1], None)
@@ -115,7 +123,12 @@ def gradient_within_a_loss(backend: Backend) -> None:
     found, limit = gradients(backend, penalty, x, w), BY_DIFFERENCES[dtype_of(backend)]
     agree("the penalty", np.array(found.loss), np.array(formula(x, w)), limit)
     for which, name in enumerate(("x", "w")):
-        agree(f"gradient of the penalty with respect to {name}", found.inputs[which], differences(formula, (x, w), which), limit)
+        agree(
+            f"gradient of the penalty with respect to {name}",
+            found.inputs[which],
+            differences(formula, (x, w), which),
+            limit,
+        )
 
 
 @check("second derivatives", "L1", "double_backward")
@@ -137,7 +150,12 @@ def gradient_through_a_network(backend: Backend) -> None:
 
     found, limit = backend.gradients(penalty, network, _X), BY_DIFFERENCES[dtype_of(backend)]
     for which, name in enumerate(_NAMES[:3]):
-        agree(f"gradient of the penalty with respect to {name}", found.parameters[name], differences(formula, arrays, which), limit)
+        agree(
+            f"gradient of the penalty with respect to {name}",
+            found.parameters[name],
+            differences(formula, arrays, which),
+            limit,
+        )
 
 
 @check("second derivatives", "L7")

@@ -49,7 +49,7 @@ class Layer:
 
     def __call__(self, backend: Backend) -> None:
         """Compare names, output and gradients."""
-        layer = made(backend, getattr(backend.nn, self.name), *self.settings, **self.options)
+        layer = made(backend, self.name, *self.settings, **self.options)
         parameters = [name for name, slot in layer.neutral_slots().items() if slot.is_parameter]
         equal(f"{self.name}: names of parameters", parameters, list(self.weights))
         layer.load_neutral_state(layer.neutral_state() | self.weights)
@@ -94,7 +94,9 @@ def _two_gru_layers(w: Any, u: Any, b: Any, c: Any, w2: Any, u2: Any, b2: Any, c
     return formulas.gru(formulas.gru(x, start, w, u, b, c)[0], start, w2, u2, b2, c2)[0]
 
 
-def _two_heads(w: np.ndarray, b: np.ndarray, out: np.ndarray, out_bias: np.ndarray, x: np.ndarray, *_: Any) -> np.ndarray:
+def _two_heads(
+    w: np.ndarray, b: np.ndarray, out: np.ndarray, out_bias: np.ndarray, x: np.ndarray, *_: Any
+) -> np.ndarray:
     query, key, value = np.split(x @ w.T + b, 3, axis=-1)
     heads = [formulas.attention(query[..., h], key[..., h], value[..., h]) for h in (slice(0, 2), slice(2, 4))]
     return np.concatenate(heads, -1) @ out.T + out_bias
@@ -107,7 +109,8 @@ _add("Conv2d", (4, 2, 3), {"weight": (2, 2, 3, 3), "bias": (2,)},
      lambda w, b, x: formulas.convolve(x, w, (2, 2), ((1, 1), (1, 1)), (1, 1), 2) + b[:, None, None],
      _IMAGE, stride=2, padding=1, groups=2)  # fmt: skip
 _add("ConvTranspose2d", (4, 2, 3), {"weight": (4, 2, 3, 3), "bias": (2,)}, lambda w, b, x: formulas.convolve_transposed(
-     x, w, (2, 2), (1, 1), (1, 1), (1, 1), 1) + b[:, None, None], _IMAGE, stride=2, padding=1, output_padding=1)  # fmt: skip
+     x, w, (2, 2), (1, 1), (1, 1), (1, 1), 1) + b[:, None, None], _IMAGE, stride=2, padding=1,
+     output_padding=1)  # fmt: skip
 _add("BatchNorm1d", (3,), {"weight": (3,), "bias": (3,)}, lambda w, b, x: formulas.batch_norm(x, w, b), values(5, 3))
 _add("BatchNorm2d", (4,), {"weight": (4,), "bias": (4,)}, lambda w, b, x: formulas.batch_norm(x, w, b, 1e-3), _IMAGE,
      eps=1e-3)  # fmt: skip
@@ -119,8 +122,8 @@ _add("PReLU", (4,), {"weight": (4,)}, lambda w, x: np.where(x > 0, x, x * w[:, N
 _add("Embedding", (5, 3), {"weight": (5, 3)}, lambda w, i: w[i], np.array([[4, 0, 4], [1, 1, 2]]))
 _add("LSTM", (3, 2), {name + end: shape for end in ("", "_reverse") for name, shape in zip(_RECURRENT, ((8, 3), (8, 2),
      (8,), (8,)), strict=True)}, _lstm_both_ways, values(2, 3, 3), batch_first=True, bidirectional=True)  # fmt: skip
-_add("GRU", (3, 2), dict(zip([*_RECURRENT, *(name.replace("l0", "l1") for name in _RECURRENT)], ((6, 3), (6, 2), (6,), (6,),
-     (6, 2), (6, 2), (6,), (6,)), strict=True)), _two_gru_layers, values(3, 2, 3), num_layers=2)  # fmt: skip
+_add("GRU", (3, 2), dict(zip([*_RECURRENT, *(name.replace("l0", "l1") for name in _RECURRENT)], ((6, 3), (6, 2), (6,),
+     (6,), (6, 2), (6, 2), (6,), (6,)), strict=True)), _two_gru_layers, values(3, 2, 3), num_layers=2)  # fmt: skip
 _add("MultiheadAttention", (4, 2), {"in_proj_weight": (12, 4), "in_proj_bias": (12,), "out_proj.weight": (4, 4),
      "out_proj.bias": (4,)}, _two_heads, _TOKENS, _TOKENS, _TOKENS, batch_first=True)  # fmt: skip
 
@@ -130,7 +133,7 @@ def running_statistics(backend: Backend) -> None:
     """They move by the momentum towards the mean and the *unbiased* variance; the count goes up by one."""
     batches = [values(3, 2, 2, 2, seed=seed) for seed in range(3)]
     for momentum in (0.1, None):
-        layer = made(backend, backend.nn.BatchNorm2d, 2, momentum=momentum)
+        layer = made(backend, "BatchNorm2d", 2, momentum=momentum)
         mean, var = np.zeros(2), np.ones(2)
         for step, x in enumerate(batches, start=1):
             layer(native(backend, x))
@@ -147,7 +150,7 @@ def running_statistics(backend: Backend) -> None:
 def running_statistics_move_with_gradients(backend: Backend) -> None:
     """Once for each call of `gradients`, as they do without it."""
     x = values(3, 2, 2, 2)
-    layer = made(backend, backend.nn.BatchNorm2d, 2)
+    layer = made(backend, "BatchNorm2d", 2)
     backend.gradients(lambda network, at: network.nn.sum(network(at)), layer, x)
     agree("running_mean after gradients", layer.neutral_state()["running_mean"], 0.1 * x.mean((0, 2, 3)))
     agree("num_batches_tracked after gradients", layer.neutral_state()["num_batches_tracked"], np.array(1))
@@ -156,7 +159,7 @@ def running_statistics_move_with_gradients(backend: Backend) -> None:
 @check("layers", "L1")
 def batch_norm_in_evaluation(backend: Backend) -> None:
     """By the running statistics, which stay as they are."""
-    layer = made(backend, backend.nn.BatchNorm2d, 4).eval()
+    layer = made(backend, "BatchNorm2d", 4).eval()
     state = {"weight": values(4), "bias": values(4, seed=1), "running_mean": values(4, seed=2),
              "running_var": values(4, low=0.5), "num_batches_tracked": np.array(7)}  # fmt: skip
     layer.load_neutral_state(state)
@@ -170,7 +173,7 @@ def batch_norm_in_evaluation(backend: Backend) -> None:
 @check("layers", "L7")
 def one_value_for_each_channel(backend: Backend) -> None:
     """The variance of one value is refused in training, and possible in evaluation."""
-    layer, x = made(backend, backend.nn.BatchNorm1d, 2), native(backend, values(1, 2))
+    layer, x = made(backend, "BatchNorm1d", 2), native(backend, values(1, 2))
     with refused("a batch of one in training", ShapeError):
         layer(x)
     agree("a batch of one in evaluation", backend.numpy(layer.eval()(x)), values(1, 2) / np.sqrt(1.0 + 1e-5))
@@ -179,7 +182,7 @@ def one_value_for_each_channel(backend: Backend) -> None:
 @check("layers", "L7")
 def padding_of_embeddings(backend: Backend) -> None:
     """The padding row starts at zero, is read as it is stored, and takes no gradient."""
-    layer, index = made(backend, backend.nn.Embedding, 4, 2, padding_idx=1), np.array([1, 3, 1, 0])
+    layer, index = made(backend, "Embedding", 4, 2, padding_idx=1), np.array([1, 3, 1, 0])
     agree("Embedding: the padding row at the start", layer.neutral_state()["weight"][1], np.zeros(2))
     table = values(4, 2)
     layer.load_neutral_state({"weight": table})
@@ -193,23 +196,23 @@ def wrong_inputs(backend: Backend) -> None:
     """Shapes and indices that a layer cannot take are refused by name."""
     nn = backend.nn
     with refused("a Linear layer for 3 features given 2", ShapeError):
-        made(backend, nn.Linear, 3, 2)(native(backend, values(4, 2)))
+        made(backend, "Linear", 3, 2)(native(backend, values(4, 2)))
     with refused("a Conv2d layer for 3 channels given 2", ShapeError):
-        made(backend, nn.Conv2d, 3, 2, 1)(native(backend, values(1, 2, 3, 3)))
+        made(backend, "Conv2d", 3, 2, 1)(native(backend, values(1, 2, 3, 3)))
     if nn.concrete(native(backend, np.arange(2))) is not None:
         with refused("index 4 of 4", IndexRangeError):
-            made(backend, nn.Embedding, 4, 2)(native(backend, np.array([4])))
+            made(backend, "Embedding", 4, 2)(native(backend, np.array([4])))
 
 
 def _pooled(name: str, wanted: Callable[[np.ndarray], np.ndarray], *settings: Any, **options: Any) -> None:
     def function(backend: Backend) -> None:
-        layer = made(backend, getattr(backend.nn, name), *settings, **options)
+        layer = made(backend, name, *settings, **options)
         agree(f"{name}: output", backend.numpy(layer(native(backend, _IMAGE))), wanted(_IMAGE))
 
     register(Check("layers", "L1", name, function))
 
 
-_pooled("MaxPool2d", partial(formulas.max_windows, kernel=(2, 2), stride=(1, 1), pads=((1, 1), (1, 1)), dilation=(1, 1)),
-        2, stride=1, padding=1)  # fmt: skip
+_pooled("MaxPool2d", partial(formulas.max_windows, kernel=(2, 2), stride=(1, 1), pads=((1, 1), (1, 1)),
+        dilation=(1, 1)), 2, stride=1, padding=1)  # fmt: skip
 _pooled("AvgPool2d", lambda x: formulas.sum_windows(x, (2, 2), (1, 1), ((0, 0), (0, 0))) / 4.0, 2, stride=1)
 _pooled("Flatten", lambda x: x.reshape(2, 36))

@@ -26,7 +26,9 @@ _ONE_HOT = np.moveaxis(np.eye(3)[_REGIONS], -1, 1)
 _add("cross_entropy", lambda nn, x, y: nn.cross_entropy(x, y), formulas.cross_entropy, _LOGITS, _LABELS)
 _add("cross_entropy with class weights", lambda nn, x, y, w: nn.cross_entropy(x, y, w), formulas.cross_entropy, _LOGITS,
      _LABELS, _WEIGHT)  # fmt: skip
-_add("cross_entropy with ignored labels", lambda nn, x, y: nn.cross_entropy(x, y), formulas.cross_entropy, _LOGITS, _SOME)
+_add(
+    "cross_entropy with ignored labels", lambda nn, x, y: nn.cross_entropy(x, y), formulas.cross_entropy, _LOGITS, _SOME
+)
 _add("cross_entropy with weights and ignored labels", lambda nn, x, y, w: nn.cross_entropy(x, y, w),
      formulas.cross_entropy, _LOGITS, _SOME, _WEIGHT)  # fmt: skip
 _add("cross_entropy with smoothed labels", lambda nn, x, y: nn.cross_entropy(x, y, label_smoothing=0.1),
@@ -45,7 +47,13 @@ _add("dice_loss", lambda nn, x, t: nn.dice_loss(nn.softmax(x, 1), t),
      lambda x, t: formulas.dice(formulas.softmax(x, 1), t), _VOLUME, _ONE_HOT)  # fmt: skip
 _add("kl_divergence", lambda nn, x, t: nn.kl_divergence(nn.log_softmax(x, 1), t, reduction="sum"),
      lambda x, t: (t * (np.log(t) - formulas.log_softmax(x, 1))).sum(), _X, _SHARE)  # fmt: skip
-_add("kl_gaussian", lambda nn, m, v: nn.kl_gaussian(m, v), lambda m, v: 0.5 * (m * m + np.exp(v) - 1.0 - v).mean(), _X, _Y)
+_add(
+    "kl_gaussian",
+    lambda nn, m, v: nn.kl_gaussian(m, v),
+    lambda m, v: 0.5 * (m * m + np.exp(v) - 1.0 - v).mean(),
+    _X,
+    _Y,
+)
 _add("one_hot", lambda nn, y: nn.one_hot(y, 3, like=nn.constant(np.ones(1), like=nn.cast(y, "float32"))),
      lambda y: np.moveaxis(np.eye(3)[y], -1, 1), _REGIONS, differentiable=False)  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from deliralike.network import Network
@@ -9,20 +11,21 @@ from deliralike.nn.start import Constant, Normal, Uniform
 
 
 class Small(Network):
-    """Blocks in an order that is not the alphabet's, a block in a block, a list, a buffer and a parameter of its own."""
+    """Blocks in an order that is not the alphabet's, blocks in blocks, a list, a buffer and a parameter of its own."""
 
     def __init__(self, width: int = 3, p: float = 0.0) -> None:
         super().__init__()
         nn = self.nn
         self.stem = nn.Conv2d(2, width, 3, stride=2, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(width)
-        self.blocks = nn.ModuleList([Block(width), Block(width)])
+        self.blocks = nn.ModuleList([Block(width), Block(width)])  # type: ignore[abstract]
         self.drop = nn.Dropout(p)
         self.head = nn.Linear(width, 4)
         self.gain = nn.Parameter((width,), Uniform(0.5))
         self.calls = nn.Buffer(np.zeros((), np.int64))
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
+        """Compute the outputs."""
         nn = self.nn
         self.calls = self.calls + 1
         x = nn.relu(self.norm(self.stem(x)))
@@ -38,7 +41,8 @@ class Block(Network):
         super().__init__()
         self.conv = self.nn.Conv2d(width, width, 1)
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
+        """Compute the outputs."""
         return x + self.nn.tanh(self.conv(x))
 
 
@@ -73,7 +77,8 @@ class Started(Network):
         self.table = self.nn.Parameter((4, 2), Normal(std=0.5, zero_row=1))
         self.given = self.nn.Parameter((2,), np.array([1.5, -2.5]))
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
+        """Compute the outputs."""
         return self.linear(x)
 
 
@@ -86,7 +91,8 @@ class Dense(Network):
         self.second = self.nn.Linear(hidden, outputs)
         self.spare = self.nn.Parameter((2,), Constant(1.0))
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
+        """Compute the outputs."""
         return self.second(self.nn.tanh(self.first(x)))
 
 
@@ -94,6 +100,20 @@ def dense(state: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
     """What `Dense` computes, in NumPy."""
     hidden = np.tanh(x @ state["first.weight"].T + state["first.bias"])
     return hidden @ state["second.weight"].T + state["second.bias"]
+
+
+class Tied(Network):
+    """An embedding whose table is the weight of the last layer, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = self.nn.Embedding(4, 3)
+        self.head = self.nn.Linear(3, 4, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, index: Any) -> Any:
+        """Compute the outputs."""
+        return self.head(self.table(index))
 
 
 class Shared(Network):
@@ -105,7 +125,8 @@ class Shared(Network):
         self.norm = self.nn.BatchNorm1d(4)
         self.drop = self.nn.Dropout(p)
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
+        """Compute the outputs."""
         return self.drop(self.norm(self.first(x)))
 
 
@@ -116,7 +137,8 @@ class Dropped(Network):
         super().__init__()
         self.drop = getattr(self.nn, kind)(p)
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
+        """Compute the outputs."""
         return self.drop(x)
 
 
@@ -129,6 +151,7 @@ class Moved(Network):
         self.bias = self.nn.Parameter((2,), Uniform(1.0))
         self.unused = self.nn.Parameter((2,), Uniform(1.0))
 
-    def forward(self, weight, bias):
+    def forward(self, weight: Any, bias: Any) -> Any:
+        """A scalar with these gradients."""
         nn = self.nn
         return nn.sum(self.weight * weight) + nn.sum(self.bias * bias)

@@ -11,7 +11,7 @@ import numpy as np
 from deliralike.backends.base import Backend
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import agree, dtype_of, equal, made, native, refused, true, values
-from deliralike.conformance.suite.nets import SMALL, SMALL_BLOCKS, SMALL_BUFFERS, Dense, Small, Started, dense
+from deliralike.conformance.suite.nets import SMALL, SMALL_BLOCKS, SMALL_BUFFERS, Dense, Small, Started, Tied, dense
 from deliralike.errors import ArgumentError, ConstructionError, StateError
 from deliralike.network import Network
 from deliralike.nn.start import Normal, Uniform, draw
@@ -66,7 +66,8 @@ def types_of_networks(backend: Backend) -> None:
         equal(f"the type of outputs of a network of {dtype}", str(backend.numpy(output).dtype), dtype)
         rough = 1e-10 if dtype == "float64" else 1e-5
         agree(f"outputs of a network of {dtype}", backend.numpy(output).astype(np.float64),
-              dense({k: v.astype(np.float64) for k, v in network.neutral_state().items()}, values(2, 3)), rough)  # fmt: skip
+              dense({name: value.astype(np.float64) for name, value in network.neutral_state().items()}, values(2, 3)),
+              rough)  # fmt: skip
 
 
 @check("networks", "L1")
@@ -84,7 +85,11 @@ def start_values(backend: Backend) -> None:
         agree(f"start value of {name}", state[name], value.astype(dtype), 0.0)
     other = made(backend, Started, seed=6).neutral_state()
     true("another seed gives other start values", not np.array_equal(state["table"], other["table"]))
-    agree("the start values of seed 5, drawn once more", made(backend, Started, seed=5).neutral_state()["table"], state["table"])
+    agree(
+        "the start values of seed 5, drawn once more",
+        made(backend, Started, seed=5).neutral_state()["table"],
+        state["table"],
+    )
 
 
 @check("networks", "L1")
@@ -111,7 +116,12 @@ def reading_and_loading_the_state(backend: Backend) -> None:
         value[...] = 1
     twin.load_neutral_state(network.neutral_state())
     x = native(backend, _IMAGES)
-    agree("outputs of a network with another's weights", backend.numpy(twin.eval()(x)), backend.numpy(network.eval()(x)), 0.0)
+    agree(
+        "outputs of a network with another's weights",
+        backend.numpy(twin.eval()(x)),
+        backend.numpy(network.eval()(x)),
+        0.0,
+    )
 
 
 @check("networks", "L0")
@@ -171,8 +181,8 @@ def _a_copy(backend: Backend, copy: Any, original: Any) -> None:
     state = original.neutral_state()
     equal("names of a copy, in order", list(copy.neutral_state()), list(SMALL))
     _same("of a copy", copy, state)
-    equal("the frozen parameters of a copy", [n for n, s in copy.neutral_slots().items() if s.is_parameter and not s.trainable],
-          ["stem.weight"])  # fmt: skip
+    frozen = [name for name, slot in copy.neutral_slots().items() if slot.is_parameter and not slot.trainable]
+    equal("the frozen parameters of a copy", frozen, ["stem.weight"])
     true("a copy is in evaluation mode as well", not copy.training)
     equal("init_kwargs of a copy", copy.init_kwargs, original.init_kwargs)
     x = native(backend, _IMAGES)
@@ -189,9 +199,9 @@ def _original(backend: Backend) -> Any:
     return network.eval()
 
 
-@check("networks", "L0")
+@check("networks", "L0", "registered")
 def copies(backend: Backend) -> None:
-    """`copy.deepcopy`."""
+    """`copy.deepcopy`, which goes by the backend's registered name unless the backend copies in a way of its own."""
     original = _original(backend)
     _a_copy(backend, deepcopy(original), original)
 
@@ -204,15 +214,74 @@ def pickles(backend: Backend) -> None:
 
 
 @check("networks", "L0")
+def tied_parameters(backend: Backend) -> None:
+    """One parameter under two names: in the state under both, counted once, with the sum of both gradients."""
+    network = made(backend, Tied)
+    table, index = values(4, 3), np.array([0, 2, 2])
+    slots = network.neutral_slots()
+    equal("names", list(slots), ["table.weight", "head.weight"])
+    true("both names have the same native parameter", slots["table.weight"].native is slots["head.weight"].native)
+    equal("the number of parameters", network.count_parameters(), 12)
+    network.load_neutral_state({"table.weight": table})
+    agree("head.weight after loading table.weight", network.neutral_state()["head.weight"], table)
+    found = backend.gradients(lambda net, i: net.nn.sum(net(i)), network, index).parameters
+    wanted = table[index].sum(0) * np.ones((4, 1))
+    np.add.at(wanted, index, table.sum(0))
+    agree("gradient of table.weight", found["table.weight"], wanted)
+
+
+@check("networks", "L0", "registered", "changes of type")
+def copies_in_another_type(backend: Backend) -> None:
+    """`in_dtype` gives a copy with the same values, rounded; the network stays as it is."""
+    network = made(backend, Small)
+    before, twin = network.neutral_state(), backend.in_dtype(network, "float32")
+    equal("dtype_name of the copy", twin.dtype_name, "float32")
+    equal("the type of num_batches_tracked", str(twin.neutral_state()["norm.num_batches_tracked"].dtype), "int64")
+    for name, value in before.items():
+        agree(f"{name} of the copy", twin.neutral_state()[name].astype(value.dtype), value, 1e-7)
+    equal("dtype_name of the network", network.dtype_name, dtype_of(backend))
+
+
+@check("networks", "L0")
+def calls_of_blocks_are_followed(backend: Backend) -> None:
+    """Within `called_through` each block's call can be seen and its output replaced, in gradients as well."""
+    network, seen = made(backend, Dense), []
+
+    def around(path: str, block: Any, call: Any, args: tuple, kwargs: dict) -> Any:
+        seen.append(path)
+        y = call(*args, **kwargs)
+        return y * 2.0 if path == "second" else y
+
+    x = values(4, 3)
+    with backend.called_through(network, around):
+        doubled = backend.numpy(network(native(backend, x)))
+    equal("blocks in the order of their calls", seen, ["", "first", "second"])
+    agree("outputs with a block's doubled", doubled, 2.0 * dense(network.neutral_state(), x))
+    agree("outputs afterwards", backend.numpy(network(native(backend, x))), dense(network.neutral_state(), x))
+
+    def loss(net: Any, at: Any) -> Any:
+        with backend.called_through(net, around):
+            return net.nn.sum(net(at))
+
+    found = backend.gradients(loss, network, x).parameters["second.bias"]
+    agree("gradient of second.bias with its block's output doubled", found, np.full(3, 8.0))
+
+
+@check("networks", "L0")
 def abstract_and_native(backend: Backend) -> None:
     """Networks written once are native ones, and wrapping one changes nothing."""
     network = made(backend, Dense)
     true("a network written once is native", backend.is_native(network))
     true("an array is no network", not backend.is_native(native(backend, _IMAGES)))
     equal("names of a wrapped network", list(backend.wrap(network).neutral_state()), list(network.neutral_state()))
-    agree("outputs of a wrapped network", backend.numpy(backend.wrap(network)(native(backend, values(4, 3)))),
-          backend.numpy(network(native(backend, values(4, 3)))))  # fmt: skip
-    equal("to_numpy of a nest", [type(x) for x in backend.to_numpy([native(backend, _IMAGES), None])], [np.ndarray, type(None)])
+    wrapped: Any = backend.wrap(network)
+    x = native(backend, values(4, 3))
+    agree("outputs of a wrapped network", backend.numpy(wrapped(x)), backend.numpy(network(x)))
+    equal(
+        "to_numpy of a nest",
+        [type(x) for x in backend.to_numpy([native(backend, _IMAGES), None])],
+        [np.ndarray, type(None)],
+    )
 
 
 class _Overlooked(Network):

@@ -100,7 +100,8 @@ def frozen_parameters(backend: Backend) -> None:
 @check("optimizers", "L4")
 def hooks(backend: Backend) -> None:
     """Before the update in order, with None for what took no part; after it in order; they may change gradients."""
-    network, seen = made(backend, Moved), []
+    network = made(backend, Moved)
+    seen: list[tuple] = []
     start = network.neutral_state()
     optimizer = backend.optimizer(rule("sgd", lr=0.5), network)
 
@@ -113,8 +114,8 @@ def hooks(backend: Backend) -> None:
         return found | {"bias": None}
 
     optimizer.pre_update_hooks += [doubled, without_bias]
-    optimizer.post_update_hooks += [lambda _: seen.append(("third",)),
-                                    lambda it: seen.append(("fourth", it.network.neutral_state()["weight"]))]  # fmt: skip
+    optimizer.post_update_hooks.append(lambda _: seen.append(("third",)))
+    optimizer.post_update_hooks.append(lambda it: seen.append(("fourth", it.network.neutral_state()["weight"])))
     result = optimizer.update(given, *(_GRADIENTS[name][0] for name in _SHAPES))
     wanted = start["weight"] - 0.5 * 2.0 * _GRADIENTS["weight"][0]
     equal("calls of hooks", [call[0] for call in seen], ["first", "second", "third", "fourth"])
@@ -203,7 +204,8 @@ class _Regression(Network):
         super().__init__()
         self.weight = self.nn.Parameter((3, 2), ZEROS)
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
+        """Compute the outputs."""
         return self.nn.matmul(x, self.weight)
 
 
@@ -230,6 +232,14 @@ def _curve(name: str, settings: Mapping[str, Any], wanted: Callable[[], rules.St
     return function
 
 
-register(Check("optimizers", "L5", "a hundred updates by sgd", _curve("sgd", {"momentum": 0.9}, lambda: rules.sgd(0.9)), ("float64",)))
+register(
+    Check(
+        "optimizers",
+        "L5",
+        "a hundred updates by sgd",
+        _curve("sgd", {"momentum": 0.9}, lambda: rules.sgd(0.9)),
+        ("float64",),
+    )
+)
 register(Check("optimizers", "L5", "a hundred updates by adamw", _curve("adamw", {"weight_decay": 0.1},
                lambda: rules.adam(decay=0.1, decoupled=True)), ("float64",)))  # fmt: skip

@@ -51,6 +51,7 @@ def outputs(backend: Backend) -> None:
 @check("replicas", "L6", "replicas")
 def updates(backend: Backend) -> None:
     """The update of the whole batch: class weights, ignored labels, synchronised statistics, portable masks."""
+
     def after(count: int, loss: Any) -> tuple[float, dict[str, np.ndarray]]:
         network = _replicated(backend, count, buffers="sync") if count > 1 else made(backend, Shared, p=0.3)
         optimizer = backend.optimizer(rule("sgd", lr=0.1, momentum=0.9, weight_decay=0.1), network)
@@ -71,7 +72,10 @@ def updates(backend: Backend) -> None:
 def storage_and_names(backend: Backend) -> None:
     """Replicas own their storage; the state is the root's, without a prefix; copies follow an update."""
     network = _replicated(backend, 2)
-    true("the state has the names of one network", list(network.neutral_state()) == list(made(backend, Shared).neutral_state()))
+    true(
+        "the state has the names of one network",
+        list(network.neutral_state()) == list(made(backend, Shared).neutral_state()),
+    )
     backend.optimizer(rule("sgd", lr=0.1), network).update(_INSIDE, _X, _LABELS, _WEIGHTS)
     root, other = (replica.neutral_state() for replica in network.replicas)
     for name in ("first.weight", "norm.bias"):

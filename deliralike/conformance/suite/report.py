@@ -94,7 +94,9 @@ class Report:
         rows = [[name, *(_cell(found.get(level, {})) for level in levels)] for name, found in self.matrix().items()]
         cells = [["", *levels], ["", *(LEVELS[level] for level in levels)], *rows]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+        ]
         return [*lines, "", "passed of declared; ! some failed; x expected failures; - not declared"]
 
 

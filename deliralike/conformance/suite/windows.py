@@ -15,8 +15,9 @@ _IMAGE, _KERNEL = values(2, 2, 5, 6), values(3, 2, 3, 2)
 _GROUPED = values(4, 1, 2, 2)
 _UP = values(2, 2, 3, 2)
 _NONE = ((0, 0), (0, 0))
+Row = tuple[str, np.ndarray, np.ndarray, tuple]  # a name, an input, a kernel, and the function's settings
 
-for _name, _x, _weight, _settings in (
+_CONVOLUTIONS: list[Row] = [
     ("convolve", _IMAGE, _KERNEL, ((1, 1), _NONE, (1, 1), 1)),
     ("convolve with a stride", _IMAGE, _KERNEL, ((2, 3), _NONE, (1, 1), 1)),
     ("convolve with unequal padding", _IMAGE, _KERNEL, ((1, 2), ((0, 1), (2, 1)), (1, 1), 1)),
@@ -26,17 +27,19 @@ for _name, _x, _weight, _settings in (
     ("convolve in three dimensions", values(1, 2, 3, 4, 3), values(2, 2, 2, 2, 2),
      ((1, 2, 1), ((0, 0), (1, 0), (0, 0)), (1, 1, 1), 1)),
     ("convolve of one pixel by a larger kernel", values(1, 2, 1, 1), _KERNEL, ((1, 1), ((1, 1), (1, 1)), (1, 1), 1)),
-):  # fmt: skip
+]  # fmt: skip
+for _name, _x, _weight, _settings in _CONVOLUTIONS:
     _add(_name, lambda nn, x, w, s=_settings: nn.convolve(x, w, *s),
          lambda x, w, s=_settings: formulas.convolve(x, w, *s), _x, _weight)  # fmt: skip
 
-for _name, _x, _weight, _settings in (
+_TRANSPOSED: list[Row] = [
     ("convolve_transposed", values(2, 3, 3, 2), _KERNEL, ((1, 1), (0, 0), (0, 0), (1, 1), 1)),
     ("convolve_transposed with a stride", values(2, 3, 3, 2), _KERNEL, ((2, 3), (0, 0), (0, 0), (1, 1), 1)),
     ("convolve_transposed with padding", values(2, 3, 3, 2), _KERNEL, ((2, 2), (1, 0), (1, 1), (1, 1), 1)),
     ("convolve_transposed with dilation", values(2, 3, 3, 2), _KERNEL, ((1, 2), (1, 1), (0, 0), (2, 3), 1)),
     ("convolve_transposed in groups", _UP, values(2, 3, 2, 2), ((2, 2), (0, 1), (1, 0), (1, 1), 2)),
-):
+]
+for _name, _x, _weight, _settings in _TRANSPOSED:
     _add(_name, lambda nn, x, w, s=_settings: nn.convolve_transposed(x, w, *s),
          lambda x, w, s=_settings: formulas.convolve_transposed(x, w, *s), _x, _weight)  # fmt: skip
 
@@ -64,11 +67,11 @@ _add("conv with a bias", lambda nn, x, w, b: nn.conv(x, w, b, stride=2, padding=
      _IMAGE, _KERNEL, _BIAS)  # fmt: skip
 _add("conv with padding 'same'", lambda nn, x, w: nn.conv(x, w, padding="same"),
      lambda x, w: formulas.convolve(x, w, (1, 1), ((1, 1), (0, 1)), (1, 1), 1), _IMAGE, _KERNEL)  # fmt: skip
-_add("conv_transpose with a bias", lambda nn, x, w, b: nn.conv_transpose(x, w, b, stride=2, padding=1, output_padding=1),
-     lambda x, w, b: formulas.convolve_transposed(x, w, (2, 2), (1, 1), (1, 1), (1, 1), 1) + b[:2, None, None],
-     values(2, 3, 3, 2), _KERNEL, _BIAS[:2])  # fmt: skip
-_add("max_pool", lambda nn, x: nn.max_pool(x, 3, 2, 1), lambda x: formulas.max_windows(x, (3, 3), (2, 2), ((1, 1), (1, 1)),
-     (1, 1)), _DISTINCT)  # fmt: skip
+_add("conv_transpose with a bias", lambda nn, x, w, b: nn.conv_transpose(x, w, b, stride=2, padding=1,
+     output_padding=1), lambda x, w, b: formulas.convolve_transposed(x, w, (2, 2), (1, 1), (1, 1), (1, 1), 1)
+     + b[:, None, None], values(2, 3, 3, 2), _KERNEL, _BIAS[:2])  # fmt: skip
+_add("max_pool", lambda nn, x: nn.max_pool(x, 3, 2, 1), lambda x: formulas.max_windows(x, (3, 3), (2, 2),
+     ((1, 1), (1, 1)), (1, 1)), _DISTINCT)  # fmt: skip
 _add("max_pool with ceil_mode", lambda nn, x: nn.max_pool(x, 2, 2, ceil_mode=True), lambda x: formulas.max_windows(x,
      (2, 2), (2, 2), ((0, 1), (0, 0)), (1, 1)), _DISTINCT)  # fmt: skip
 _add("avg_pool", lambda nn, x: nn.avg_pool(x, 3, 2, 1), lambda x: formulas.sum_windows(x, (3, 3), (2, 2),

@@ -21,8 +21,8 @@ MODELS: dict[str, tuple[dict[str, Any], np.ndarray]] = {
     "mlp": ({"in_features": 5, "out_features": 3, "hidden": (4,)}, values(3, 5)),
     "unet": ({"features": (2, 3, 2)}, values(2, 1, 5, 7)),
     "gru_classifier": ({**_WIDE, "in_features": 3, "hidden_size": 4, "bidirectional": True}, _TOKENS),
-    "transformer_classifier": ({**_WIDE, "d_model": 4, "nhead": 2, "num_layers": 1, "dim_feedforward": 6, "dropout": 0.0},
-                               _TOKENS),
+    "transformer_classifier": ({**_WIDE, "d_model": 4, "nhead": 2, "num_layers": 1, "dim_feedforward": 6,
+                                "dropout": 0.0}, _TOKENS),
 }  # fmt: skip
 
 
@@ -69,10 +69,12 @@ def _slopes(name: str) -> Callable[[Backend], None]:
 
         for seed in (0, 1):
             direction = _direction({key: g.shape for key, g in found.items() if g is not None}, seed)
-            slope = sum(float((found[key] * d).sum()) for key, d in direction.items())  # type: ignore[operator]
+            slope = sum(float((found[key] * d).sum()) for key, d in direction.items())
             moved = [at(direction, by) for by in (-2, -1, 1, 2)]
             wanted = (moved[0] - 8.0 * moved[1] + 8.0 * moved[2] - moved[3]) / (12.0 * _STEP)
-            agree(f"{name}: slope of the outputs along random direction {seed}", np.array(slope), np.array(wanted), _LIMIT)
+            agree(
+                f"{name}: slope of the outputs along random direction {seed}", np.array(slope), np.array(wanted), _LIMIT
+            )
 
     return function
 

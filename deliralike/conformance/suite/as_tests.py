@@ -1,0 +1,18 @@
+"""The tests that ``pytest --pyargs deliralike.conformance --backend NAME`` collects; see `plugin`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from deliralike.conformance.suite.check import Check
+from deliralike.conformance.suite.plugin import Unavailable, settle
+
+
+def test_conformance(backend: Any, check: Check | None, reason: str | None, request: pytest.FixtureRequest) -> None:
+    """One check of one backend."""
+    if isinstance(backend, Unavailable):
+        backend.fail(request.node)
+    assert check is not None  # a backend that can be loaded comes with a check
+    settle(check, backend, reason, request.node)
