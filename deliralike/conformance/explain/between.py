@@ -38,6 +38,7 @@ from deliralike.parallel import AccumulateGradients
 
 Replicate = Callable[[AbstractNetwork, int], Any]
 
+_SHOWN = 3  # names of parameters in a sentence
 _CHANGES: dict[str, Change] = {
     "batch norm synchronised forward alone: no gradient through the others' statistics": without_gradient_of_others,
     "synchronised batch norm takes the mean of the shares' statistics, however large they are": MEAN_OF_STATISTICS,
@@ -112,7 +113,7 @@ class Between:
             yield f"gradients rounded to {dtype} before they are added", combined(rounded, ones)
         yield "gradients of the replicas weighted by share once more", self._combined(sizes / sizes.sum())
         whole, differing = came["gradient"], _where_different(self.shares.wanted, came)
-        for gradient, text in ((whole, ""), (differing, f" in {len(differing)} parameters")):
+        for gradient, text in ((whole, ""), (differing, f", in {_named(list(differing))}")):
             yield from self._fitted(gradient, text)
 
     def _fitted(self, gradient: dict[str, Any], text: str) -> Iterator[Variant]:
@@ -163,6 +164,11 @@ def _where_different(wanted: Step, came: Step) -> dict[str, Any]:
     of_reference = wanted["gradient"]
     return {name: value for name, value in came["gradient"].items()
             if relative_difference(of_reference.get(name), value) > LIMIT}  # fmt: skip
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
 def _hooks_on_each(optimizer: AbstractOptimizer) -> None:

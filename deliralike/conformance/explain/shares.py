@@ -157,8 +157,8 @@ def close(wanted: dict[str, Any], came: dict[str, Any]) -> bool:
 
 
 def numbers(values: Sequence[float] | np.ndarray) -> str:
-    """``"0.5, 0.25"``."""
-    return ", ".join(f"{value:.6g}" for value in values)
+    """``"0.5, 0.25"``; what is left of zero by rounding is zero."""
+    return ", ".join(f"{round(float(value), 12) + 0.0:.6g}" for value in values)
 
 
 def joined(parts: Sequence[Step]) -> dict[str, Any]:

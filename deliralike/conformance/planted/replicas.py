@@ -43,6 +43,7 @@ from deliralike.parallel import AccumulateGradients, in_replicas, partition
 from deliralike.parallel.loss import InReplicas
 from deliralike.rules import rule
 
+COUNT = 3  # replicas; the causes below name numbers that follow from it
 CLASS_WEIGHTS = np.array([1.0, 2.0, 0.5, 3.0])
 IGNORED = 2
 Plant = Callable[[Subject], Subject]

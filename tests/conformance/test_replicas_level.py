@@ -1,0 +1,340 @@
+"""Level L6: right replicas pass for any number and loss, and what is wrong or out of reach is told."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from deliralike import DataParallel, Network, in_replicas
+from deliralike.backends.base import Backend
+from deliralike.clipping import ClipNorm
+from deliralike.conformance import replicas
+from deliralike.conformance.explain.running import of_running_statistics
+from deliralike.conformance.explain.shares import Shares
+from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
+from deliralike.conformance.one_step import take_step, take_updates
+from deliralike.conformance.planted import replicas as planted
+from deliralike.conformance.replica_changes import Accumulated, Weighted, hooked, of_share, with_methods
+from deliralike.conformance.subject import Subject
+from deliralike.errors import CapabilityError
+from deliralike.parallel import partition
+from deliralike.rules import rule
+from tests.conftest import BACKENDS
+
+LOSSES = {
+    "in replicas, by a denominator": lambda: in_replicas(planted.sum_and_weight, "denominator"),
+    "on gathered outputs": lambda: planted.gathered_loss,
+    "in replicas, the mean": lambda: in_replicas(cross_entropy),
+}
+
+
+def cross_entropy(network, x, labels):
+    return network.nn.cross_entropy(network(x), labels)
+
+
+def right(backend="torch", loss="in replicas, by a denominator"):
+    return planted.subject(backend, LOSSES[loss]())
+
+
+def causes(found):
+    return [
+        each.explanation.cause for each in found.findings if each.explanation is not None and each.explanation.known
+    ]
+
+
+# Right replicas ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_right_replicas_pass_for_any_number(backend, loss):
+    """Batch norm, dropout, class weights, ignored labels, clipping; shares of unequal size."""
+    counts = (
+        (1, 2, 3, 4)
+        if backend != "jax"
+        else {"on gathered outputs": (2,), "in replicas, the mean": (4,)}.get(loss, (3,))
+    )
+    found = replicas.level(right(loss=loss), right(backend, loss), planted.batch(), counts)
+    assert (found.status, found.findings, found.notes) == (PASSED, (), ())
+    assert set(found.figures["differences"]) == {str(count) for count in counts}
+    assert found.worst < 1e-12
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_false_alarm_for_any_seed(seed):
+    random = np.random.default_rng(seed)
+    batch = random.normal(0.2, 1.4, (7, 2, 5, 7)), random.permutation([0, 1, 3, 0, 1, 2, 3])
+    found = replicas.level(right(), right("torch"), batch, (2, 3))
+    assert (found.status, found.findings) == (PASSED, ())
+
+
+def test_a_batch_that_divides_evenly_loses_its_last_sample_on_both_sides():
+    found = replicas.level(right(), right(), planted.batch(6), (3, 4))
+    assert found.status == PASSED
+    assert found.notes == ("3 replicas: the last of 6 samples is left out, so that shares are unequal.",)
+
+
+def test_networks_are_left_as_they_were():
+    reference, candidate = right(), right("chainer" if "chainer" in BACKENDS else "torch")
+    before = [subject.network.neutral_state() for subject in (reference, candidate)]
+    replicas.level(reference, candidate, planted.batch(), (2,))
+    for state, subject in zip(before, (reference, candidate), strict=True):
+        for name, value in subject.network.neutral_state().items():
+            np.testing.assert_array_equal(value, state[name])
+
+
+class BiasBeforeNorm(Network):
+    def __init__(self):
+        super().__init__()
+        self.first, self.bn, self.fc = self.nn.Linear(3, 4), self.nn.BatchNorm1d(4), self.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.fc(self.nn.tanh(self.bn(self.first(x))))
+
+
+def test_null_gradients_are_named_and_their_updates_do_not_count():
+    """Adam makes full steps of the rounding errors in the gradient of a bias before a norm."""
+    adam = {"adam": lambda network: network.backend.optimizer(rule("adam", lr=0.01), network)}
+    sides = [Subject(BiasBeforeNorm.on("torch", dtype="float64")(), optimizers=adam) for _ in range(2)]
+    batch = np.random.default_rng(0).normal(size=(7, 3)), np.arange(7) % 4
+    found = replicas.level(*sides, batch, (2,))
+    assert found.status == PASSED
+    assert found.notes == ("2 replicas: gradients of zero up to rounding, not compared: first.bias.",)
+
+
+def test_without_optimizers_gradient_descent_is_compared(monkeypatch):
+    subject = right().but(optimizers={})
+    wanted = take_updates(subject, subject.network, planted.batch())
+    assert list(wanted) == ["update by sgd", "second update by sgd"]
+    gradient = take_step(subject, subject.network, planted.batch())["gradient"]["fc.bias"]
+    np.testing.assert_allclose(wanted["update by sgd"]["fc.bias"], -0.1 * gradient, rtol=1e-12)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_step_is_what_the_backend_says_of_loss_and_gradients(backend):
+    """Measured by what an optimizer moves, and told by the backend."""
+    subject = right(backend, "on gathered outputs").but(network=planted.Statistical.on(backend, dtype="float64")(p=0.0))
+    step = take_step(subject, subject.network, planted.batch())
+    told = subject.network.backend.gradients(subject.loss, subject.network, *planted.batch())
+    assert step["loss"]["loss"] == pytest.approx(told.loss, rel=1e-14)
+    for name, value in told.parameters.items():
+        np.testing.assert_allclose(step["gradient"][name], value, rtol=1e-11, atol=1e-15)
+
+
+# Out of reach --------------------------------------------------------------------------------------------------------
+
+
+def test_a_backend_without_replicas_is_not_reached():
+    candidate = right().but(replicate=lambda network, count: Backend.replicate(network.backend, network, None))
+    found = replicas.level(right(), candidate, planted.batch(), (2, 3))
+    assert (found.status, found.findings, found.worst) == (NOT_REACHED, (), None)
+    assert found.notes[0] == "2 replicas: not reached: backend 'torch' has no replicated networks: use one device"
+
+
+@pytest.mark.skipif("jax" not in BACKENDS, reason="JAX is left out")
+def test_too_few_devices_are_told_with_how_to_get_more():
+    """A backend whose replicas run in threads may share a device; there are never too few."""
+    found = replicas.level(right(), right("jax"), planted.batch(37), (30,))
+    assert found.status == NOT_REACHED
+    assert found.notes[0].startswith("30 replicas: not reached: ")
+    assert "JAX_NUM_CPU_DEVICES" in found.notes[0]
+
+
+def test_one_number_out_of_reach_leaves_the_level_open():
+    found = replicas.level(right(), right(), planted.batch(), (3, 8))
+    assert (found.status, list(found.figures["differences"])) == (NOT_REACHED, ["3"])
+    assert found.notes == ("8 replicas: not reached: 7 samples are too few.",)
+
+
+def test_what_a_candidate_raises_is_a_finding():
+    def broken(network, count):
+        return with_methods(replicas.replicated(network, count), forward=fail)
+
+    def fail(self, x):
+        raise ValueError("no such share")
+
+    found = replicas.level(right(), right().but(replicate=broken), planted.batch(), (2,))
+    assert found.status == FAILED
+    assert (found.findings[0].place, found.findings[0].what) == ("replicas 2", "step")
+    assert found.findings[0].remarks == ("The candidate raised ValueError: no such share",)
+
+
+# Explanations --------------------------------------------------------------------------------------------------------
+
+
+def shares_of(subject, count=3):
+    batch = planted.batch()
+    return Shares(subject, batch, count, take_step(subject, subject.network, batch))
+
+
+@pytest.mark.parametrize("loss", ["in replicas, by a denominator", "on gathered outputs"])
+def test_what_shares_count_is_found_without_knowing_the_loss(loss):
+    """Their part of the class weights of labels that are not ignored."""
+    labels = planted.batch()[1]
+    counted = np.where(labels == planted.IGNORED, 0.0, planted.CLASS_WEIGHTS[labels])
+    parts = [part.sum() / counted.sum() for part in np.split(counted, np.cumsum(partition(7, 3))[:-1])]
+    np.testing.assert_allclose(shares_of(right(loss=loss)).weights, parts, rtol=1e-12)
+
+
+def test_statistics_of_other_counts_are_read_from_the_running_variance():
+    """From Bessel's correction alone: 7 samples of 3 times 4 values, of which replica 0 has 3."""
+    shares = shares_of(right())
+    before = shares.reference.network.neutral_state()["bn.running_var"]
+    after = shares.wanted["buffer"]["bn.running_var"]
+    own = (after - 0.9 * before) / 0.1
+    words = {
+        "biased": 83 / 84,
+        "unbiased twice": 84 / 83,
+        "of replica 0": (36 / 35) * (83 / 84),
+        "times 1.25": 1.25,
+    }
+    for word, factor in words.items():
+        came = {"buffer": shares.wanted["buffer"] | {"bn.running_var": 0.9 * before + 0.1 * factor * own}}
+        (found,) = [given for cause, given in of_running_statistics(shares, came) if word in cause]
+        np.testing.assert_allclose(found["buffer"]["bn.running_var"], came["buffer"]["bn.running_var"], rtol=1e-13)
+
+
+def test_an_explanation_needs_no_replicas_of_the_reference():
+    """Those that do are left out: nothing fits then, and it is said so."""
+
+    def none(network, count):
+        raise CapabilityError("none here")
+
+    lost = partial(hooked, before=partial(Accumulated, factors=lambda count: [1.0, 0.0]))
+    wrong = right().but(replicate=lambda network, count: lost(replicas.replicated(network, count)))
+    found = replicas.level(right().but(replicate=none), wrong, planted.batch(), (2,))
+    assert found.status == FAILED
+    assert not causes(found)
+    assert "Cause unknown; the nearest is" in str(found.findings[0])
+    assert causes(replicas.level(right(), wrong, planted.batch(), (2,))) == ["only the gradient of replica 0 is used"]
+
+
+# Mistakes that no list names -----------------------------------------------------------------------------------------
+
+
+def cause_of(candidate, count=3, reference=None):
+    found = replicas.level(reference or right(), candidate, planted.batch(), (count,))
+    assert found.status == FAILED
+    return " | ".join(causes(found))
+
+
+def but_replicated(change):
+    """The right candidate whose replicated network is changed."""
+    return right().but(replicate=lambda network, count: change(replicas.replicated(network, count)))
+
+
+def with_lr_times_count(network):
+    count = len(network.settings.places) if network.is_replicated else 1
+    return network.backend.optimizer(rule("sgd", lr=0.1 * count), network)
+
+
+def test_a_learning_rate_that_grows_with_the_replicas():
+    plain = {"sgd": lambda network: network.backend.optimizer(rule("sgd", lr=0.1), network)}
+    wrong, reference = right().but(optimizers={"sgd": with_lr_times_count}), right().but(optimizers=plain)
+    assert "updates times 3 (the learning rate)" in cause_of(wrong, reference=reference)
+
+
+def test_a_decay_that_every_replica_repeats():
+    def decayed(times, network):
+        decay = 0.05 * (times if network.is_replicated else 1)
+        return network.backend.optimizer(rule("sgd", lr=0.1, weight_decay=decay), network)
+
+    reference, wrong = (right().but(optimizers={"sgd": partial(decayed, times)}) for times in (1, 3))
+    assert "multiplies by 0.99 (a decay that replicas repeat)" in cause_of(wrong, reference=reference)
+
+
+def test_replicas_in_evaluation_mode():
+    def forward(self, x):
+        for replica in self.replicas[1:]:
+            replica.training_before = replica.training
+            replica.eval()
+        return self.nn.concatenate([replica(part) for replica, part in zip(self.replicas, parts_of(x), strict=True)], 0)
+
+    def parts_of(x):
+        return [x[:3], x[3:5], x[5:]]
+
+    wrong = but_replicated(lambda network: with_methods(network, forward=forward)).but(loss=planted.gathered_loss)
+    without_dropout = planted.Statistical.on("torch", seed=3, dtype="float64")(p=0.0)
+    reference = right(loss="on gathered outputs").but(network=without_dropout)
+    wrong = wrong.but(network=planted.Statistical.on("torch", seed=3, dtype="float64")(p=0.0))
+    assert "all replicas but the root in evaluation mode" in cause_of(wrong, reference=reference)
+
+
+def test_zeros_that_fill_up_the_batch():
+    def loss(network, x, labels):
+        if network.is_replicated:
+            x = network.backend.concatenate([x, x[:2] * 0.0], 0)
+            labels = network.backend.concatenate([labels, labels[:2] * 0], 0)
+        return right().loss(network, x, labels)
+
+    assert "filled up with zeros that count in the loss" in cause_of(right().but(loss=loss))
+
+
+def test_labels_of_the_next_sample():
+    def loss(network, x, labels):
+        if network.is_replicated:
+            labels = network.backend.concatenate([labels[1:], labels[:1]], 0)
+        return right().loss(network, x, labels)
+
+    assert "labels handed out with the samples one place early" in cause_of(right().but(loss=loss))
+
+
+def test_outputs_in_an_order_that_nobody_knows():
+    order = np.array([4, 0, 6, 1, 3, 5, 2])
+
+    def forward(self, x):
+        return type(self).__mro__[1].forward(self, x)[order]
+
+    wrong = but_replicated(lambda network: with_methods(network, forward=forward))
+    found = replicas.level(right(), wrong, planted.batch(), (3,))
+    assert causes(found) == ["outputs gathered in the order 4, 0, 6, 1, 3, 5, 2"]
+    assert [finding.what for finding in found.findings] == ["output"]
+
+
+def test_batches_that_every_replica_counts():
+    def settle(self, sizes):
+        type(self).__mro__[1].settle_buffers(self, sizes)
+        if sizes:
+            self.root.bn.num_batches_tracked += len(sizes) - 1
+
+    wrong = but_replicated(lambda network: with_methods(network, settle_buffers=settle))
+    assert "batches counted 3 times" in cause_of(wrong)
+
+
+def test_some_parameters_that_are_the_roots_alone():
+    class Some(Accumulated):
+        def __call__(self, optimizer, gradients):
+            whole = super().__call__(optimizer, gradients)
+            return {name: gradients[name] / 2 if name == "bn.weight" else value for name, value in whole.items()}
+
+    wrong = but_replicated(lambda network: hooked(network, partial(Some, factors=lambda count: [1.0] * count)))
+    assert "count 0.5, 0, 0 when they are added, in bn.weight" in cause_of(wrong)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_other_numbers_of_replicas_are_explained_as_well(count):
+    wrong = right().but(loss=Weighted(of_share(right().loss), weigh=lambda sizes: [1 / len(sizes)] * len(sizes)))
+    assert "the mean of the shares' means" in cause_of(wrong, count)
+
+
+def test_a_loss_on_gathered_outputs_and_shares_normalised_by_themselves():
+    wrong = right(loss="on gathered outputs").but(
+        replicate=lambda network, count: DataParallel(network, ["cpu"] * count, buffers="mean")
+    )
+    reference = right(loss="on gathered outputs")
+    found = cause_of(wrong, reference=reference)
+    assert "taken by itself, not synchronised" in found
+    assert "averaged by the sizes of the shares" in found
+
+
+def test_clipping_and_its_bound_belong_to_the_whole_gradient():
+    """A bound that no gradient reaches hides the mistake, as it should."""
+
+    def loose(network):
+        optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
+        optimizer.pre_update_hooks.append(ClipNorm(1e6))
+        return optimizer
+
+    (mistake,) = [each for each in planted.MISTAKES if each.name == "replicas: clip before accumulation"]
+    sides = [right().but(optimizers={"sgd": loose}) for _ in range(2)]
+    assert replicas.level(sides[0], mistake.plant(sides[1]), planted.batch(), (3,)).status == PASSED
