@@ -12,12 +12,15 @@ from deliralike.conformance.planted import (
     dropout,
     losses,
     normalization,
+    precision,
     sequence,
+    weights,
+    wiring,
 )
 from deliralike.conformance.planted.fixtures import FIXTURES, fixture
 from tests.conftest import BACKENDS
 
-GROUPS = [normalization, convolution, activation, dropout, attention, sequence, losses]
+GROUPS = [normalization, convolution, activation, dropout, attention, sequence, losses, wiring, weights, precision]
 MISTAKES = [mistake for group in GROUPS for mistake in group.MISTAKES]
 SHOWN = 1e-9
 
@@ -77,16 +80,24 @@ def test_each_mistake_shows_and_is_the_same_on_every_backend(mistake):
     for backend in BACKENDS:
         subject, batch, expected = right(mistake.fixture, backend)
         mistaken = mistake.plant(subject)
-        found.append(observed(mistaken, batch))
+        with np.errstate(all="ignore"):  # some have exponentials that overflow
+            found.append(observed(mistaken, batch))
         assert compare(expected, found[-1]).difference > SHOWN
-        if backend == BACKENDS[0]:
-            assert compare(expected, observed(subject, batch)).difference == 0.0, "planting has changed the right one"
         ours, theirs = subject.network.neutral_state(), mistaken.network.neutral_state()
         assert [(name, value.shape) for name, value in ours.items()] == [(n, v.shape) for n, v in theirs.items()]
         if mistake.group != "weights":
             assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
     for other in found[1:]:
-        assert compare(found[0], other).difference < 1e-9
+        if mistake.group != "precision":  # whose digits are noise
+            assert compare(found[0], other).difference < 1e-9
+
+
+@pytest.mark.parametrize("name", FIXTURES)
+def test_right_subjects_stay_right(name):
+    """After all has been planted in copies of them."""
+    for backend in BACKENDS:
+        subject, batch, expected = right(name, backend)
+        assert compare(expected, observed(subject, batch)).difference == 0.0
 
 
 def test_mistakes_have_names_of_their_own():

@@ -266,8 +266,8 @@ def _reduced(reduce: Callable[[Any, Any], Any]) -> Plant:
 _POOLING = [
     _pool("maximum padded with zeros", _max_pool([(1, 1), (1, 1)], 0.0), "zero", "pad"),
     _pool(
-        "maximum of windows that start at the first element",
-        _max_pool([(0, 1), (0, 1)]),
+        "maximum of windows that start at the first row",
+        _max_pool([(0, 1), (1, 1)]),
         "ceil",
         "cover",
         "window",

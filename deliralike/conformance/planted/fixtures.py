@@ -37,7 +37,7 @@ def fixture(name: str, backend: str | Backend, seed: int = 0, dtype: str = "floa
     Example:
         >>> subject, (x, labels) = fixture("convolutional", "torch")
         >>> x.shape, str(subject)
-        ((6, 3, 12, 8), 'Convolutional on torch')
+        ((6, 3, 12, 10), 'Convolutional on torch')
     """
     if name not in FIXTURES:
         raise UnknownName(f"there is no fixture {name!r}. {suggestion(name, FIXTURES)}")
@@ -82,7 +82,7 @@ class Convolutional(Network):
         self.pool = nn.MaxPool2d(3, 2, padding=1)
         self.act = nn.LeakyReLU()
         self.grouped = nn.Conv2d(4, 6, (3, 2), padding=(1, 0), groups=2)
-        self.fc = nn.Linear(6 * 3 * 1, CLASSES)
+        self.fc = nn.Linear(6 * 3 * 2, CLASSES)
 
     def forward(self, x):
         return self.fc(self.flat(self.grouped(self.act(self.pool(self.norm(self.conv(x)))))))
@@ -330,6 +330,21 @@ class Far(Network):
         return self.fc(self.nn.mean(self.nn.concatenate([part * part for part in parts], dim=1), (2, 3)))
 
 
+class Vectors(Network):
+    """Batch norm of vectors, of which one alone has no variance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn = self.nn
+        self.hidden = nn.Linear(6, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.relu = nn.ReLU()
+        self.fc = nn.Linear(4, CLASSES)
+
+    def forward(self, x):
+        return self.fc(self.relu(self.norm(self.hidden(x))))
+
+
 class Steep(Network):
     """Scores in the thousands, whose exponentials are no numbers."""
 
@@ -432,7 +447,7 @@ def _unet(backend: Any, dtype: str) -> Any:
 
 
 FIXTURES: dict[str, tuple[Callable[..., Any], Callable[[np.random.Generator], Batch], Any]] = {
-    "convolutional": (_written(Convolutional), _pictures(6, 3, 12, 8), weighted_cross_entropy),
+    "convolutional": (_written(Convolutional), _pictures(6, 3, 12, 10), weighted_cross_entropy),
     "pooling": (_written(Pooling), _pictures(5, 2, 11, 9), weighted_cross_entropy),
     "resizing": (_written(Resizing), _maps(CLASSES, (10, 12), 2, 3, 5, 6), plain_cross_entropy),
     "activations": (_written(Activations), _pictures(6, 6), weighted_cross_entropy),
@@ -445,5 +460,6 @@ FIXTURES: dict[str, tuple[Callable[..., Any], Callable[[np.random.Generator], Ba
     "tied": (_written(Tied), _words, plain_cross_entropy),
     "tasks": (_written(Tasks), _numbers_and_flags, task_losses),
     "far": (_written(Far), _pictures(4, 2, 6, 5, mean=1e4), weighted_cross_entropy),
+    "vectors": (_written(Vectors), _pictures(6, 6), weighted_cross_entropy),
     "steep": (_written(Steep), _pictures(6, 6), weighted_cross_entropy),
 }

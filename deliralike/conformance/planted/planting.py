@@ -21,7 +21,7 @@ Plant = Callable[[Subject], Subject]
 State = dict[str, np.ndarray]
 
 
-def with_methods(path: str, **methods: Callable[..., Any]) -> Plant:
+def with_methods(path: str, **methods: Any) -> Plant:
     """The block at a path is of the same class, some methods aside: ``with_methods("norm", forward=...)``."""
 
     def change(network: AbstractNetwork) -> None:
@@ -29,7 +29,7 @@ def with_methods(path: str, **methods: Callable[..., Any]) -> Plant:
         other = _subclass(type(block).written_once, tuple(methods.items()))
         block.__class__ = other.on(network.backend)
 
-    return _on_copy(change)
+    return on_copy(change)
 
 
 def with_settings(path: str, **settings: Any) -> Plant:
@@ -42,12 +42,12 @@ def with_settings(path: str, **settings: Any) -> Plant:
                 raise AttributeError(f"the block {path!r}, a {type(block).__name__}, has no setting {name!r}")
             setattr(block, name, value)
 
-    return _on_copy(change)
+    return on_copy(change)
 
 
 def with_weights(change: Callable[[State], State]) -> Plant:
     """The candidate has other weights: what `change` makes of its neutral state, names and shapes as they are."""
-    return _on_copy(lambda network: network.load_neutral_state(change(network.neutral_state())))
+    return on_copy(lambda network: network.load_neutral_state(change(network.neutral_state())))
 
 
 def with_loss(loss: LossFunction) -> Plant:
@@ -60,7 +60,9 @@ def block_at(network: AbstractNetwork, path: str) -> Any:
     return dict(network.named_blocks())[path]
 
 
-def _on_copy(change: Callable[[AbstractNetwork], Any]) -> Plant:
+def on_copy(change: Callable[[AbstractNetwork], Any]) -> Plant:
+    """A change made to a copy of the candidate's network."""
+
     def plant(subject: Subject) -> Subject:
         network = copy.deepcopy(subject.network)
         change(network)
