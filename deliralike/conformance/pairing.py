@@ -12,7 +12,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from deliralike.conformance.layouts import NEAR, Transform, equal_under, flattenings, transforms
-from deliralike.conformance.naming import Spoken, role, similarity
+from deliralike.conformance.naming import Spoken, role, similarity, spoken
 from deliralike.conformance.parts import Shape, Unit
 from deliralike.network import AbstractNetwork
 
@@ -114,13 +114,20 @@ class Pair:
 
 @dataclass(eq=False)
 class Layer:
-    """Units that stand together: all under one path, or a single one."""
+    """Units that stand together: all under one path, or a single one.
 
-    path: str
+    Attributes:
+        units: By role.
+        spoken: Their path in common words.
+        place: Where they stand among the others.
+        role: Of a single one whose role is known.
+    """
+
     units: dict[str, Unit]
     side: Side
     spoken: Spoken
     place: int = 0
+    role: str = ""
     prints: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
@@ -194,7 +201,15 @@ def layers(units: Iterable[Unit], side: Side, names: Mapping[str, Spoken]) -> li
     found: dict[str, dict[str, Unit]] = defaultdict(dict)
     for unit in units:
         found[unit.owner][role(unit.name)] = unit
-    return [Layer(path, own, side, names[path], place) for place, (path, own) in enumerate(found.items())]
+    return [Layer(own, side, names[path], place) for place, (path, own) in enumerate(found.items())]
+
+
+def singles(units: Sequence[Unit], side: Side) -> list[Layer]:
+    """Units by themselves; those in a role that is not known go by their whole name."""
+    roles = {unit: role(unit.name) if role(unit.name) in _ROLES else "" for unit in units}
+    paths = {unit: unit.owner if roles[unit] else unit.name for unit in units}
+    names = spoken(dict.fromkeys(paths.values()))
+    return [Layer({"tensor": unit}, side, names[paths[unit]], place, roles[unit]) for place, unit in enumerate(units)]
 
 
 def assign(reference: Sequence[Layer], candidate: Sequence[Layer], exact: bool) -> list[Found]:
@@ -278,7 +293,9 @@ def _ranks(indices: list[int]) -> dict[int, float]:
 
 
 def _fits(one: Layer, two: Layer) -> bool:
-    return all(name in two.units and transforms(unit.shape, two.units[name].shape) for name, unit in one.units.items())
+    return (not one.role or not two.role or one.role == two.role) and all(
+        name in two.units and transforms(unit.shape, two.units[name].shape) for name, unit in one.units.items()
+    )
 
 
 @cache
@@ -323,8 +340,8 @@ def same_layout(reference: Side, unit: Unit, candidate: Side, other: Unit) -> Tr
 
 
 def _says_something(value: np.ndarray | None) -> bool:
-    """Whether a tensor's values are known and not all the same."""
-    return value is not None and value.size > 1 and bool(np.ptp(value) > 0)
+    """Whether a tensor's values are known numbers and not all the same."""
+    return value is not None and value.size > 1 and bool(np.isfinite(value).all() and np.ptp(value) > 0)
 
 
 def _flattened(side: Side, unit: Unit, other: Unit) -> tuple[Transform, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from deliralike.conformance.layouts import transforms
 from deliralike.conformance.naming import role, spoken
-from deliralike.conformance.pairing import Found, Layer, Pair, Side, assign, layers, layout, same_layout
+from deliralike.conformance.pairing import Found, Layer, Pair, Side, assign, layers, layout, same_layout, singles
 from deliralike.conformance.parts import Unit, cut, join, twin, units, whole
 from deliralike.errors import ShapeError, UnknownName, suggestion
 
@@ -83,7 +83,7 @@ class _Search:
 
     def single(self) -> None:
         """Tensors by themselves, the largest number of axes first; those of one layer stay together."""
-        mine, theirs = self._singles(0), self._singles(1)
+        mine, theirs = (singles(list(left.values()), side) for left, side in zip(self.left, self.sides, strict=True))
         for axes in sorted({_axes(layer) for layer in mine}, reverse=True):
             wanted = [layer for layer in mine if _axes(layer) == axes]
             free = [layer for layer in theirs if set(layer.names) <= set(self.left[1])]
@@ -203,23 +203,22 @@ class _Search:
         left = list(self.left[here].values())
         return layers(left, self.sides[here], spoken(dict.fromkeys(unit.owner for unit in left)))
 
-    def _singles(self, here: int) -> list[Layer]:
-        left = list(self.left[here].values())
-        names = spoken(dict.fromkeys(unit.owner for unit in left))
-        return [Layer(unit.name, {role(unit.name): unit}, self.sides[here], names[unit.owner], place)
-                for place, unit in enumerate(left)]  # fmt: skip
-
     def _pair_layers(self, found: Found) -> None:
         for name, unit in found.reference.units.items():
             rivals = [layer.units[name].source for layer in found.alternatives]
             self.pair(unit, found.candidate.units[name], found.decided, rivals)
 
     def _belong_together(self, found: Found) -> bool:
-        """Whether the layers of two single tensors are a pair already, or both free."""
-        if found.decided == "value":
+        """Whether the layers of two single tensors are a pair already, or both free.
+
+        A user's own tensors, whose role is not known, may stand together in one layer for several of the other side.
+        """
+        if found.decided == "value" or not (found.reference.role and found.candidate.role):
             return True
         one, two = (next(iter(layer.units.values())).owner for layer in (found.reference, found.candidate))
-        return all((pair.reference[0].owner == one) == (pair.candidate[0].owner == two) for pair in self.pairs)
+        owners = [(pair.reference[0].owner, pair.candidate[0].owner) for pair in self.pairs
+                  if role(pair.reference[0].name) == role(pair.candidate[0].name)]  # fmt: skip
+        return all((mine == one) == (theirs == two) for mine, theirs in owners)
 
 
 def _cuts(left: Left, others: Left, side: Side, other_side: Side) -> Iterator[_Cut]:

@@ -73,8 +73,11 @@ def level(
     both = [name for name in ours if name in theirs and not _shape_findings(name, ours[name], theirs[name])]
     wanted = _comparable(ours, match)
     summed = _summed(match)
-    values = {name: _value_difference(wanted[name], theirs[name], name in summed) for name in both}
-    apart = [name for name, (difference, limit) in values.items() if difference > limit]
+    numbers = [name for name in both if _finite(wanted[name], theirs[name])]
+    values = {name: _value_difference(wanted[name], theirs[name], name in summed) for name in numbers}
+    apart = [
+        name for name, (difference, limit) in values.items() if difference > limit and _finite(ours[name], theirs[name])
+    ]
     findings = [*_not_numbers(ours, "reference"), *_not_numbers(own, "candidate"), *_names(ours, theirs, own, match)]
     findings += [
         f for name in ours if name in theirs for f in _properties(name, ours[name], theirs[name], match is None)
@@ -157,9 +160,7 @@ def _not_numbers(weights: Mapping[str, Weight], side: str) -> Iterator[Finding]:
         bad = {"NaN": np.isnan(weight.value).sum(), "infinite": np.isinf(weight.value).sum()}
         for word, count in bad.items():
             if count:
-                what = (
-                    f"{count} of {weight.value.size} values {'are ' if word == 'infinite' else ''}{word} in the {side}"
-                )
+                what = f"{count} of {weight.value.size} values are {word} in the {side}"
                 yield _finding(name, what, _NOT_THERE)
 
 
@@ -258,13 +259,15 @@ def _start_values(apart: Sequence[str], values: Mapping[str, tuple[float, float]
 def _value_difference(ours: Weight, theirs: Weight, is_sum: bool) -> tuple[float, float]:
     """The relative difference and its limit: none in one type; the rounding of a cast between two, or of a sum.
 
-    Where both hold the same NaN and infinities, which are findings by themselves, the rest is compared.
+    Infinite where the reference's values are all zero.
     """
     first, second = (weight.value.astype(np.float64) for weight in (ours, theirs))
-    if not np.isfinite(first).all() and np.array_equal(np.isfinite(first), np.isfinite(second)):
-        first, second = (np.where(np.isfinite(value), value, 0.0) for value in (first, second))
     floating = [np.finfo(weight.value.dtype).eps for weight in (ours, theirs) if weight.value.dtype.kind == "f"]
     return relative_difference(first, second), float(max(floating)) if is_sum or len(set(floating)) > 1 else 0.0
+
+
+def _finite(*weights: Weight) -> bool:
+    return all(bool(np.isfinite(weight.value).all()) for weight in weights)
 
 
 def _explained(

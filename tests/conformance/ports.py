@@ -324,7 +324,13 @@ def made(kind, framework):
 def filled(network, seed):
     """With weights from a generator; variances are positive, no bias is zero."""
     chance = np.random.default_rng(seed)
-    draw = {name: chance.normal(size=slot.shape) * 0.5 for name, slot in network.neutral_slots().items()}
+    first: dict[int, str] = {}
+    slots = {
+        name: slot
+        for name, slot in network.neutral_slots().items()
+        if not slot.is_parameter or first.setdefault(id(slot.native), name) == name
+    }  # a tied one once
+    draw = {name: chance.normal(size=slot.shape) * 0.5 for name, slot in slots.items()}
     positive = {name: np.abs(value) + 0.1 for name, value in draw.items() if name.endswith("running_var")}
     counters = {name: np.asarray(3) for name in draw if name.endswith("num_batches_tracked")}
     network.load_neutral_state({**draw, **positive, **counters})

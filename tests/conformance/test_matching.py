@@ -2,6 +2,7 @@
 
 from itertools import permutations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
@@ -9,8 +10,9 @@ from torch import nn
 
 from deliralike.conformance import matching
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.choosing import choices
 from deliralike.conformance.layouts import Layouts
-from deliralike.errors import ShapeError, UnknownName
+from deliralike.errors import SettingError, ShapeError, UnknownName
 from tests.conformance import ports
 
 DIRECTIONS = list(permutations(("torch", "chainer", "jax"), 2))
@@ -31,3 +33,364 @@ def test_a_port_by_hand_computes_the_same_once_its_weights_came_through_the_map(
     reference, candidate = ports.build(name, ours, 1), ports.build(name, theirs, 2)
     match = matching.propose(reference, candidate).require_complete()
     assert moved(match, reference, candidate, ports.batch(name)) < 1e-10
+
+
+@pytest.mark.parametrize("name", ports.PORTS)
+@pytest.mark.parametrize(("ours", "theirs"), [("torch", "jax"), ("jax", "chainer"), ("chainer", "torch")])
+def test_a_state_comes_back_as_it_went(name, ours, theirs):
+    reference, candidate = ports.build(name, ours, 1), ports.build(name, theirs, 2)
+    match, state = matching.propose(reference, candidate), candidate.neutral_state()
+    if any(len(pair.candidate) > 1 for pair in match.names):  # two biases there are one here: the second is then zero
+        state = match.to_candidate(match.to_reference(state))
+    back = match.to_candidate(match.to_reference(state))
+    assert set(back) == {key for key in state if not key.endswith("num_batches_tracked")}
+    for key, value in back.items():
+        np.testing.assert_array_equal(value, state[key], err_msg=key)
+
+
+# How it is decided -----------------------------------------------------------------------------------------------
+
+
+class Chain(nn.Module):
+    """Linear layers of one shape under the names given, called in the order given."""
+
+    def __init__(self, names, order=None):
+        super().__init__()
+        for name in names:
+            setattr(self, name, nn.Linear(5, 5))
+        self.order = order or names
+
+    def forward(self, x):
+        for name in self.order:
+            x = getattr(self, name)(x).tanh()
+        return x
+
+
+def chain(*names, seed=1, order=None):
+    return ports.filled(ports.made(lambda: Chain(names, order), "torch"), seed)
+
+
+def partners(match):
+    return {pair.reference[0].source: pair.candidate[0].source for pair in match.names}
+
+
+def decisions(match):
+    return {pair.decided for pair in match.names}
+
+
+def test_equal_names_are_taken_as_they_are_even_where_values_were_exchanged():
+    reference, candidate = chain("a", "b"), chain("a", "b")
+    state = candidate.neutral_state()
+    candidate.load_neutral_state({"a.weight": state["b.weight"], "b.weight": state["a.weight"]}, strict=False)
+    match = matching.propose(reference, candidate)
+    assert partners(match) == {name: name for name in state}
+    assert decisions(match) == {"name"}
+
+
+def test_values_decide_where_names_say_nothing():
+    reference, candidate = chain("a", "b", "c"), chain("x", "y", "z", seed=2)
+    state = reference.neutral_state()
+    wanted = {"a": "z", "b": "x", "c": "y"}
+    candidate.load_neutral_state({f"{wanted[name[0]]}{name[1:]}": value for name, value in state.items()})
+    match = matching.propose(reference, candidate)
+    assert partners(match) == {name: f"{wanted[name[0]]}{name[1:]}" for name in state}
+    assert decisions(match) == {"value"}
+    assert not match.ambiguous
+    unseen = matching.propose(reference, candidate, values=False)
+    assert partners(unseen)["a.weight"] == "x.weight"
+    assert decisions(unseen) == {"order"}
+
+
+def test_order_alone_is_not_certain_and_the_alternatives_are_named():
+    match = matching.propose(chain("a", "b", "c"), chain("x", "y", "z", seed=2))
+    assert partners(match)["b.weight"] == "y.weight"
+    assert len(match.ambiguous) == 6
+    assert match.ambiguous[2].alternatives == ("x.weight", "z.weight")
+    assert "b.weight   y.weight           order; or x.weight, z.weight" in str(match)
+
+
+def test_numbers_count_within_their_series():
+    reference = chain("layer1", "layer2", "layer3")
+    match = matching.propose(reference, chain("block_2", "block_0", "block_1", seed=2))
+    assert [partners(match)[f"layer{n}.weight"] for n in (1, 2, 3)] == [
+        "block_0.weight",
+        "block_1.weight",
+        "block_2.weight",
+    ]
+    assert decisions(match) == {"name"}
+    assert not match.ambiguous
+
+
+def test_names_that_lead_away_from_the_order_are_not_certain_where_one_of_them_says_nothing():
+    match = matching.propose(chain("conv1", "conv2", "conv3"), chain("entry", "conv1", "conv2", seed=2))
+    assert len(match.ambiguous) == 6
+
+
+def test_running_both_decides_what_is_ambiguous():
+    reference = chain("a", "b", "c")
+    candidate = chain("x", "y", "z", seed=2, order=("z", "x", "y"))
+    before = candidate.neutral_state()
+    match = matching.propose(reference, candidate)
+    decided = matching.by_outputs(match, reference, candidate, (np.random.default_rng(0).normal(size=(3, 5)),))
+    assert [partners(decided)[f"{name}.bias"] for name in "abc"] == ["z.bias", "x.bias", "y.bias"]
+    assert not decided.ambiguous
+    assert decisions(decided) == {"output"}
+    assert decided.blocks["a"] == "z"
+    for name, value in candidate.neutral_state().items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_no_choice_is_made_where_none_gives_equal_outputs():
+    reference, candidate = chain("a", "b"), chain("x", "y", "z", seed=2)
+    match = matching.propose(reference, candidate)
+    batch = (np.random.default_rng(0).normal(size=(3, 5)),)
+    assert matching.by_outputs(match, reference, candidate, batch) is match
+
+
+class ChannelsFirst(ports.FlaxCnn):
+    """A port that takes care to flatten as PyTorch does."""
+
+    def __call__(self, x):
+        x = nnx.relu(self.norm_a(self.stem(x)))
+        x = nnx.relu(self.norm_b(self.body(x)))
+        return self.classifier(x.transpose(0, 3, 1, 2).reshape(len(x), -1))
+
+
+def test_the_order_of_flattened_pixels_is_found_by_running():
+    reference = ports.build("cnn", "torch", 1)
+    batch = ports.batch("cnn")
+    for kind, flattened in ((ports.FlaxCnn, True), (ChannelsFirst, False)):
+        candidate = ports.filled(ports.made(kind, "jax"), 2)
+        match = matching.propose(reference, candidate)
+        assert any(pair.layouts for pair in match.names)
+        decided = matching.by_outputs(match, reference, candidate, batch)
+        last = next(pair for pair in decided.names if pair.reference[0].name == "fc.weight")
+        assert last.transform.plain is not flattened
+        assert not decided.ambiguous
+        assert moved(decided, reference, candidate, batch) < 1e-10
+
+
+def test_too_many_choices_are_refused():
+    names = [f"{letter}{letter}" for letter in "abcdefg"]
+    match = matching.propose(chain(*names), chain(*(name[0] for name in names), seed=2))
+    with pytest.raises(SettingError, match="5040 matches would do as well"):
+        next(choices(match.names))
+
+
+# Layouts and parts -----------------------------------------------------------------------------------------------
+
+
+class Hand(nnx.Module):
+    """Matrices of a user's own, as (in, out)."""
+
+    def __init__(self):
+        self.matrix, self.kernel = (nnx.Param(jnp.zeros((5, 5))) for _ in range(2))
+        self.wide = nnx.Param(jnp.zeros((5, 7)))
+
+    def __call__(self, x):
+        return jnp.tanh(jnp.tanh(x @ self.matrix) @ self.kernel) @ self.wide
+
+
+class Three(nn.Module):
+    """The same from layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(5, 5, bias=False), nn.Linear(5, 5, bias=False)
+        self.last = nn.Linear(5, 7, bias=False)
+
+    def forward(self, x):
+        return self.last(self.second(self.first(x).tanh()).tanh())
+
+
+def test_matrices_of_layers_that_are_not_known_are_turned():
+    reference, candidate = ports.filled(ports.made(Three, "torch"), 1), ports.filled(ports.made(Hand, "jax"), 2)
+    match = matching.propose(reference, candidate)
+    assert partners(match) == {"first.weight": "matrix", "second.weight": "kernel", "last.weight": "wide"}
+    batch = (np.random.default_rng(0).normal(size=(3, 5)),)
+    decided = matching.by_outputs(match, reference, candidate, batch)
+    assert [str(pair.transform) for pair in decided.names] == ["axes (1, 0)"] * 3
+    assert not decided.ambiguous
+    assert moved(decided, reference, candidate, batch) < 1e-10
+
+
+def test_values_decide_the_layout_of_a_square_matrix():
+    reference, candidate = ports.filled(ports.made(Three, "torch"), 1), ports.filled(ports.made(Hand, "jax"), 2)
+    state = reference.neutral_state()
+    turned = {"matrix": state["second.weight"].T, "kernel": state["first.weight"].T, "wide": state["last.weight"].T}
+    candidate.load_neutral_state(turned)
+    match = matching.propose(reference, candidate)
+    assert partners(match) == {"first.weight": "kernel", "second.weight": "matrix", "last.weight": "wide"}
+    assert [str(pair.transform) for pair in match.names] == ["axes (1, 0)"] * 3
+    assert not match.ambiguous
+
+
+class Fused(nn.Module):
+    """A block whose query, key and value are one layer."""
+
+    def __init__(self, parts=(8, 8, 8)):
+        super().__init__()
+        self.qkv, self.proj = nn.Linear(8, sum(parts)), nn.Linear(8, 8)
+
+
+class Apart(nn.Module):
+    """The same as three layers, made in another order."""
+
+    def __init__(self, names=("v", "k", "q")):
+        super().__init__()
+        for name in names:
+            setattr(self, name, nn.Linear(8, 8))
+        self.out = nn.Linear(8, 8)
+
+
+def test_one_tensor_is_several_of_the_other_side():
+    fused, apart = ports.filled(ports.made(Fused, "torch"), 1), ports.filled(ports.made(Apart, "torch"), 2)
+    state = fused.neutral_state()
+    given = matching.propose(fused, apart).require_complete().to_candidate(state)
+    for index, name in enumerate("qkv"):
+        np.testing.assert_array_equal(given[f"{name}.weight"], state["qkv.weight"][8 * index : 8 * index + 8])
+        np.testing.assert_array_equal(given[f"{name}.bias"], state["qkv.bias"][8 * index : 8 * index + 8])
+    np.testing.assert_array_equal(given["out.weight"], state["proj.weight"])
+    back = matching.propose(apart, fused).require_complete()
+    assert back.names[-1].alternatives == ()
+    np.testing.assert_array_equal(back.to_reference(state)["k.weight"], state["qkv.weight"][8:16])
+
+
+def test_values_say_in_which_order_the_parts_lie():
+    fused = ports.filled(ports.made(Fused, "torch"), 1)
+    apart = ports.filled(ports.made(lambda: Apart(("x", "y", "z")), "torch"), 2)
+    state = fused.neutral_state()
+    order = {"z": 0, "x": 1, "y": 2}
+    parts = {f"{name}.{leaf}": state[f"qkv.{leaf}"][8 * at : 8 * at + 8]
+             for name, at in order.items() for leaf in ("weight", "bias")}  # fmt: skip
+    apart.load_neutral_state(parts, strict=False)
+    match = matching.propose(fused, apart)
+    given = match.to_candidate(state)
+    for name in parts:
+        np.testing.assert_array_equal(given[name], parts[name])
+    assert {pair.decided for pair in match.names if pair.reference[0].source == "qkv.weight"} == {"value"}
+
+
+def test_gradients_go_through_the_map_also_where_two_biases_are_one():
+    reference, candidate = ports.build("lstm", "torch", 1), ports.build("lstm", "jax", 2)
+    match = matching.propose(reference, candidate)
+    candidate.load_neutral_state(match.to_candidate(reference.neutral_state()))
+
+    def loss(network, x):
+        y = network(x)
+        return (y * y).mean()
+
+    ours, theirs = (network.backend.gradients(loss, network, *ports.batch("lstm")).parameters
+                    for network in (reference, candidate))  # fmt: skip
+    given = match.to_reference(theirs, gradients=True)
+    assert set(given) == set(ours)
+    for name, gradient in ours.items():
+        assert relative_difference(gradient, given[name]) < 1e-10, name
+    some = match.to_reference({"head.weight": theirs["head.weight"], "head.bias": None}, gradients=True)
+    assert list(some) == ["fc.weight", "fc.bias"]
+    assert some["fc.bias"] is None
+
+
+class Tied(nn.Module):
+    """An embedding that is the head's weight too."""
+
+    def __init__(self, tied):
+        super().__init__()
+        self.embedding, self.body = nn.Embedding(7, 5), nn.Linear(5, 5)
+        self.head = nn.Linear(5, 7, bias=False)
+        if tied:
+            self.head.weight = self.embedding.weight
+
+
+class TiedInFlax(nnx.Module):
+    """The same without a second name."""
+
+    def __init__(self):
+        self.embed, self.fc = nnx.Embed(7, 5, **ports.wide()), nnx.Linear(5, 5, **ports.wide())
+
+
+def test_a_second_name_of_a_tied_parameter_is_not_missing():
+    tied = ports.made(lambda: Tied(True), "torch")
+    match = matching.propose(tied, ports.made(TiedInFlax, "jax"))
+    assert match.complete
+    assert match.candidate_names("head.weight") == ("embed.weight",)
+    assert match.to_reference({"embed.weight": np.ones((7, 5))}).keys() == {"embedding.weight", "head.weight"}
+    untied = matching.propose(ports.made(lambda: Tied(False), "torch"), ports.made(TiedInFlax, "jax"))
+    assert list(untied.missing) == ["head.weight"]
+
+
+# Blocks, corrections and what is left over ----------------------------------------------------------------------
+
+
+def test_blocks_follow_their_tensors_and_those_without_go_by_name_and_class():
+    blocks = matching.propose(ports.build("unet", "torch", 1), ports.build("unet", "jax", 2)).blocks
+    assert blocks["encoder.1"] == "bottom"
+    assert blocks["decoder.0.conv2"] == "up0.convs.1"
+    cnn = matching.propose(ports.build("cnn", "torch", 1), ports.build("cnn", "jax", 2)).blocks
+    pairs = "conv1 stem, bn1 norm_a, conv2 body, bn2 norm_b, drop dropout, fc classifier"
+    assert cnn == {"": ""} | dict(pair.split() for pair in pairs.split(", "))
+    recurrent = matching.propose(
+        ports.build("n-step lstm", "torch", 1), ports.build("n-step lstm", "chainer", 2)
+    ).blocks
+    assert recurrent["rnn"] == "lstm"
+
+
+def test_corrections_win():
+    reference, candidate = chain("a", "b", "c"), chain("x", "y", "z", seed=2)
+    match = matching.propose(reference, candidate).corrected({"a.weight": "z.weight"})
+    assert partners(match)["a.weight"] == "z.weight"
+    assert match.names[0].decided == "correction"
+    blocks = matching.propose(reference, candidate, {"a": "y"}).corrected({"b": "x"})
+    assert [partners(blocks)[f"{name}.bias"] for name in "abc"] == ["y.bias", "x.bias", "z.bias"]
+    assert not blocks.ambiguous
+
+
+def test_corrections_name_parts():
+    fused, apart = ports.filled(ports.made(Fused, "torch"), 1), ports.filled(ports.made(Apart, "torch"), 2)
+    state = fused.neutral_state()
+    match = matching.propose(fused, apart, {"qkv.weight": ["v.weight", "q.weight", "k.weight"]})
+    np.testing.assert_array_equal(match.to_candidate(state)["v.weight"], state["qkv.weight"][:8])
+    back = matching.propose(apart, fused, {f"{name}.weight": "qkv.weight" for name in "kqv"})
+    np.testing.assert_array_equal(back.to_reference(state)["q.weight"], state["qkv.weight"][8:16])
+
+
+@pytest.mark.parametrize(
+    ("corrections", "error", "message"),
+    [
+        ({"conv1.wieght": "stem.weight"}, UnknownName, "'conv1.wieght', and the reference.*mean 'conv1.weight'"),
+        ({"conv1.weight": "stemm.weight"}, UnknownName, "names 'stemm.weight', and the candidate.*'stem.weight'"),
+        ({"conv": "stem"}, UnknownName, "'conv', and the reference, TorchCnn on torch.*mean 'conv2' or 'conv1'"),
+        ({"conv1.weight": "norm_a.weight"}, ShapeError, r"3, 3\) and \(4,\).*What fits in the candidate: stem.weight"),
+        ({"conv1": "norm_a"}, ShapeError, "leaves 'conv1.weight' of shape .* without a partner"),
+        ({"conv1.bias": ["stem.bias", "body.bias"]}, ShapeError, r"'conv1.bias' of shape \(4,\) is 'stem.bias'"),
+        ({"conv1.bias": ["stem.bias"], "conv2.bias": "stem.bias"}, UnknownName, "two corrections name 'stem.bias'"),
+    ],
+)  # fmt: skip
+def test_wrong_corrections_say_what_is_wrong(corrections, error, message):
+    with pytest.raises(error, match=f"(?s){message}"):
+        matching.propose(ports.build("cnn", "torch", 1), ports.build("cnn", "jax", 2), corrections)
+
+
+class WithExtra(ports.TorchCnn):
+    """With a layer more, and another of another shape."""
+
+    def __init__(self):
+        super().__init__()
+        self.extra, self.fc = nn.Linear(3, 11), nn.Linear(48, 5)
+
+
+def test_what_has_no_partner_is_listed_with_the_nearest():
+    match = matching.propose(ports.filled(ports.made(WithExtra, "torch"), 1), ports.build("cnn", "jax", 2))
+    assert list(match.missing) == ["fc.weight", "fc.bias", "extra.weight", "extra.bias"]
+    assert list(match.unexpected) == ["classifier.weight", "classifier.bias"]
+    assert not match.complete
+    assert "missing: extra.weight" in str(match)
+    with pytest.raises(UnknownName, match=r"FlaxCnn on jax does not match WithExtra on torch: missing: fc\.weight"):
+        match.require_complete()
+    reversed_match = matching.propose(ports.build("cnn", "jax", 1), ports.filled(ports.made(WithExtra, "torch"), 2))
+    assert list(reversed_match.unexpected) == ["fc.weight", "fc.bias", "extra.weight", "extra.bias"]
+
+
+def test_a_name_with_the_shape_of_what_is_missing_is_near():
+    match = matching.propose(chain("a", "b"), chain("a", seed=2))
+    assert match.missing["b.weight"][:1] == ("a.weight",)

@@ -1,0 +1,216 @@
+"""Level L0: each difference in what two networks are made of is found, and right ports have none."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from deliralike import zoo
+from deliralike.conformance import matching, structure
+from deliralike.conformance.findings import Explanation
+from deliralike.conformance.subject import Subject
+from deliralike.errors import SettingError
+from tests.conformance import ports
+from tests.conftest import BACKENDS
+
+
+def mlp(backend="torch", seed=0, **options):
+    """Of three features, a hidden layer of 64 and two classes."""
+    return zoo.build("mlp", backend=backend, in_features=3, out_features=2, seed=seed, dtype="float64", **options)
+
+
+def found(reference, candidate, match=None, **options):
+    """Where and what, for each finding."""
+    level = structure.level(Subject(reference), Subject(candidate), match, **options)
+    assert (level.status == "failed") == bool(level.findings)
+    return [(finding.place, finding.what) for finding in level.findings]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_networks_written_once_are_equal_from_one_seed(backend):
+    level = structure.level(Subject(mlp()), Subject(mlp(backend)))
+    assert (level.name, level.status, level.worst, level.findings, level.notes) == ("L0", "passed", 0.0, (), ())
+    assert level.figures["parameters"][0] == mlp().count_parameters()
+
+
+@pytest.mark.parametrize("name", ports.PORTS)
+@pytest.mark.parametrize(("ours", "theirs"), [("torch", "jax"), ("jax", "chainer"), ("chainer", "torch")])
+def test_right_ports_pass_through_their_match(name, ours, theirs):
+    reference, candidate = ports.build(name, ours, 1), ports.build(name, theirs, 2)
+    match = matching.propose(reference, candidate)
+    before = structure.level(Subject(reference), Subject(candidate), match)
+    compared = {pair.reference[0].source for pair in match.names}
+    assert {finding.place for finding in before.findings} == compared
+    assert max(finding.difference for finding in before.findings) == before.worst
+    candidate.load_neutral_state(match.to_candidate(reference.neutral_state()), strict=False)
+    after = structure.level(Subject(reference), Subject(candidate), match)
+    assert (after.status, after.findings, after.worst) == ("passed", (), 0.0)
+
+
+def test_start_values_are_judged_or_loaded():
+    reference, candidate = mlp(), mlp(seed=1)
+    judged = structure.level(Subject(reference), Subject(candidate))
+    assert ("layers.0.weight", "weight of layers.0.weight") in found(reference, candidate)
+    wanted = reference.neutral_state()["layers.0.weight"] - candidate.neutral_state()["layers.0.weight"]
+    size = np.linalg.norm(wanted) / np.linalg.norm(reference.neutral_state()["layers.0.weight"])
+    assert judged.findings[0].difference == pytest.approx(size, rel=1e-12)
+    loaded = structure.level(Subject(reference), Subject(candidate), weights="load")
+    assert (loaded.status, loaded.worst) == ("passed", None)
+    assert "Start values differ in" in loaded.notes[0]
+    with pytest.raises(SettingError, match="weights='loaded' is unknown. Did you mean 'load'"):
+        structure.level(Subject(reference), Subject(candidate), weights="loaded")
+
+
+def test_one_bit_is_a_difference_and_a_cast_is_not():
+    reference, candidate = mlp(), mlp()
+    narrow = zoo.build("mlp", backend="chainer", in_features=3, out_features=2, seed=0, dtype="float32")
+    assert found(reference, narrow) == []
+    state = candidate.neutral_state()
+    state["layers.0.bias"][0] = np.nextafter(state["layers.0.bias"][0], 1)
+    candidate.load_neutral_state(state)
+    assert found(reference, candidate) == [("layers.0.bias", "weight of layers.0.bias")]
+    state["layers.0.bias"][0] += 1e-5
+    narrow.load_neutral_state(state)
+    assert found(reference, narrow) == [("layers.0.bias", "weight of layers.0.bias")]
+
+
+def test_zeros_in_the_reference_are_compared_too():
+    reference, candidate = mlp(), mlp()
+    state = reference.neutral_state()
+    reference.load_neutral_state({**state, "layers.0.bias": state["layers.0.bias"] * 0})
+    assert found(reference, candidate) == [("layers.0.bias", "weight of layers.0.bias")]
+
+
+def test_the_hook_explains_start_values():
+    reference, candidate = mlp(), mlp(seed=1)
+    seen: dict[str, dict] = {}
+
+    def explain(ours, theirs):
+        seen.update(ours=ours, theirs=theirs)
+        return [("layers.0.weight", Explanation("another seed", 0.0))]
+
+    level = structure.level(Subject(reference), Subject(candidate), explain=explain)
+    causes = {finding.place: finding.explanation and finding.explanation.cause for finding in level.findings}
+    assert causes["layers.0.weight"] == "another seed"
+    assert causes["layers.0.bias"] is None
+    np.testing.assert_array_equal(seen["theirs"]["layers.0.bias"], candidate.neutral_state()["layers.0.bias"])
+    np.testing.assert_array_equal(seen["ours"]["layers.0.bias"], reference.neutral_state()["layers.0.bias"])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_weights_that_are_no_numbers_come_first(backend):
+    reference, candidate = mlp(), mlp(backend)
+    state = candidate.neutral_state()
+    state["layers.0.bias"][[0, 2]] = np.nan
+    state["layers.0.weight"][1, 1] = -np.inf
+    candidate.load_neutral_state(state)
+    places = found(reference, candidate)
+    size = state["layers.0.weight"].size
+    assert places[0] == ("layers.0.weight", f"1 of {size} values are infinite in the candidate")
+    assert places[1] == ("layers.0.bias", f"2 of {state['layers.0.bias'].size} values are NaN in the candidate")
+    assert len(places) == 2
+    assert found(candidate, candidate)[0][1].endswith("in the reference")
+
+
+class Parts(nn.Module):
+    """A network whose parts can be changed one by one."""
+
+    def __init__(self, hidden=4, extra=False, tied=False, frozen=False, buffer=False):
+        super().__init__()
+        self.embedding, self.norm = nn.Embedding(7, hidden), nn.BatchNorm1d(hidden)
+        self.head = nn.Linear(hidden, 7, bias=False)
+        if tied:
+            self.head.weight = self.embedding.weight
+        if extra:
+            self.extra = nn.Linear(hidden, hidden)
+        scale = torch.ones(3)
+        self.scale = None
+        if buffer:
+            del self.scale
+            self.register_buffer("scale", scale)
+        else:
+            self.scale = nn.Parameter(scale)
+        self.norm.weight.requires_grad_(not frozen)
+
+
+def parts(seed=1, **options):
+    network = ports.filled(ports.made(lambda: Parts(**options), "torch"), seed)
+    with torch.no_grad():
+        network.native.scale.fill_(1.0)
+    return network
+
+
+def test_names_on_one_side_only():
+    reference, candidate = parts(), parts(extra=True)
+    extra = [("extra.weight", "in the candidate only"), ("extra.bias", "in the candidate only")]
+    assert [each for each in found(reference, candidate) if each[0].startswith("extra")] == extra
+    missing = [("extra.weight", "missing in the candidate"), ("extra.bias", "missing in the candidate")]
+    assert [each for each in found(candidate, reference) if each[0].startswith("extra")] == missing
+
+
+def test_a_name_that_lacks_its_partner_is_shown_what_has_its_shape():
+    first, second = nn.Sequential(nn.Linear(3, 4)), nn.ModuleDict({"fc": nn.Linear(3, 4)})
+    reference, candidate = (ports.made(lambda each=each: each, "torch") for each in (first, second))
+    level = structure.level(Subject(reference), Subject(candidate), weights="load")
+    assert [finding.remarks for finding in level.findings] == [
+        ("Of its shape there: fc.weight.",), ("Of its shape there: fc.bias.",),
+        ("Of its shape in the reference: 0.weight.",), ("Of its shape in the reference: 0.bias.",),
+    ]  # fmt: skip
+
+
+def test_shapes_roles_and_frozen_parameters():
+    reference = parts()
+    shapes = found(reference, parts(hidden=5), weights="load")
+    assert ("norm.running_var", "shape (5,), in the reference (4,)") in shapes
+    assert {place for place, _ in shapes} == set(reference.neutral_state()) - {"scale", "norm.num_batches_tracked"}
+    assert found(reference, parts(frozen=True)) == [("norm.weight", "frozen, in the reference trainable")]
+    assert found(parts(frozen=True), reference) == [("norm.weight", "trainable, in the reference frozen")]
+    assert found(reference, parts(buffer=True), weights="load") == [("scale", "a buffer, in the reference a parameter")]
+
+
+def test_a_type_that_is_not_the_networks_own():
+    candidate = parts()
+    candidate.native.norm.running_var = candidate.native.norm.running_var.float()
+    types = [("norm.running_var", "type float32, in the reference float64")]
+    assert found(parts(), candidate, weights="load") == types
+
+
+def test_ties():
+    tied, untied = parts(tied=True), parts()
+    untied.load_neutral_state(tied.neutral_state())
+    assert found(tied, untied) == [("head.weight", "not tied to embedding.weight, as in the reference")]
+    assert found(untied, tied) == [("head.weight", "tied to embedding.weight, in the reference by itself")]
+    other = parts(tied=True)
+    other.load_neutral_state(tied.neutral_state())
+    assert found(tied, other) == []
+    assert found(tied, other, matching.propose(tied, other)) == []
+    assert (
+        found(tied, untied, matching.propose(tied, untied))[0][1] == "not tied to embedding.weight, as in the reference"
+    )
+
+
+def test_the_order_of_names_and_absent_counters_are_notes():
+    class Turned(nn.Module):
+        def __init__(self, first, second):
+            super().__init__()
+            for name in (first, second):
+                setattr(self, name, nn.Linear(2, 2))
+
+    ordered, turned = (ports.made(lambda names=names: Turned(*names), "torch") for names in ("ab", "ba"))
+    turned.load_neutral_state(ordered.neutral_state())
+    level = structure.level(Subject(ordered), Subject(turned))
+    assert (level.status, level.notes) == (
+        "passed", ("The names stand in another order in the candidate, from a.weight on.",)
+    )  # fmt: skip
+    reference, candidate = ports.build("cnn", "torch", 1), ports.build("cnn", "jax", 2)
+    notes = structure.level(Subject(reference), Subject(candidate), matching.propose(reference, candidate)).notes
+    assert notes[0].startswith("The candidate has no counters of batches (bn1.num_batches_tracked")
+    assert any(note.startswith("bn1.weight was taken for norm_a.weight, which is not certain") for note in notes)
+
+
+def test_what_a_match_leaves_over_is_found():
+    reference, candidate = parts(extra=True), ports.build("lstm", "torch", 2)
+    match = matching.propose(reference, candidate)
+    places = {place: what for place, what in found(reference, candidate, match)}
+    assert places["extra.weight"] == "missing in the candidate"
+    assert places["rnn.weight_ih_l0"] == "in the candidate only"
