@@ -16,6 +16,10 @@ LEVELS = {
     "L6": "replicas",
     "L7": "edges",
 }
+CAPABILITIES = (
+    "arrays", "functions", "windows", "layers", "losses", "networks", "gradients", "second derivatives", "optimizers",
+    "chance", "replicas", "files", "zoo",
+)  # fmt: skip
 Function = Callable[[Backend], None]
 
 
@@ -24,7 +28,7 @@ class Check:
     """One thing that a backend must do.
 
     Attributes:
-        capability: The row of the report: ``"functions"``, ``"optimizers"`` …
+        capability: The row of the report: one of `CAPABILITIES`.
         level: The column: a key of `LEVELS`.
         name: What is checked; unique within its capability.
         function: Called with a backend; raises an error that names the first place that differs, else returns None.

@@ -68,6 +68,8 @@ def native(backend: Backend, value: np.ndarray) -> Any:
 def made(backend: Backend, network: type[Network] | str, *args: Any, seed: int = 0, **kwargs: Any) -> Any:
     """A network written once, or a layer of `nn` by its name, on a backend, in the type that it is checked in."""
     bound = getattr(backend.nn, network) if isinstance(network, str) else network.on(backend)
+    if network in backend.lacks:
+        bound()  # an error that says so
     return build(bound, *args, seed=seed, dtype=dtype_of(backend), **kwargs)
 
 

@@ -112,8 +112,11 @@ def reading_and_loading_the_state(backend: Backend) -> None:
     for value in network.neutral_state().values():
         value[...] = 0
     _same("after a change of the arrays that were read", network, state)
-    for value in state.values():
+    given = {name: value.copy() for name, value in state.items()}
+    network.load_neutral_state(given)
+    for value in given.values():
         value[...] = 1
+    _same("after a change of the arrays that were loaded", network, state)
     twin.load_neutral_state(network.neutral_state())
     x = native(backend, _IMAGES)
     agree(

@@ -11,7 +11,7 @@ from deliralike.backends.base import Backend
 from deliralike.clipping import ClipNorm
 from deliralike.conformance.suite import rules
 from deliralike.conformance.suite.check import Check, check, register
-from deliralike.conformance.suite.comparing import agree, equal, made, refused, true, values
+from deliralike.conformance.suite.comparing import LIMITS, agree, dtype_of, equal, made, refused, true, values
 from deliralike.conformance.suite.nets import Moved
 from deliralike.errors import StateError, UnknownName
 from deliralike.network import Network
@@ -124,7 +124,7 @@ def hooks(backend: Backend) -> None:
     agree("weight, whose gradient a hook doubled", network.neutral_state()["weight"], wanted)
     agree("bias, whose gradient a hook took away", network.neutral_state()["bias"], start["bias"], 0.0)
     loss = sum(float((start[name] * _GRADIENTS[name][0]).sum()) for name in _SHAPES)
-    agree("the loss that update gives back", np.array(backend.number(result)), np.array(loss))
+    agree("the loss that update gives back", np.array(backend.number(result)), np.array(loss), LIMITS[dtype_of(backend)])
 
 
 @check("optimizers", "L4")

@@ -11,7 +11,7 @@ from typing import Any
 import deliralike
 from deliralike import backends
 from deliralike.backends.base import Backend
-from deliralike.conformance.suite.check import CHECKS, Check
+from deliralike.conformance.suite.check import CAPABILITIES, CHECKS, Check
 from deliralike.conformance.suite.comparing import LIMITS, dtype_of
 from deliralike.conformance.suite.report import EXPECTED, FAILED, PASSED, UNDECLARED, Report, Result
 from deliralike.errors import BackendUnavailable, CapabilityError, SettingError, UnknownName, suggestion
@@ -71,7 +71,7 @@ def resolve(backend: str | Backend) -> Backend:
 
 
 def chosen(only: str | Iterable[str] = "*") -> list[Check]:
-    """The checks whose names match one of some patterns, in their order.
+    """The checks whose names match one of some patterns, in the order of the report.
 
     Raises:
         UnknownName: A pattern matches none.
@@ -81,7 +81,8 @@ def chosen(only: str | Iterable[str] = "*") -> list[Check]:
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
             raise UnknownName(f"no check matches {pattern!r}. {suggestion(pattern, names)}")
-    return [check for check in CHECKS if any(fnmatch.fnmatchcase(str(check), pattern) for pattern in patterns)]
+    found = [check for check in CHECKS if any(fnmatch.fnmatchcase(str(check), pattern) for pattern in patterns)]
+    return sorted(found, key=lambda check: CAPABILITIES.index(check.capability))  # stable
 
 
 def known(expected: Mapping[str, str]) -> dict[str, str]:
