@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.explain.weights import explain_weights
 from deliralike.conformance.findings import FAILED, PASSED, Explanation, Finding, Level
 from deliralike.conformance.matching import Match
 from deliralike.conformance.pairing import COUNTER
@@ -22,6 +23,7 @@ from deliralike.errors import SettingError, suggestion
 from deliralike.network import AbstractNetwork
 
 TITLE = "names, shapes, structure"
+_ABOUT_VALUES = ("weight of", "shape")  # findings that values may explain
 _WEIGHTS = ("judge", "load")
 _NOT_THERE = np.inf  # the difference of what cannot be compared
 
@@ -53,14 +55,14 @@ def level(
     candidate: Subject,
     match: Match | None = None,
     weights: str = "judge",
-    explain: Explain | None = None,
+    explain: Explain | None = explain_weights,
 ) -> Level:
     """Compare what two networks are made of.
 
     Args:
         match: Which tensor of the candidate is which of the reference; equal names are wanted without one.
         weights: ``"judge"`` if start values must be equal, ``"load"`` if the candidate is given the reference's anyway.
-        explain: Says why start values differ: from both states (in the reference's names) to names and explanations.
+        explain: Says why tensors differ: from both sides' (in the reference's names) to names and explanations.
 
     Raises:
         SettingError: `weights` is neither.
@@ -85,7 +87,7 @@ def level(
     findings += _ties(ours, theirs)
     findings += _counts(reference.network, candidate.network, findings, match)
     if weights == "judge":
-        findings += _explained(_start_values(apart, values), wanted, theirs, explain)
+        findings = _explained([*findings, *_start_values(apart, values)], wanted, theirs, explain)
     return Level(
         "L0",
         TITLE,
@@ -273,13 +275,17 @@ def _finite(*weights: Weight) -> bool:
 def _explained(
     findings: Iterable[Finding], ours: Mapping[str, Weight], theirs: Mapping[str, Weight], explain: Explain | None
 ) -> list[Finding]:  # fmt: skip
-    """With what the hook says of each."""
+    """Findings about values and shapes, with what the hook says of each; the others as they are."""
     found = list(findings)
-    if explain is None or not found:
+    about = [finding.place for finding in found if finding.what.startswith(_ABOUT_VALUES)]
+    named = [name for name in about if _finite(ours[name], theirs[name])]
+    if explain is None or not named:
         return found
-    states = [{name: side[name].value for name in ours if name in theirs} for side in (ours, theirs)]
-    why = dict(explain(*states))
-    return [replace(finding, explanation=why.get(finding.place)) for finding in found]
+    why = dict(explain(*({name: side[name].value for name in named} for side in (ours, theirs))))
+    return [
+        replace(finding, explanation=why.get(finding.place)) if finding.what.startswith(_ABOUT_VALUES) else finding
+        for finding in found
+    ]
 
 
 # Notes ---------------------------------------------------------------------------------------------------------------
