@@ -99,7 +99,9 @@ WORDS = numbers(2, 3, WIDTH, seed=2)
 FORBIDDEN = np.triu(np.ones((3, 3), bool), 1)
 
 
-def attention(w, q, k, v, scale=(WIDTH / HEADS) ** -0.5, axis=-1, mask=None, merge="right", order=(0, 1, 2), projected=True):
+def attention(
+    w, q, k, v, scale=(WIDTH / HEADS) ** -0.5, axis=-1, mask=None, merge="right", order=(0, 1, 2), projected=True
+):
     weights, biases = np.split(w["in_proj_weight"], 3), np.split(w["in_proj_bias"], 3)
     heads = [(x @ weights[i].T + biases[i]).reshape(*x.shape[:2], HEADS, -1).transpose(0, 2, 1, 3)
              for i, x in zip(order, (q, k, v), strict=True)]  # fmt: skip
@@ -131,16 +133,19 @@ def test_attention(how, words):
     known(explained("MultiheadAttention", MHA, (WORDS, WORDS * 0.5, WORDS + 1), partial(attention, **how)), *words)
 
 
-@pytest.mark.parametrize(
-    ("mask", "words"), [(None, ["ignored"]), (~FORBIDDEN & ~np.eye(3, dtype=bool), ["inverted"])]
-)
+@pytest.mark.parametrize(("mask", "words"), [(None, ["ignored"]), (~FORBIDDEN & ~np.eye(3, dtype=bool), ["inverted"])])
 def test_masks(mask, words):
     given = FORBIDDEN if mask is None else FORBIDDEN | np.eye(3, dtype=bool)
     if mask is not None:  # rows that may attend to something either way
         given = np.array([[0, 1, 0], [1, 0, 0], [0, 0, 1]], bool)
         mask = ~given
     arguments = {"kwargs": {"attn_mask": given}}
-    known(explained("MultiheadAttention", MHA, (WORDS, WORDS * 0.5, WORDS + 1), partial(attention, mask=mask), **arguments), *words)
+    known(
+        explained(
+            "MultiheadAttention", MHA, (WORDS, WORDS * 0.5, WORDS + 1), partial(attention, mask=mask), **arguments
+        ),
+        *words,
+    )
 
 
 def test_self_attention_counts_the_gradient_of_its_tokens_once_for_each_use():

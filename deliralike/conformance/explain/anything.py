@@ -34,6 +34,9 @@ def _weights(accused: Accused, formula: Formula) -> Variants:
         yield Variant(f"{name} missing" if "bias" in name else f"{name} without effect", partial(run, _times(0.0)))
         if value.ndim == 1:
             yield Variant(f"{name} added twice" if "bias" in name else f"{name} doubled", partial(run, _times(2.0)))
+            if name == "weight":
+                yield Variant("weight taken for one (no scale)", partial(run, lambda nn, x: x * 0.0 + 1.0))
+                yield Variant("no scale and shift (weight one, bias missing)", partial(_plain, formula))
         yield Variant(f"{name} negated", partial(run, _times(-1.0)))
         if value.size > 2:
             yield Variant(_times_cause(name), _scaling(run), (0.5, 2.0))
@@ -94,6 +97,7 @@ def _outputs(accused: Accused, formula: Formula) -> Variants:
         yield Variant("does nothing: the input unchanged", lambda call: _first_replaced(formula(call), call.args[0]))
         yield Variant("the input added to the output times {}", lambda call, value: _first_replaced(
             (done := formula(call)), _first(done) + call.args[0] * value), (1.0, -1.0))  # fmt: skip
+        yield Variant("gradient of the identity (straight through)", partial(_straight_through, formula))
     yield Variant("output zero", partial(run, _times(0.0)))
     if y.size > 2:
         yield Variant(_times_cause("output"), _scaling(run), (0.5, 2.0, -1.0))
@@ -103,7 +107,8 @@ def _outputs(accused: Accused, formula: Formula) -> Variants:
     for axis in range(y.ndim):
         yield Variant(f"softmax over axis {axis} applied to the output", partial(run, _softmaxed(axis)))
         if y.shape[axis] > 1:
-            yield Variant(f"output reversed along axis {axis}", partial(run, _reversed(axis)))
+            channels = "output channels in reverse order" if axis == 1 else f"output reversed along axis {axis}"
+            yield Variant(channels, partial(run, _reversed(axis)))
     for order in permutations(range(y.ndim)) if y.ndim <= 4 else ():
         if order != tuple(range(y.ndim)) and tuple(y.shape[d] for d in order) == c.shape:
             yield Variant(f"output with its axes permuted to {order}", partial(run, _permuted(order)))
@@ -114,7 +119,8 @@ def _outputs(accused: Accused, formula: Formula) -> Variants:
     for axis in range(y.ndim):
         if (order := order_along(y, c, axis)) is not None:
             shown = ", ".join(map(str, order[:8])) + (", …" if len(order) > 8 else "")
-            yield Variant(f"output with axis {axis} in the order [{shown}]", partial(run, _taken(tuple(order), axis)))
+            word = f"output channels (axis {axis})" if axis == 1 else f"output with axis {axis}"
+            yield Variant(f"{word} in the order [{shown}]", partial(run, _taken(tuple(order), axis)))
     low, high = float(c.min()), float(c.max())
     yield Variant(f"output clipped to [{low:g}, {high:g}]", partial(run, lambda nn, x: nn.clip(x, low, high)))
     for kind in ("float32", "float16", "bfloat16"):
@@ -123,7 +129,14 @@ def _outputs(accused: Accused, formula: Formula) -> Variants:
 
 
 def _times_cause(name: str) -> Callable[[float], str]:
-    return lambda value: f"{name} negated" if value == -1.0 else f"{name} times {number(value)}"
+    return lambda value: f"{name} negated" if value == -1.0 else f"{name} scaled: times {number(value)}{_named(value)}"
+
+
+def _named(value: float) -> str:
+    """What a factor may stand for."""
+    known = {"1/log(2), a logarithm to base 2": 1.0 / np.log(2.0), "log(2)": np.log(2.0), "1/sqrt(2)": 0.5**0.5,
+             "sqrt(2)": 2.0**0.5, "6": 6.0, "1/log(10), a logarithm to base 10": 1.0 / np.log(10.0)}  # fmt: skip
+    return next((f" ({word})" for word, exact in known.items() if abs(value / exact - 1.0) < 1e-9), "")
 
 
 # Running the formula with one thing changed ---------------------------------------------------------------------------
@@ -131,6 +144,13 @@ def _times_cause(name: str) -> Callable[[float], str]:
 
 def _with_weight(formula: Formula, name: str, change: Change, call: Call) -> Any:
     return formula(call.but(weights={**call.weights, name: change(call.nn, call.weights[name])}))
+
+
+def _plain(formula: Formula, call: Call) -> Any:
+    """Without what is learned by channel."""
+    w = call.weights
+    weights = {name: w[name] * 0.0 + float(name == "weight") for name in ("weight", "bias") if name in w}
+    return formula(call.but(weights={**w, **weights}))
 
 
 def _exchanged(formula: Formula, first: str, second: str, call: Call) -> Any:
@@ -149,6 +169,11 @@ def _with_input(formula: Formula, position: int, change: Change, call: Call) -> 
 def _with_output(formula: Formula, change: Change, call: Call) -> Any:
     outputs = formula(call)
     return _first_replaced(outputs, change(call.nn, _first(outputs)))
+
+
+def _straight_through(formula: Formula, call: Call) -> Any:
+    outputs, x = formula(call), call.args[0]
+    return _first_replaced(outputs, call.nn.stop_gradient(_first(outputs)) + x - call.nn.stop_gradient(x))
 
 
 def _first(outputs: Any) -> Any:

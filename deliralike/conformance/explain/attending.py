@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from functools import partial
-from itertools import permutations
+from itertools import permutations, product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from deliralike.conformance.explain.variant import Call, Variant, number
 
 
 def attend(nn: Any, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float | None = None, axis: int = -1,
-           mask: str = "", weigh: str = "softmax", dropped: Any = None) -> tuple[Any, Any]:  # fmt: skip
+           mask: str = "", weigh: str = "softmax", dropped: Any = None, drop: str = "weights",
+           constant: str = "", finite: float = -1e4) -> tuple[Any, Any]:  # fmt: skip
     """Scaled dot-product attention by one of several rules.
 
     Args:
@@ -28,7 +30,11 @@ def attend(nn: Any, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float | 
             ``"causal, strict"``, ``"anticausal"``, ``"finite"``, ``"after"``.
         weigh: ``"softmax"``, ``"sigmoid"``, ``"relu"``, ``"none"``.
         dropped: Multiplied with the weights.
+        drop: What it is multiplied with instead: ``"scores"``, ``"and rescaled"`` or ``"nothing"``.
+        constant: Which get no gradient, of ``"query key value weights"``.
+        finite: The score of what is forbidden, for the masks ``"finite"`` and ``"floor"``.
     """
+    q, k, v = (nn.stop_gradient(x) if name in constant else x for name, x in (("query", q), ("key", k), ("value", v)))
     width = q.shape[-1]
     scale = 1.0 / math.sqrt(width) if scale is None else scale
     scores = nn.matmul(q, nn.transpose(k, -1, -2))
@@ -45,18 +51,32 @@ def attend(nn: Any, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float | 
     if mask == "ignored":
         bias = None
     if mask == "finite" and forbidden is not None:
-        bias = nn.where(forbidden, -1e4, bias)
+        bias = nn.where(forbidden, finite, bias)
     if mask == "before scale" and bias is not None:
         scores, bias = scores + bias, None
+    if mask == "floor" and bias is not None:
+        bias = nn.clip(bias, finite, 0.0)
     scores = scores * scale
+    if drop == "scores" and dropped is not None:
+        scores, dropped = scores * dropped, None
+    if axis != -1 and bias is not None:
+        bias = nn.clip(bias, -30.0, 0.0)  # so that no column is forbidden altogether
     scores = scores if bias is None or mask == "after" else scores + bias
     if weigh == "softmax":
         weights = nn.softmax(scores, axis)
     else:
-        weights = {"sigmoid": nn.sigmoid, "relu": nn.relu, "none": lambda x: x}[weigh](scores)
+        e = nn.exp(scores)
+        more = e / (1.0 + nn.sum(e, -1, keepdim=True))
+        weights = {"one more": lambda x: more, "sigmoid": nn.sigmoid, "relu": nn.relu, "none": lambda x: x}[weigh](
+            scores
+        )
     if mask == "after" and forbidden is not None:
         weights = nn.where(nn.broadcast_to(forbidden, weights.shape), 0.0, weights)
-    return nn.matmul(weights if dropped is None else weights * dropped, v), weights
+    weights = nn.stop_gradient(weights) if "weights" in constant else weights
+    weights = weights if dropped is None or drop == "nothing" else weights * dropped
+    if drop == "and rescaled":
+        weights = weights / nn.sum(weights, -1, keepdim=True)
+    return nn.matmul(weights, v), weights
 
 
 def _forbidden(nn: Any, bias: Any) -> Any:
@@ -91,6 +111,19 @@ RULES: dict[str, dict[str, Any]] = {
     "strictly causal mask": {"mask": "causal, strict"},
     "future tokens instead of past ones": {"mask": "anticausal"},
     "no softmax": {"weigh": "none"},
+    "one more in the denominator of the softmax": {"weigh": "one more"},
+    "dropout missing": {"drop": "nothing"},
+    "dropout of the scores instead of the weights": {"drop": "scores"},
+    "weights rescaled to a sum of one after dropout": {"drop": "and rescaled"},
+    "no gradient of the attention weights": {"constant": "weights"},
+    "no gradient of queries and keys": {"constant": "query key"},
+    "no gradient of the queries": {"constant": "query"},
+    "no gradient of the keys": {"constant": "key"},
+    "no gradient of the values": {"constant": "value"},
+    **{
+        f"mask: forbidden scores of {value} instead of minus infinity": {"mask": "floor", "finite": value}
+        for value in (-1.0, -10.0, -100.0)
+    },
     "sigmoid instead of softmax": {"weigh": "sigmoid"},
     "relu instead of softmax": {"weigh": "relu"},
 }
@@ -120,7 +153,7 @@ def attention(b: Bound) -> Iterator[tuple]:
 
 def multihead(call: Call, *, order: tuple[int, ...] = (0, 1, 2), split: str = "", merge: str = "", packed: str = "",
               projected: bool = True, mask_of: str = "", weights_of: str = "mean", batch_first: bool | None = None,
-              **rule: Any) -> Any:  # fmt: skip
+              picked: tuple[int, ...] = (0, 1, 2), heads_reversed: bool = False, **rule: Any) -> Any:  # fmt: skip
     """Multi-head attention as `deliralike.nn.layers.attention`, by rules of its own.
 
     Args:
@@ -133,6 +166,8 @@ def multihead(call: Call, *, order: tuple[int, ...] = (0, 1, 2), split: str = ""
         mask_of: The mask that is left out, ``"attn"`` or ``"keys"``; ``"keys inverted"``, ``"attn inverted"``.
         weights_of: What is given back: ``"mean"``, ``"sum"``, ``"first"`` or ``"heads"``.
         batch_first: Instead of the setting.
+        picked: Which of queries, keys and values take their places.
+        heads_reversed: Whether heads are joined in the reverse order.
         rule: For `attend`.
     """
     nn, w, s = call.nn, call.weights, call.settings
@@ -161,8 +196,9 @@ def multihead(call: Call, *, order: tuple[int, ...] = (0, 1, 2), split: str = ""
             nn.reshape(y, shape), (0, 3, 1, 2) if split == "minor" else (0, 2, 1, 3)
         )  # fmt: skip
         split_up.append(y)
-    q, k, v = split_up
-    y, weights = attend(nn, q, k, v, _bias(nn, q, k, given, mask_of), **rule)
+    q, k, v = (split_up[i] for i in picked)
+    y, weights = attend(nn, q, k, v, _bias(nn, q, k, given, mask_of), **{"dropped": _dropped(call, q, k)} | rule)
+    y = nn.flip(y, 1) if heads_reversed else y
     if merge == "none":
         y = nn.reshape(y, tuple(tokens[0].shape))
     else:
@@ -177,6 +213,16 @@ def multihead(call: Call, *, order: tuple[int, ...] = (0, 1, 2), split: str = ""
     mean = nn.mean(weights, 1) if weights_of != "sum" else nn.sum(weights, 1)
     mean = weights[:, 0] if weights_of == "first" else mean
     return y, mean if averaged else weights
+
+
+def _dropped(call: Call, q: Any, k: Any) -> Any:
+    """The reference's own mask of the weights, scaled; None where nothing is dropped."""
+    p = call.settings.get("dropout", 0.0) if call.training else 0.0
+    if not p:
+        return None
+    path = f"{call.path}.attention_dropout".lstrip(".")
+    shape = (*q.shape[:3], k.shape[2])
+    return call.nn.keep_mask(SimpleNamespace(block_path=path), shape, p, q) * (1.0 / (1.0 - p) if p < 1 else 0.0)
 
 
 def _bias(nn: Any, q: Any, k: Any, given: Mapping[str, Any], mask_of: str) -> Any:
@@ -224,6 +270,13 @@ def multihead_attention(settings: Mapping[str, Any], given: Mapping[str, Any]) -
                   partial(multihead, split="none", merge="none"))  # fmt: skip
     yield Variant("packed projection read as (heads, 3, width) instead of (3, heads, width)",
                   partial(multihead, packed="by head"))  # fmt: skip
+    yield Variant("heads joined in the reverse order", partial(multihead, heads_reversed=True))
+    names = ("queries", "keys", "values")
+    for picked in product(range(3), repeat=3):
+        if picked != (0, 1, 2):
+            words = ", ".join(f"{names[i]} in the place of {name}" for name, i in zip(names, picked, strict=True)
+                              if names[i] != name)  # fmt: skip
+            yield Variant(words, partial(multihead, picked=picked))
     for order in permutations(range(3)):
         if order != (0, 1, 2):
             blocks = ", ".join("qkv"[order.index(i)] for i in range(3))

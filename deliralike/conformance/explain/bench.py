@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike import nest
+from deliralike import nest, random
 from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import NULL
 from deliralike.conformance.explain.fitting import EXACT, fit
@@ -39,11 +39,12 @@ class Bench:
         reshaped: Whether an output has another shape, so that gradients cannot be compared.
     """
 
-    def __init__(self, accused: Accused, backend: Backend) -> None:
-        self.accused, self.backend = accused, backend
+    def __init__(self, accused: Accused, backend: Backend, seed: int = 0) -> None:
+        self.accused, self.backend, self.seed = accused, backend, seed
+        self._twice = _repeated(accused)
         self.settings = {**_defaults(accused.kind), **accused.settings}
-        self.reference = _present(accused.reference.tensors())
-        self.wanted = _present(accused.candidate.tensors())
+        self.reference = self._merged(_present(accused.reference.tensors()))
+        self.wanted = self._merged(_present(accused.candidate.tensors()))
         names = {*self.reference, *self.wanted}
         self.names = tuple(sorted(name for name in names if not name.endswith("num_batches_tracked")))
         self.outputs = tuple(name for name in self.names if name.startswith("output"))
@@ -67,7 +68,7 @@ class Bench:
     def forward(self, formula: Formula) -> Tensors | None:
         """Outputs and buffers of a formula; None where it cannot be executed on these inputs."""
         try:
-            with self.backend.evaluating(), _quiet():
+            with self.backend.evaluating(), _quiet(), random.portable(self.seed):
                 call = self._call(*self._arrays())
                 return self._host(formula(call), call.after)
         except Exception:  # noqa: BLE001 - a convention may be impossible for these shapes, and each framework errs in its way
@@ -91,7 +92,7 @@ class Bench:
         if forward is None or not cotangent:
             return forward
         try:
-            with _quiet():
+            with _quiet(), random.portable(self.seed):
                 found = self.backend.gradients(loss, self._network, *self._inputs).inputs
         except Exception:  # noqa: BLE001 - as above
             return None
@@ -138,7 +139,8 @@ class Bench:
         return self._native
 
     def _call(self, weights: Any, args: Any, kwargs: Any) -> Call:
-        return Call(self.backend.nn, weights, tuple(args), kwargs, self.settings, self.accused.training)
+        one = self.accused
+        return Call(self.backend.nn, weights, tuple(args), kwargs, self.settings, one.training, one.path)
 
     def _host(self, outputs: Any, after: Mapping[str, Any]) -> Tensors:
         outputs = self.backend.to_numpy(outputs)
@@ -148,7 +150,15 @@ class Bench:
 
     def _gradients(self, weights: Any, args: Any, kwargs: Any) -> Tensors:
         by_path = [*nest.leaves_with_paths(args, "args"), *nest.leaves_with_paths(kwargs, "kwargs"), *weights.items()]
-        return {f"gradient of {path}": value for path, value in by_path if value is not None}
+        return self._merged({f"gradient of {path}": value for path, value in by_path if value is not None})
+
+    def _merged(self, tensors: Tensors) -> Tensors:
+        """With the gradients of one array that was given several times added up under its first name."""
+        merged = dict(tensors)
+        for name, first in self._twice.items():
+            if (value := merged.pop(name, None)) is not None:
+                merged[first] = merged[first] + value if first in merged else value
+        return merged
 
     def _is_floating(self, leaf: Any) -> bool:
         return self.backend.is_array(leaf) and "float" in str(leaf.dtype)
@@ -167,7 +177,24 @@ def _float64(leaf: Any) -> Any:
 
 
 def _present(tensors: Mapping[str, Any]) -> Tensors:
-    return {name: np.asarray(value) for name, value in tensors.items() if value is not None}
+    arrays = {name: np.asarray(value) for name, value in tensors.items() if value is not None}
+    return {name: value.astype(np.float64) if value.dtype.kind in "biu" else value for name, value in arrays.items()}
+
+
+def _repeated(accused: Accused) -> dict[str, str]:
+    """The names of gradients of arrays that came before, such as the tokens of self-attention, and the first name."""
+    given = [
+        *nest.leaves_with_paths(tuple(accused.args), "args"),
+        *nest.leaves_with_paths(dict(accused.kwargs), "kwargs"),
+    ]
+    floating = [(path, leaf) for path, leaf in given if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f"]
+    found: dict[str, str] = {}
+    for index, (path, leaf) in enumerate(floating):
+        for first, other in floating[:index]:
+            if leaf is other or (leaf.shape == other.shape and leaf.size > 1 and np.array_equal(leaf, other)):
+                found[f"gradient of {path}"] = f"gradient of {first}"
+                break
+    return found
 
 
 def _norm(array: Any) -> float:

@@ -51,8 +51,10 @@ def binder(kind: str) -> Callable[[Call], Bound]:
             return {parameter: bound.arguments[parameter] for parameter in parameters}
         defaults = {one.name: one.default for one in signature.parameters.values() if one.default is not one.empty}
         given = {name: value for name, value in {**call.settings, **call.weights}.items() if name in parameters}
+        if isinstance(given.get("normalized_shape"), int):
+            given["normalized_shape"] = (given["normalized_shape"],)
         if isinstance(given.get("bias"), bool):  # the setting, where the layer has no such parameter
             given.pop("bias")
-        return {**defaults, **dict(zip(parameters, call.args, strict=False)), **given}
+        return {**defaults, parameters[0]: call.args[0], **given}
 
     return bind

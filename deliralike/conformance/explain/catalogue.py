@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from deliralike.conformance.explain import (
     norms,
     pointwise,
     recurrence,
+    running_norms,
     shaping,
     tables,
     windows,
@@ -61,7 +63,8 @@ FUNCTIONS: Mapping[str, Callable[[Bound], Iterator[tuple]]] = {
 
 def variants(bench: Bench) -> Variants:
     """Everything that is known of an accused block, the likely causes first."""
-    yield from _own(bench)
+    with contextlib.suppress(Exception):  # whatever a stranger's block of that name was called with need not fit
+        yield from _own(bench)
     if (formula := twin(bench)) is not None and reproduces(bench, formula):
         yield from anything.around(bench.accused, formula)
 
@@ -82,9 +85,9 @@ def twin(bench: Bench) -> Formula | None:
     """The reference's block as a formula; None where there is none."""
     kind, accused = bench.accused.kind, bench.accused
     if kind.startswith("BatchNorm") or kind == "SyncBatchNorm":
-        return norms.batch_norm_layer
+        return running_norms.batch_norm_layer
     if kind.startswith("InstanceNorm") and not bench.settings.get("track_running_stats"):
-        return norms.instance_norm_layer
+        return running_norms.instance_norm_layer
     if kind in recurrence.GATES:
         return partial(_recurrent, kind.lower())
     if kind == "MultiheadAttention":
@@ -103,9 +106,9 @@ def twin(bench: Bench) -> Formula | None:
 def _own(bench: Bench) -> Variants:
     kind, accused, settings = bench.accused.kind, bench.accused, bench.settings
     if kind.startswith("BatchNorm") or kind == "SyncBatchNorm":
-        yield from norms.batch_norm(accused, settings)
+        yield from running_norms.batch_norm(accused, settings)
     elif kind.startswith("InstanceNorm"):
-        yield from norms.instance_norm(settings)
+        yield from running_norms.instance_norm(settings, np.ndim(accused.args[0]))
     elif kind in recurrence.GATES:
         yield from recurrence.recurrent(kind, settings)
     elif kind == "MultiheadAttention":

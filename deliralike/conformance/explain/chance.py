@@ -20,6 +20,11 @@ def dropout(accused: Accused, p: float) -> Iterator[Variant]:
     )
     if x.shape != wanted.shape:
         return
+    yield Variant(
+        "gradient of what is dropped too", lambda call: _open_gradient(call, usual, 1.0 / (1.0 - p) if p < 1 else 0.0)
+    )
+    yield Variant("gradient without the scale 1 / (1 - p)", lambda call: _unscaled_gradient(call, usual, p))
+    yield from _filled(x, wanted, usual, p)
     kept = (wanted != 0.0) | (x == 0.0)
     told = kept & (x != 0.0)
     ratios = wanted[told] / x[told]
@@ -53,7 +58,11 @@ def _cause(training: bool, p: float, scale: float, kept: np.ndarray, same: bool)
             else ("dropout on in evaluation, unscaled")
         )
     if everything:
-        return "dropout off in training" if close(1.0) else f"nothing dropped, but scaled by {number(round(scale, 9))}"
+        return (
+            "dropout off in training"
+            if close(1.0)
+            else f"nothing dropped (a mask of the whole batch), but scaled by {number(round(scale, 9))}"
+        )
     where = "" if same else f"; another mask, {share:.0%} kept"
     if close(1.0):
         return f"dropout unscaled: what is kept is not divided by {number(1.0 - p)}{where}"
@@ -75,3 +84,28 @@ def _structure(kept: np.ndarray) -> str:
 
 def _masked(call: Call, kept: np.ndarray, scale: float) -> Any:
     return call.args[0] * call.nn.constant(kept * scale, like=call.args[0])
+
+
+def _open_gradient(call: Call, usual: np.ndarray, scale: float) -> Any:
+    """The right outputs with the gradient of a scaled input."""
+    x, nn = call.args[0], call.nn
+    return nn.constant(usual, like=x) + x * scale - nn.stop_gradient(x * scale)
+
+
+def _unscaled_gradient(call: Call, usual: np.ndarray, p: float) -> Any:
+    x, nn = call.args[0], call.nn
+    kept = x * nn.constant((usual != 0.0) * 1.0, like=x)
+    return nn.constant(usual, like=x) + kept - nn.stop_gradient(kept)
+
+
+def _filled(x: np.ndarray, wanted: np.ndarray, usual: np.ndarray, p: float) -> Iterator[Variant]:
+    """What is dropped holds the mean of all instead of zero."""
+    kept = (usual != 0.0) * 1.0
+    for scale, word in ((1.0, "unscaled"), (1.0 / (1.0 - p) if p < 1 else 0.0, "scaled")):
+        yield Variant(f"what is dropped holds the mean instead of zero, the rest {word}",
+                      lambda call, scale=scale: _with_mean(call, kept, scale))  # fmt: skip
+
+
+def _with_mean(call: Call, kept: np.ndarray, scale: float) -> Any:
+    x, nn = call.args[0], call.nn
+    return x * nn.constant(kept * scale, like=x) + nn.mean(x) * nn.constant(1.0 - kept, like=x)

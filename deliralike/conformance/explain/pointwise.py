@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from deliralike.conformance.explain.calls import Bound
 from deliralike.conformance.explain.variant import fitted, instead
 
@@ -50,18 +52,30 @@ ACTIVATIONS: dict[str, Function] = {
 
 
 # A number within a function: its name, where to look for it, and the function.
-_FREE: dict[str, tuple[str, float | None, tuple[float, ...], Callable[[Any, Any, float], Any]]] = {
-    "leaky_relu": ("negative_slope", None, (0.2, 0.1, 0.01, 0.3), lambda nn, x, a: nn.leaky_relu(x, a)),
-    "elu": ("alpha", None, (0.5, 2.0, 1.0), lambda nn, x, a: nn.elu(x, a)),
-    "silu": ("beta", 1.0, (1.702, 0.5, 2.0), lambda nn, x, a: x * nn.sigmoid(x * a)),
-    "softplus": ("beta", 1.0, (2.0, 0.5, 5.0), lambda nn, x, a: nn.softplus(x * a) / a),
-    "sigmoid": ("temperature", 1.0, (2.0, 0.5), lambda nn, x, a: nn.sigmoid(x / a)),
-    "tanh": ("temperature", 1.0, (2.0, 0.5), lambda nn, x, a: nn.tanh(x / a)),
-    "relu": ("negative_slope", 0.0, (0.01, 0.2), lambda nn, x, a: nn.leaky_relu(x, a)),
-    "relu6": ("upper bound", 6.0, (5.0, 1.0, 20.0), lambda nn, x, a: nn.clip(x, 0.0, a)),
-    "hardsigmoid": ("slope", 1.0 / 6.0, (0.2, 0.1, 0.25), lambda nn, x, a: nn.clip(x * a + 0.5, 0.0, 1.0)),
-    "hardswish": ("slope", 1.0 / 6.0, (0.2, 0.1, 0.25), lambda nn, x, a: x * nn.clip(x * a + 0.5, 0.0, 1.0)),
-    "gelu": ("slope of the sigmoid", None, (1.7, 1.5), lambda nn, x, a: x * nn.sigmoid(x * a)),
+_Number = tuple[str, float | None, tuple[float, ...], Callable[[Any, Any, float], Any]]
+_FREE: dict[str, list[_Number]] = {
+    "leaky_relu": [("negative_slope", None, (0.2, 0.1, 0.01, 0.3), lambda nn, x, a: nn.leaky_relu(x, a))],
+    "elu": [
+        ("alpha", None, (0.5, 2.0, 1.0), lambda nn, x, a: nn.elu(x, a)),
+        ("CELU with alpha", 1.0, (0.5, 2.0), lambda nn, x, a: _celu(nn, x, a)),
+    ],
+    "silu": [("beta", 1.0, (1.702, 0.5, 2.0), lambda nn, x, a: x * nn.sigmoid(x * a))],
+    "softplus": [("beta", 1.0, (2.0, 0.5, 5.0), lambda nn, x, a: nn.softplus(x * a) / a)],
+    "sigmoid": [("temperature", 1.0, (2.0, 0.5), lambda nn, x, a: nn.sigmoid(x / a))],
+    "tanh": [("temperature", 1.0, (2.0, 0.5), lambda nn, x, a: nn.tanh(x / a))],
+    "relu": [("negative_slope", 0.0, (0.01, 0.2), lambda nn, x, a: nn.leaky_relu(x, a))],
+    "relu6": [("upper bound", 6.0, (5.0, 1.0, 20.0), lambda nn, x, a: nn.clip(x, 0.0, a))],
+    "hardsigmoid": [("slope", 1.0 / 6.0, (0.2, 0.1, 0.25), lambda nn, x, a: nn.clip(x * a + 0.5, 0.0, 1.0))],
+    "hardswish": [("slope", 1.0 / 6.0, (0.2, 0.1, 0.25), lambda nn, x, a: x * nn.clip(x * a + 0.5, 0.0, 1.0))],
+    "gelu": [
+        ("scale within erf", 0.5**0.5, (1.0, 0.5), lambda nn, x, a: 0.5 * x * (1.0 + nn.erf(x * a))),
+        ("slope of the sigmoid in its place", None, (1.7, 1.5), lambda nn, x, a: x * nn.sigmoid(x * a)),
+    ],
+}
+_GATES: dict[str, Function] = {
+    "silu": lambda nn, x: nn.sigmoid(x),
+    "gelu": lambda nn, x: 0.5 * (1.0 + nn.erf(x * math.sqrt(0.5))),
+    "hardswish": lambda nn, x: nn.hardsigmoid(x),
 }
 _DERIVATIVES: dict[str, tuple[str, Function]] = {
     "relu": ("derivative 1 at 0 instead of 0", lambda nn, x: nn.where(x >= 0, x, x * 0.0)),
@@ -77,16 +91,19 @@ def activation(name: str, b: Bound) -> Iterator[tuple]:
         other = {"none": "tanh", "tanh": "none"}[b["approximate"]]
         words = {"tanh": "tanh approximation of GELU", "none": "exact (erf) GELU"}
         yield f"{words[other]} instead of {words[b['approximate']]}", lambda nn, b: nn.gelu(b["x"], other)
-    if name in _FREE:
-        setting, usual, starts, function = _FREE[name]
-        usual = b.get(setting, usual)
-        yield (fitted(setting, usual) if usual is not None else f"{setting} {{}}",
-               lambda nn, b, value: function(nn, b["x"], value), starts)  # fmt: skip
     if name in _DERIVATIVES:
-        cause, function = _DERIVATIVES[name]
-        yield cause, lambda nn, b: function(nn, b["x"])
+        cause, slope = _DERIVATIVES[name]
+        yield cause, partial(_on_x, slope)
+    if name in _GATES:
+        gate = _GATES[name]
+        yield "no gradient of the gate", lambda nn, b: b["x"] * nn.stop_gradient(gate(nn, b["x"]))
+        yield "no gradient but the gate's", lambda nn, b: nn.stop_gradient(b["x"]) * gate(nn, b["x"])
     for other, function in ACTIVATIONS.items():
         yield f"{other} instead of {name}", partial(_on_x, function)
+    for setting, usual, starts, free in _FREE.get(name, ()):
+        usual = b.get(setting, usual)
+        cause = fitted(setting, usual) if usual is not None else f"{setting} {{}}"
+        yield cause, partial(_with_number, free), starts
     if name in ("sigmoid", "tanh", "relu"):
         yield f"{name} twice", lambda nn, b: getattr(nn, name)(getattr(nn, name)(b["x"]))
 
@@ -95,9 +112,29 @@ def _on_x(function: Function, nn: Any, b: Bound) -> Any:
     return function(nn, b["x"])
 
 
+def _with_number(function: Callable[[Any, Any, float], Any], nn: Any, b: Bound, value: float) -> Any:
+    return function(nn, b["x"], value)
+
+
+def _celu(nn: Any, x: Any, alpha: float) -> Any:
+    return nn.relu(x) - alpha * (1.0 - nn.exp(-nn.relu(-x) * (1.0 / alpha)))
+
+
+def _slopes_along(nn: Any, b: Bound, axis: int) -> Any:
+    """Slopes by the number along an axis, which begin anew where it has more elements than there are slopes."""
+    shape = b["x"].shape
+    index = np.arange(shape[axis]) % b["weight"].shape[0]
+    slopes = nn.select(b["weight"], nn.constant(index, like=b["weight"]), 0)
+    slopes = nn.reshape(slopes, tuple(-1 if d == axis else 1 for d in range(len(shape))))
+    return nn.where(b["x"] > 0, b["x"], b["x"] * slopes)
+
+
 def prelu(b: Bound) -> Iterator[tuple]:
     """Slopes taken elsewhere."""
     yield "slope of PReLU not learned (fixed {})", lambda nn, b, value: nn.leaky_relu(b["x"], value), (0.25, 0.01)
+    yield "slope on what is positive instead of negative", lambda nn, b: -nn.prelu(-b["x"], b["weight"])
+    for axis in [axis for axis in range(len(b["x"].shape)) if axis != 1 and b["weight"].shape[0] > 1]:
+        yield f"slopes along axis {axis} instead of 1", partial(_slopes_along, axis=axis)
     yield "sign of the slope reversed", lambda nn, b: nn.prelu(b["x"], -b["weight"])
     if b["weight"].shape[0] > 1:
         yield "one slope (the first) for all channels", lambda nn, b: nn.prelu(b["x"], b["weight"][:1])
@@ -129,6 +166,12 @@ def softmax(b: Bound, logarithm: bool = False) -> Iterator[tuple]:
     yield f"{name} of the negated input", lambda nn, b: getattr(nn, name)(-b["x"], b["dim"])
     yield "logarithm to base 2", lambda nn, b: nn.log_softmax(b["x"], b["dim"]) * (1.0 / math.log(2.0))
     yield "base 2 instead of e", lambda nn, b: getattr(nn, name)(b["x"] * math.log(2.0), b["dim"])
+    if not logarithm:
+        yield "not normalised: exponentials whose sum is not one", lambda nn, b: nn.exp(b["x"])
+        yield (
+            "not normalised: exponentials relative to the largest one, whose sum is not one",
+            lambda nn, b: nn.exp(b["x"] - nn.max(b["x"], b["dim"], keepdim=True)),
+        )
     yield f"one added to the denominator of {name}", lambda nn, b: _with_one(nn, b, logarithm)
     for another, function in ACTIVATIONS.items():
         yield f"{another} instead of {name}", partial(_on_x, function)

@@ -28,6 +28,7 @@ class Layer:
         nn, outputs, step = self.nn, [], self.lstm if len(state) == 2 else self.gru
         from_input = nn.linear(x, self.weights[0], self.weights[2])
         for t in range(x.shape[0]):
+            state = tuple(_between(nn, self.rule, i, one) for i, one in enumerate(state)) if t else state
             y, *state = step(from_input[t], *state)  # type: ignore[assignment]
             outputs.append(y)
         return nn.stack(outputs, 0), *state
@@ -46,11 +47,15 @@ class Layer:
             parts = [joined[..., i] for i in range(4)]
         by_name = dict(zip(order, parts, strict=True))
         i, f, g, o = (by_name[name] for name in "ifgo")
-        kept = 1.0 - gate(i) if rule.get("coupled") else gate(f + rule.get("forget", 0.0))
-        cell = kept * cell + gate(i) * inner(g)
-        if "clip" in rule:
+        kept, new = gate(f + rule.get("forget", 0.0)), gate(i)
+        kept = {"f": 1.0 - new, "none": 1.0, "all": 0.0}.get(rule.get("kept", ""), kept)
+        new = 1.0 - kept if rule.get("new") == "i" else new
+        cell = kept * cell + new * inner(g)
+        if "clip" in rule and not rule.get("later"):
             cell = nn.clip(cell, -rule["clip"], rule["clip"])
         hidden = gate(o) * outer(cell)
+        if rule.get("later"):
+            cell = nn.clip(cell, -rule["clip"], rule["clip"])
         return (cell if rule.get("cell") else hidden), hidden, cell
 
     def gru(self, given: Any, hidden: Any) -> tuple[Any, Any]:
@@ -71,10 +76,19 @@ class Layer:
             at, bias = order.index("n") * width, self.weights[3]
             b = 0.0 if bias is None else bias[at : at + width]
             n = inner(mine["n"] + r * (other["n"] - b) + b)
+        elif rule.get("reset all"):
+            n = inner(r * (mine["n"] + other["n"]))
         else:
             n = inner(mine["n"] + r * other["n"])
         hidden = z * n + (1.0 - z) * hidden if rule.get("flipped") else (1.0 - z) * n + z * hidden
         return hidden, hidden
+
+
+def _between(nn: Any, rule: Mapping[str, Any], number: int, state: Any) -> Any:
+    """What is done to the hidden state (0) or the cell (1) between two steps."""
+    cut, zero = rule.get("cut", ()), rule.get("zero", ())
+    state = nn.stop_gradient(state) if number in cut else state
+    return state * 0.0 if number in zero else state
 
 
 def run(call: Call, layer: Callable[..., Any] | None = None, rule: Mapping[str, Any] | None = None, **how: Any) -> Any:
@@ -113,7 +127,11 @@ def run(call: Call, layer: Callable[..., Any] | None = None, rule: Mapping[str, 
             outputs.append(nn.flip(y, 0) if backwards and direction != "output not reversed" else y)
             last.append(state)
         outputs = outputs[::-1] if direction == "exchanged" else outputs
+        if direction in ("first twice", "second twice"):
+            outputs = [outputs[direction == "second twice"]] * 2
         x = sum(outputs[1:], outputs[0]) if direction == "summed" else nn.concatenate(outputs, dim=-1)
+    if how.get("late"):
+        x = nn.concatenate([x[:1] * 0.0, x[:-1]], dim=0)
     y = nn.permute(x, (1, 0, 2)) if batch_first else x
     found = tuple(nn.stack(parts, dim=0) for parts in zip(*last, strict=True))
     return y, (found if lstm else found[0])
@@ -162,8 +180,17 @@ def recurrent(kind: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
             "outputs of the second direction not reversed back", partial(native, direction="output not reversed")
         )
         yield Variant("outputs of the directions exchanged", partial(native, direction="exchanged"))
+        for word in ("first", "second"):
+            cause = f"outputs of the {word} direction twice"
+            yield Variant(cause, partial(native, direction=f"{word} twice"))
+        yield Variant("outputs of the directions interleaved", _interleaved_directions(native))
         yield Variant("outputs of the directions added up", partial(native, direction="summed"))
         yield Variant("weights of the directions exchanged", lambda call: native(call.but(weights=_directions(call))))
+    yield Variant("outputs one step late", partial(native, late=True))
+    for states, word in (((0, 1), "states"), ((0,), "hidden state"), ((1,), "cell")):
+        if kind == "LSTM" or states == (0, 1):
+            yield Variant(f"no gradient of the {word} between steps", partial(step, cut=states))
+            yield Variant(f"{word} forgotten between steps", partial(step, zero=states))
     yield Variant("initial state ignored (zeros)", partial(native, state="zero"))
     yield Variant("initial state of ones", partial(native, state="ones"))
     yield Variant(f"batch_first={not settings['batch_first']} instead of {settings['batch_first']}",
@@ -171,6 +198,7 @@ def recurrent(kind: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
     for name in ("bias_ih", "bias_hh"):
         yield Variant(f"{name} missing (one bias instead of two)", partial(_scaled, native, names=(name,), by=0.0))
         yield Variant(f"{name} added twice", partial(_scaled, native, names=(name,), by=2.0))
+        yield Variant(f"{name} twice, the other bias not at all", partial(_one_bias, native, name))
     yield Variant("no biases", partial(_scaled, native, names=("bias",), by=0.0))
     yield Variant("bias_ih and bias_hh exchanged", lambda call: native(call.but(weights=_renamed(call))))
     for activation in ("tanh", "relu"):
@@ -180,7 +208,7 @@ def recurrent(kind: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
         yield Variant(f"gates with {cause}", lambda call, gate=gate: step(call, gate=partial(gate, call.nn)))
     for cause, names in (("weight_hh", ("weight_hh",)), ("weight_ih", ("weight_ih",))):
         yield Variant(f"{cause} has no effect", partial(_scaled, native, names=names, by=0.0))
-    for order in permutations(range(blocks)) if blocks == 4 else ():
+    for order in permutations(range(blocks)):
         own = "".join(gates[order.index(i)] for i in range(blocks))
         yield Variant(f"gate order {', '.join(own)}, interleaved (hidden, {blocks}) instead of blocks",
                       lambda call, order=order: native(reordered(call, order, blocks, interleaved=True)))  # fmt: skip
@@ -204,17 +232,23 @@ def _lstm(native: Any, step: Any) -> Iterator[Variant]:
     yield Variant("relu instead of tanh", lambda call: step(call, inner=call.nn.relu, outer=call.nn.relu))
     yield Variant("relu instead of tanh in the cell candidate", lambda call: step(call, inner=call.nn.relu))
     yield Variant("identity instead of tanh in the cell candidate", lambda call: step(call, inner=lambda g: g))
-    yield Variant("input and forget gates coupled (f = 1 - i)", lambda call: step(call, coupled=True))
+    yield Variant("input and forget gates coupled (f = 1 - i)", lambda call: step(call, kept="f"))
+    yield Variant("input and forget gates coupled (i = 1 - f)", lambda call: step(call, new="i"))
+    yield Variant("nothing forgotten (forget gate of one)", lambda call: step(call, kept="none"))
+    yield Variant("forget gate of zero", lambda call: step(call, kept="all"))
     yield Variant("cell given out instead of the hidden state", lambda call: step(call, cell=True))
     yield Variant("hidden state and cell exchanged at the start", lambda call: native(call, state="exchanged"))
     yield Variant("last hidden state and cell exchanged", lambda call: _exchanged(native(call)))
-    yield Variant("cell clipped to {}", lambda call, value: step(call, clip=value), (1.0, 0.5, 3.0), 0.0)
+    yield Variant("cell clipped to {} after the output",
+                  lambda call, value: step(call, clip=value, later=True), (0.1, 0.3, 1.0, 3.0), 0.0)  # fmt: skip
+    yield Variant("cell clipped to {}", lambda call, value: step(call, clip=value), (0.1, 0.3, 1.0, 3.0), 0.0)
 
 
 def _gru(native: Any, step: Any) -> Iterator[Variant]:
     yield Variant("reset before the product instead of after it", lambda call: step(call, before=True))
     yield Variant("z flipped: z weighs the new value", lambda call: step(call, flipped=True))
     yield Variant("reset before the product, z flipped", lambda call: step(call, before=True, flipped=True))
+    yield Variant("reset gate on the input's part too", lambda call: step(call, **{"reset all": True}))
     yield Variant("no reset gate", lambda call: _no_reset(step, call))
     yield Variant("bias_hh of n not scaled by the reset gate", lambda call: step(call, **{"bias outside": True}))
     yield Variant("sigmoid instead of tanh for n", lambda call: step(call, inner=call.nn.sigmoid))
@@ -250,6 +284,22 @@ def _forget(call: Call, by: float) -> Call:
 def _scaled(native: Any, call: Call, names: Sequence[str], by: float) -> Any:
     weights = {name: w * by if name.startswith(tuple(names)) else w for name, w in call.weights.items()}
     return native(call.but(weights=weights))
+
+
+def _one_bias(native: Any, name: str, call: Call) -> Any:
+    weights = {
+        n: w * (2.0 if n.startswith(name) else 0.0) if n.startswith("bias") else w for n, w in call.weights.items()
+    }
+    return native(call.but(weights=weights))
+
+
+def _interleaved_directions(native: Any) -> Any:
+    def formula(call: Call) -> Any:
+        y, state = native(call)
+        first, second = call.nn.split(y, call.settings["hidden_size"], -1)
+        return call.nn.reshape(call.nn.stack([first, second], -1), tuple(y.shape)), state
+
+    return formula
 
 
 def _renamed(call: Call) -> dict[str, Any]:

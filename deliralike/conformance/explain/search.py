@@ -51,7 +51,7 @@ class _Part:
     next_best: float | None = None
 
 
-def explain(accused: Accused, backend: Backend, patience: float = PATIENCE) -> Explanation | None:
+def explain(accused: Accused, backend: Backend, patience: float = PATIENCE, seed: int = 0) -> Explanation | None:
     """The most likely cause of what a block's candidate gave.
 
     Known conventions of its kind are executed on the reference's inputs, settings among them searched for in one
@@ -62,11 +62,12 @@ def explain(accused: Accused, backend: Backend, patience: float = PATIENCE) -> E
         accused: The block and what both sides gave.
         backend: What conventions are executed on, in float64.
         patience: After so many seconds no more are tried; the likely ones come first.
+        seed: Of the portable random stream in which both were run.
 
     Returns:
         None where candidate and reference agree, or nothing can be said.
     """
-    bench = Bench(accused, backend)
+    bench = Bench(accused, backend, seed)
     trials = [_Trial("", bench.reference, bench.distances(bench.reference))]
     if trials[0].distance <= LIMIT:
         return None

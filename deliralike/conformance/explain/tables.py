@@ -41,6 +41,13 @@ def embedding(settings: Mapping[str, Any], index: np.ndarray, weight: np.ndarray
                           lambda call, other=int(other): rows(call, other))  # fmt: skip
             yield Variant(f"padding_idx={other} instead of {padding}, output zero there",
                           lambda call, other=int(other): rows(call, other, zero=True))  # fmt: skip
+    for most in range(int(index.max())):
+        yield Variant(
+            f"index clamped to {most} (out of range above it)", lambda call, most=most: _clamped(call, padding, most)
+        )
+    yield Variant("every row normalised to length one", lambda call: _unit(call, padding))
+    yield Variant("rows longer than {} shortened to it, with a gradient through their length",
+                  lambda call, value: _unit(call, padding, value), (1.0, 2.0), 0.0)  # fmt: skip
     counts = np.bincount(index.ravel(), minlength=count)
     yield Variant(
         "gradient of each row divided by how often it occurs", lambda call: _by_frequency(call, padding, counts[index])
@@ -56,6 +63,21 @@ def _by_frequency(call: Call, padding: int | None, often: np.ndarray) -> Any:
     found = rows(call, padding)
     share = nn.constant(1.0 / often[..., None], like=found)
     return found * share + nn.stop_gradient(found) * (1.0 - share)
+
+
+def _clamped(call: Call, padding: int | None, most: int) -> Any:
+    index = call.args[0]
+    return rows(call.but(args=(call.nn.where(index > most, index * 0 + most, index),)), padding)
+
+
+def _unit(call: Call, padding: int | None, most: float | None = None) -> Any:
+    """Rows divided by their length, or those that are longer than a number alone."""
+    nn, weight = call.nn, call.weights["weight"]
+    squares = nn.sum(weight * weight, 1, keepdim=True)
+    length = nn.sqrt(nn.where(squares > 0, squares, squares * 0.0 + 1.0))
+    if most is not None:
+        length = nn.where(length > most, length * (1.0 / most), length * 0.0 + 1.0)
+    return rows(call.but(weights={**call.weights, "weight": weight / length}), padding)
 
 
 def _renormed(call: Call, padding: int | None, norms: np.ndarray, most: float) -> Any:

@@ -17,6 +17,7 @@ class Call:
         args, kwargs: The inputs.
         settings: Those of the reference, defaults filled in.
         training: The mode.
+        path: Of the block, which keys its random masks.
         after: What a formula puts here are buffers after the call.
     """
 
@@ -26,6 +27,7 @@ class Call:
     kwargs: Mapping[str, Any]
     settings: Mapping[str, Any]
     training: bool
+    path: str = ""
     after: dict[str, Any] = field(default_factory=dict)
 
     def but(self, **changes: Any) -> Call:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import product
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,10 @@ def convolution(b: Bound) -> Known:
         same = same_pads(size, kernel, stride, dilation, lower)
         yield f"asymmetric SAME padding {same} (odd element {word}) instead of {pads}", partial(with_pads, pads=same)
     yield "kernel flipped", partial(with_weight, change=partial(flipped_all, n=n))
+    if n == 2 and kernel[0] == kernel[1]:
+        for axis in (2, 3):
+            turned = f"kernel rotated by a quarter turn (transposed, then flipped along axis {axis})"
+            yield turned, partial(with_weight, change=partial(_turned, axis=axis))
     for axis in range(2, n + 2) if n > 1 else ():
         yield f"kernel flipped along axis {axis}", partial(with_weight, change=partial(flipped, axes=(axis,)))
     if n == 2 and kernel[0] == kernel[1]:
@@ -101,6 +105,10 @@ def convolution(b: Bound) -> Known:
             around = ((other, other),) * n
             yield instead("padding", other, b["padding"]), partial(with_pads, pads=around)
     yield "no padding", partial(with_pads, pads=((0, 0),) * n)
+    for value, word in ((1.0, "ones"), (-1.0, "minus one")):
+        yield f"padding of {word} instead of zeros", partial(_filled, pads=pads, value=value)
+    yield "padding of {} instead of zeros", lambda nn, b, value: _filled(nn, b, pads, value), (0.5, -0.5)
+    yield from _groups_of(b)
     if (groups := b["groups"]) > 1:
         yield (
             "input channels dealt to the groups in turn",
@@ -116,9 +124,36 @@ def convolution(b: Bound) -> Known:
             yield f"groups={other} instead of {groups}", partial(_regrouped, groups=other)
 
 
+def _filled(nn: Any, b: Bound, pads: Pads, value: float) -> Any:
+    return nn.conv(**{**b, "x": nn.pad(b["x"], pads, "constant", value), "padding": 0})
+
+
+def _groups_of(b: Bound) -> Known:
+    """Groups that take each other's channels or kernels."""
+    groups, out = b["groups"], b["weight"].shape[0]
+    for order in permutations(range(groups)) if 1 < groups <= 4 else ():
+        channels = np.concatenate([np.split(np.arange(b["x"].shape[1]), groups)[g] for g in order])
+        if order != tuple(range(groups)):
+            yield (
+                f"groups of input channels in the order {order}",
+                partial(_reindexed, name="x", axis=1, index=channels),
+            )
+    for group in range(groups) if groups > 1 else ():
+        rows = np.tile(np.split(np.arange(out), groups)[group], groups)
+        yield f"kernels of group {group} for all groups", partial(_reindexed, name="weight", axis=0, index=rows)
+
+
+def _reindexed(nn: Any, b: Bound, name: str, axis: int, index: np.ndarray) -> Any:
+    return nn.conv(**{**b, name: nn.select(b[name], nn.constant(index, like=b[name]), axis)})
+
+
 def flipped_all(nn: Any, weight: Any, n: int) -> Any:
     """The kernels reversed along all their axes."""
     return flipped(nn, weight, range(2, n + 2))
+
+
+def _turned(nn: Any, weight: Any, axis: int) -> Any:
+    return nn.flip(nn.transpose(weight, 2, 3), axis)
 
 
 def _swapped(first: int, second: int) -> Callable[[Any, Any], Any]:
@@ -139,11 +174,22 @@ def transposed_convolution(b: Bound) -> Known:
     def with_weight(nn: Any, b: Bound, change: Callable[[Any, Any], Any]) -> Any:
         return nn.conv_transpose(**{**b, "weight": change(nn, b["weight"])})
 
-    def cut(nn: Any, b: Bound, shift: int) -> Any:
+    def cut(nn: Any, b: Bound, shifts: Sequence[int]) -> Any:
         whole = nn.conv_transpose(**{**b, "padding": 0, "bias": None})
-        y = nn.pad(whole, [(-p + shift, -p - shift) for p in padding])
+        y = nn.pad(whole, [(-p + shift, -p - shift) for p, shift in zip(padding, shifts, strict=True)])
         return y if b["bias"] is None else y + nn.reshape(b["bias"], (1, -1) + (1,) * n)
 
+    def resized(nn: Any, b: Bound, mode: str, flip: bool) -> Any:
+        weight = nn.transpose(b["weight"], 0, 1)
+        x = nn.interpolate(b["x"], size=size, mode=mode)
+        weight = flipped_all(nn, weight, n) if flip else weight
+        kernel = b["weight"].shape[2:]
+        x = nn.pad(x, [((k - 1) // 2, k // 2) for k in kernel])
+        return nn.conv(x, weight, b["bias"])
+
+    size = tuple(map(geometry.conv_transposed_size, b["x"].shape[2:], b["weight"].shape[2:], stride, padding,
+                     geometry.per_axis(b["dilation"], n, "dilation")))  # fmt: skip
+    size = tuple(least + more for least, more in zip(size, extra, strict=True))
     yield "transposed kernel not flipped", partial(with_weight, change=partial(flipped_all, n=n))
     for axis in range(2, n + 2) if n > 1 else ():
         yield (
@@ -158,11 +204,13 @@ def transposed_convolution(b: Bound) -> Known:
         )
     if n == 2:
         yield "transposed kernel with height and width exchanged", partial(with_weight, change=_swapped(2, 3))
-    for shift in (1, -1, 2, -2):
-        yield (
-            f"output of the transposed convolution cut {shift} elements off (output padding on the other side)",
-            partial(cut, shift=shift),
-        )
+    for shifts in product((0, 1, -1, 2, -2), repeat=n):
+        if any(shifts):
+            yield (f"output of the transposed convolution cropped {shifts} elements off (padding on the other side)",
+                   partial(cut, shifts=shifts))  # fmt: skip
+    for mode, flip in product(("nearest", "linear"), (False, True)) if b["groups"] == 1 else ():
+        word = ", kernel flipped" if flip else ""
+        yield f"resized ({mode}) and convolved instead{word}", partial(resized, mode=mode, flip=flip)
     for other in (0, 1, 2):
         if (other,) * n != extra:
             yield (
@@ -259,10 +307,43 @@ def max_pool(b: Bound) -> Known:
         if other != dilation[0]:
             yield instead("dilation", other, dilation[0]), partial(windows, pads=pads, dilation=(other,) * len(kernel))
     yield "no padding", partial(windows, pads=((0, 0),) * len(kernel))
+    yield from _other_maxima(b, pads, windows)
     yield (
         "mean of average and maximum pooling",
         lambda nn, b: 0.5 * (nn.avg_pool(b["x"], kernel, stride, padding, b["ceil_mode"]) + nn.max_pool(**b)),
     )
+
+
+def _other_maxima(b: Bound, pads: Pads, windows: Callable[..., Any]) -> Known:
+    """What else a window may give than its largest element."""
+    kernel, stride, _, _ = _pooling(b)
+
+    def largest(nn: Any, b: Bound) -> Any:
+        high, low = windows(nn, b, pads), -windows(nn, {**b, "x": -b["x"]}, pads)
+        return nn.where(high + low > 0, high, low)
+
+    def smooth(nn: Any, b: Bound) -> Any:
+        return nn.log(nn.sum_windows(nn.exp(b["x"]), kernel, stride, pads))
+
+    def mean_gradient(nn: Any, b: Bound) -> Any:
+        high = windows(nn, b, pads)
+        average = nn.sum_windows(b["x"], kernel, stride, pads) * (1.0 / np.prod(kernel))
+        return nn.stop_gradient(high) + average - nn.stop_gradient(average)
+
+    def every(nn: Any, b: Bound, offset: int) -> Any:
+        x = b["x"]
+        for axis, step in enumerate(stride, start=2):
+            x = nn.select(x, nn.constant(np.arange(offset, x.shape[axis], step), like=x), axis)
+        return x
+
+    yield "absolutely largest element instead of the maximum", largest
+    yield "smooth maximum: logarithm of the sum of exponentials", smooth
+    yield "gradient of the average instead of the maximum's", mean_gradient
+    for offset in (0, 1):
+        yield (
+            f"one element of each window (strided from {offset}) instead of the maximum",
+            partial(every, offset=offset),
+        )
 
 
 def avg_pool(b: Bound) -> Known:
