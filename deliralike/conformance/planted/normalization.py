@@ -119,12 +119,6 @@ def _by_deviation_plus_eps(norm: Any, x: Any, mean: Any, var: Any) -> Any:
     return _by_deviation(norm, x, mean, (norm.nn.sqrt(var) + norm.eps) ** 2)
 
 
-def _clamped(norm: Any, x: Any, mean: Any, var: Any) -> Any:
-    """A floor under the variance in the place of an epsilon."""
-    floor = norm.nn.where(var * 1.0 > norm.eps, var * 1.0, norm.eps)
-    return norm.nn.batch_norm(x, mean, floor, norm.weight, norm.bias, 0.0)
-
-
 def _by_variance(norm: Any, x: Any, mean: Any, var: Any) -> Any:
     return norm.nn.batch_norm(x, mean, var * var, norm.weight, norm.bias, norm.eps)
 
@@ -218,7 +212,6 @@ _BATCH_NORM = [
     _batch("eps 3.7e-4, which no framework has", with_settings("norm", eps=3.7e-4), "eps"),
     _batch("no eps", _batch_norm(normalise=_by_deviation), "eps"),
     _batch("eps added to the deviation", _batch_norm(normalise=_by_deviation_plus_eps), "eps", "deviation"),
-    _batch("eps as a floor under the variance", _batch_norm(normalise=_clamped), "eps", "floor", "clamp"),
     _batch("divided by the variance", _batch_norm(normalise=_by_variance), "variance"),
     _batch("momentum of the old value", with_settings("norm", momentum=0.9), "momentum"),
     _batch("momentum 0.01", with_settings("norm", momentum=0.01), "momentum"),

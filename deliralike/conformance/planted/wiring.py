@@ -307,7 +307,6 @@ MISTAKES = [
         "relu",
         "order",
     ),
-    _residual("branch activated", _block("block2", branch=_activated_branch), "activation", "relu"),
     _residual(
         "no activation within",
         _block("block2", branch=_no_activation_within),
