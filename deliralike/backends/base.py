@@ -181,8 +181,12 @@ class Backend(ABC):
     def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
         """The loss ``loss_function(network, *inputs)`` and its gradients; running statistics move, weights do not.
 
-        The function is taken to be called once: a backend that compiles programs spends little on this one.
+        The function is taken to be called once; see `compiling_quickly`.
         """
+
+    def compiling_quickly(self) -> AbstractContextManager[Any]:
+        """A context for programs that run a few times only: a backend that compiles spends little on them."""
+        return nullcontext()
 
     def in_dtype(self, network: AbstractNetwork, dtype: str) -> AbstractNetwork:
         """A copy of a network that computes in another floating type; it shares nothing with the network.

@@ -118,6 +118,9 @@ class JaxBackend(Backend):
             if isinstance(node, nnx.Variable) and jax.numpy.issubdtype(node.get_value().dtype, jax.numpy.floating):
                 node.set_value(node.get_value().astype(dtype))
 
+    def compiling_quickly(self) -> AbstractContextManager[Any]:
+        return arrays.compiling_quickly()
+
     def calls_forward(self, block: Any) -> bool:
         return isinstance(block, AbstractNetwork)
 

@@ -87,20 +87,16 @@ class Seats:
         by_device = {shard.device: shard.data for shard in value.addressable_shards}
         return [by_device[device] for device in self.mesh.devices.flat]
 
-    def compiled(
-        self, body: Callable[..., Any], is_whole: bool = False, options: dict[str, Any] | None = None
-    ) -> Callable[..., Any]:
+    def compiled(self, body: Callable[..., Any], is_whole: bool = False) -> Callable[..., Any]:
         """One program over all devices; arguments and results are local values, or the same everywhere.
 
         Args:
             is_whole: Whether it computes on whole arrays instead, which XLA shares out as `laid_out` says.
-            options: Of XLA's compiler.
         """
         if is_whole or len(self.devices) == 1:  # on one device a local value is one that is the same everywhere
-            return jax.jit(body, compiler_options=options)
+            return arrays.jit(body)
         spec = PartitionSpec()
-        mapped = jax.shard_map(body, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False)
-        return jax.jit(mapped, compiler_options=options)
+        return arrays.jit(jax.shard_map(body, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False))
 
     # Inside of a program ---------------------------------------------------------------------------------------------
 

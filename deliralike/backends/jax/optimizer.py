@@ -93,7 +93,7 @@ class JaxOptimizer(AbstractOptimizer):
             def step(state: Any, values: tuple, gradients: Named, passed: Any) -> tuple:
                 return self.rule.update(compiled, values[0], members.only_owned(values[1]), gradients, state, passed)
 
-            return jax.jit(step, donate_argnums=0)
+            return arrays.jit(step, donate_argnums=0)
 
         program = self._programs.compiled(("apply", id(members), compiled), make)
         known = {name: gradients.get(name) for name in members.parameters}
@@ -135,7 +135,7 @@ class JaxOptimizer(AbstractOptimizer):
             parameters, state = self.rule.update(compiled, values[0], frozen, gradients, state, passed)
             return result, changed, parameters, state
 
-        return jax.jit(step, donate_argnums=0)
+        return arrays.jit(step, donate_argnums=0)
 
     def _hooked(self, members: Members, values: tuple, gradients: Named) -> Named:
         network = self.network
@@ -154,12 +154,7 @@ class JaxOptimizer(AbstractOptimizer):
 
 
 def run_gradients(
-    programs: Programs,
-    members: Members,
-    loss_function: Callable,
-    arguments: Arguments,
-    of_inputs: bool,
-    options: dict[str, Any] | None = None,
+    programs: Programs, members: Members, loss_function: Callable, arguments: Arguments, of_inputs: bool
 ) -> tuple[Any, tuple[Named, list[Any]]]:
     """One compiled forward and backward; buffers change. Gives what came beside the loss, and the gradients."""
     here = where()
@@ -179,7 +174,7 @@ def run_gradients(
             with here.entered(numbers):
                 return differentiated(loss, (values[0], chosen))
 
-        return jax.jit(run, compiler_options=options)
+        return arrays.jit(run)
 
     key = ("gradients", loss_function, id(members), arguments.key, here.seed, of_inputs, in_arrays)
     ((result, changed), value), gradients = programs.compiled(key, make)(
@@ -193,7 +188,8 @@ def network_gradients(loss_function: Callable, network: AbstractNetwork, inputs:
     """Loss and gradients of parameters and floating inputs, in PyTorch's layouts; compiled anew at each call."""
     programs = Programs(network)
     members, arguments = programs.members(), taken_apart(inputs)
-    (result, value), (parameters, of_inputs) = run_gradients(
-        programs, members, loss_function, arguments, of_inputs=True, options=arrays.compiled_quickly()
-    )
+    with arrays.compiling_quickly():
+        (result, value), (parameters, of_inputs) = run_gradients(
+            programs, members, loss_function, arguments, of_inputs=True
+        )
     return in_neutral_layouts(network, members, arguments, value, parameters, of_inputs, unpacked(result))

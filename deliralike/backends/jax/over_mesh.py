@@ -11,7 +11,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Gradients
-from deliralike.backends.jax.arrays import compiled_quickly
+from deliralike.backends.jax.arrays import compiling_quickly
 from deliralike.backends.jax.mapped import Mapped, Values
 from deliralike.backends.jax.mesh import Seats
 from deliralike.backends.jax.program import (
@@ -53,13 +53,7 @@ class Whole:
 
 
 def run_gradients(
-    network: Any,
-    programs: Programs,
-    members: Members,
-    loss_function: Callable,
-    batch: tuple,
-    of_inputs: bool,
-    options: dict[str, Any] | None = None,
+    network: Any, programs: Programs, members: Members, loss_function: Callable, batch: tuple, of_inputs: bool
 ) -> tuple[Any, Any, list[Named], list[Any]]:
     """One compiled forward and backward over all replicas; buffers change.
 
@@ -89,7 +83,7 @@ def run_gradients(
                 beside, gradients = differentiated(of, ([values[0] for values in by_slot], chosen))
             return (beside, seats.replicated(gradients)) if is_whole else (beside, gradients)
 
-        return seats.compiled(body, is_whole, options)
+        return seats.compiled(body, is_whole)
 
     key = ("over the mesh", loss_function, id(members), arguments.key, here.seed, of_inputs, in_arrays, is_whole)
     program = programs.compiled(key, make)
@@ -100,7 +94,7 @@ def run_gradients(
     taking_part, sizes = counts.value
     _store(network, members, changed, is_whole)
     network.settle_buffers(sizes)
-    replicas = [0] if is_whole else range(taking_part)
+    replicas = [0] if is_whole else range(max(taking_part, 1))  # a loss of the parameters alone calls none but the root
     return (
         unpacked(_brought_home(network, result)),
         value,
@@ -137,9 +131,10 @@ def summed_gradients(loss_function: Callable, network: Any, inputs: tuple) -> Gr
     """Loss and gradients in PyTorch's layouts: of parameters the sum over the replicas; compiled anew at each call."""
     programs = Programs(network)
     members = programs.members()
-    result, value, by_replica, given = run_gradients(
-        network, programs, members, loss_function, inputs, of_inputs=True, options=compiled_quickly()
-    )
+    with compiling_quickly():
+        result, value, by_replica, given = run_gradients(
+            network, programs, members, loss_function, inputs, of_inputs=True
+        )
     total = dict(by_replica[0])
     for gradients in by_replica[1:]:
         for name in (name for name, gradient in gradients.items() if gradient is not None):
