@@ -1,4 +1,4 @@
-"""The suite runs on our own backends, all three required, and its own rules hold: what counts as what, and the report."""
+"""The suite on our own backends, all three required; and its own rules: what counts as what, and the report."""
 
 import json
 import os

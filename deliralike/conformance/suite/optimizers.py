@@ -124,7 +124,8 @@ def hooks(backend: Backend) -> None:
     agree("weight, whose gradient a hook doubled", network.neutral_state()["weight"], wanted)
     agree("bias, whose gradient a hook took away", network.neutral_state()["bias"], start["bias"], 0.0)
     loss = sum(float((start[name] * _GRADIENTS[name][0]).sum()) for name in _SHAPES)
-    agree("the loss that update gives back", np.array(backend.number(result)), np.array(loss), LIMITS[dtype_of(backend)])
+    limit = LIMITS[dtype_of(backend)]
+    agree("the loss that update gives back", np.array(backend.number(result)), np.array(loss), limit)
 
 
 @check("optimizers", "L4")

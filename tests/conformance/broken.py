@@ -1,0 +1,618 @@
+"""The stranger, broken on purpose: what is wrong, how it is planted, and the checks of the suite that are about it."""
+
+import numpy as np
+from autograd import numpy as anp
+from autograd.extend import defvjp, primitive
+from autograd.tracer import getval
+
+from deliralike import random, rules
+from deliralike.network import AbstractNetwork
+from tests.conformance import stranger
+from tests.conformance.stranger import BACKEND, optimizer
+
+Functions, Optimizer, Base = type(BACKEND.nn), optimizer.StrangerOptimizer, BACKEND.network_base
+NN = BACKEND.nn
+
+# By what is wrong: a function that plants it with a monkeypatch, and the names of checks.
+BROKEN = {}
+
+
+def broken(*checks):
+    def keep(plant):
+        BROKEN[plant.__name__.replace("_", " ")] = plant, checks
+        return plant
+
+    return keep
+
+
+def function(name, wrong):
+    """A plant that puts a wrong function in the place of one of `nn`."""
+    return lambda patch: patch.setattr(Functions, name, wrong, raising=True)
+
+
+def add(title, name, wrong, *checks):
+    BROKEN[title] = function(name, wrong), checks
+
+
+RIGHT = {name: getattr(Functions, name) for name in dir(Functions) if not name.startswith("__")}
+SPATIAL = ((0, 0), (0, 0))
+
+add("relu with derivative 1 at 0", "relu", lambda self, x: x * (x >= 0), "functions/derivative of relu at 0")
+add("abs with derivative 1 at 0", "abs", lambda self, x: self.where(x >= 0, x, -x), "functions/derivative of abs at 0")
+add(
+    "clip with derivative 0 at its bounds",
+    "clip",
+    lambda self, x, low, high: anp.clip(x, low, high),
+    "functions/derivative of clip at its bounds",
+)
+add(
+    "maxima that share the gradient",
+    "max",
+    lambda self, x, dim, keepdim=False: anp.max(x, dim, keepdims=keepdim),
+    "functions/gradient of equal maxima",
+    "windows/gradient of equal maxima in a window",
+)
+add(
+    "the last of equal maxima",
+    "argmax",
+    lambda self, x, dim: x.shape[dim] - 1 - np.argmax(np.flip(getval(x), dim), dim),
+    "functions/first of equal maxima",
+)
+add("sigmoid by tanh", "sigmoid", lambda self, x: 0.5 * anp.tanh(0.5 * x) + 0.5, "functions/far tails")
+add(
+    "softplus that is a relu far out",
+    "softplus",
+    lambda self, x: self.where(x > 15.0, x, self.where(x < -15.0, 0.0, RIGHT["softplus"](self, x))),
+    "functions/far tails",
+)
+add(
+    "sigmoid whose derivative at 0 is lost",
+    "sigmoid",
+    lambda self, x: self.where(x >= 0, 1.0, anp.exp(-anp.abs(x))) / (1.0 + anp.exp(-anp.abs(x))),
+    "functions/derivative of sigmoid at 0",
+)
+add("gelu by tanh", "gelu", lambda self, x: RIGHT["gelu"](self, x, "tanh"), "functions/gelu")
+add(
+    "a slope of 0.2", "leaky_relu", lambda self, x, slope=0.2: RIGHT["leaky_relu"](self, x, 0.2), "functions/leaky_relu"
+)
+add("softmax over axis 1", "softmax", lambda self, x, dim: RIGHT["softmax"](self, x, 1), "functions/softmax")
+add(
+    "unbiased variances",
+    "var",
+    lambda self, x, dim, keepdim=False, correction=0: RIGHT["var"](self, x, dim, keepdim, 1),
+    "functions/var",
+    "functions/batch_norm_train",
+)
+add(
+    "a variance in one pass",
+    "var",
+    lambda self, x, dim, keepdim=False, correction=0: self.mean(x * x, dim, keepdim) - self.mean(x, dim, keepdim) ** 2,
+    "functions/large means",
+)
+add(
+    "layer norm with eps=1e-6",
+    "layer_norm",
+    lambda self, x, shape, weight=None, bias=None, eps=1e-5: RIGHT["layer_norm"](self, x, shape, weight, bias, 1e-6),
+    "functions/layer_norm",
+    "layers/LayerNorm",
+)
+add(
+    "batch norm with eps=2e-5",
+    "batch_norm",
+    lambda self, x, mean, var, weight=None, bias=None, eps=1e-5: RIGHT["batch_norm"](
+        self, x, mean, var, weight, bias, 2 * eps
+    ),
+    "functions/batch_norm",
+    "functions/batch_norm_train",
+    "layers/BatchNorm2d",
+    "layers/batch norm in evaluation",
+)
+add(
+    "normalisation with an epsilon beside the norm",
+    "normalize",
+    lambda self, x, dim=1, eps=1e-12: x / (self.sqrt(self.sum(x * x, dim, keepdim=True)) + 1e-5),
+    "functions/normalize",
+)
+add("indices that wrap", "concrete", lambda self, x: np.abs(getval(x)), "functions/positions out of range")
+add(
+    "flags that count as numbers",
+    "cast",
+    lambda self, x, dtype: getval(x).astype(float) if dtype == "bool" else RIGHT["cast"](self, x, dtype),
+    "functions/types of results",
+)
+add("stop_gradient that stops nothing", "stop_gradient", lambda self, x: x, "functions/stop gradient")
+add(
+    "attention without a scale",
+    "attention",
+    lambda self, q, k, v, bias=None, weights_mask=None, scale=None, need_weights=True: RIGHT["attention"](
+        self, q, k, v, bias, weights_mask, 1.0, need_weights
+    ),
+    "functions/attention",
+    "layers/MultiheadAttention",
+)
+
+
+@primitive
+def _spread(x, shape):
+    return np.broadcast_to(x, shape)
+
+
+defvjp(_spread, lambda y, x, shape: lambda g: anp.reshape(anp.mean(g) * anp.ones(x.shape), x.shape))
+add(
+    "broadcasting whose gradient is averaged",
+    "broadcast_to",
+    lambda self, x, shape: _spread(x, tuple(shape)),
+    "functions/broadcast_to",
+)
+
+
+@primitive
+def _rows(x, index):
+    return x[index]
+
+
+def _last_row_wins(y, x, index):
+    def backward(g):
+        gradient = np.zeros_like(x)
+        gradient[index] = g
+        return gradient
+
+    return backward
+
+
+defvjp(_rows, _last_row_wins)
+add(
+    "repeated positions whose last gradient wins",
+    "select",
+    lambda self, x, index, dim: _rows(x, getval(index)) if dim == 0 else RIGHT["select"](self, x, index, dim),
+    "functions/repeated positions",
+    "layers/Embedding",
+)
+
+
+def conv(**changes):
+    """A convolution with other settings."""
+    names = ("x", "weight", "stride", "pads", "dilation", "groups")
+
+    def wrong(self, *arguments):
+        given = dict(zip(names, arguments, strict=True))
+        return RIGHT["convolve"](self, *(given | {name: change(given) for name, change in changes.items()}).values())
+
+    return wrong
+
+
+def ones(given):
+    return (1,) * len(given["stride"])
+
+
+add("a stride that is ignored", "convolve", conv(stride=ones), "windows/convolve with a stride", "layers/Conv2d")
+add("a dilation that is ignored", "convolve", conv(dilation=ones), "windows/convolve with dilation")
+add("a kernel that is flipped", "convolve", conv(weight=lambda given: given["weight"][:, :, ::-1]), "windows/convolve")
+add(
+    "padding on the other side",
+    "convolve",
+    conv(pads=lambda given: tuple((b, a) for a, b in given["pads"])),
+    "windows/convolve with unequal padding",
+    "windows/conv with padding 'same'",
+)
+add(
+    "symmetric padding alone",
+    "convolve",
+    conv(pads=lambda given: tuple((a, a) for a, _ in given["pads"])),
+    "windows/convolve with unequal padding",
+)
+add(
+    "groups in the order of a shuffle",
+    "convolve",
+    conv(x=lambda given: given["x"][:, ::-1] if given["groups"] > 1 else given["x"]),
+    "windows/convolve in groups",
+)
+add(
+    "a transposed kernel that is not flipped",
+    "convolve_transposed",
+    lambda self, x, w, *rest: RIGHT["convolve_transposed"](self, x, w[:, :, ::-1, ::-1], *rest),
+    "windows/convolve_transposed",
+    "layers/ConvTranspose2d",
+)
+add(
+    "padding of the output that is forgotten",
+    "convolve_transposed",
+    lambda self, x, w, s, p, extra, d, g: RIGHT["convolve_transposed"](self, x, w, s, p, (0,) * len(s), d, g),
+    "windows/convolve_transposed with padding",
+)
+add(
+    "max pooling padded with zeros",
+    "max_windows",
+    lambda self, x, kernel, stride, pads, dilation: RIGHT["max_windows"](
+        self, self.pad_constant(x, (*SPATIAL, *pads)), kernel, stride, ((0, 0),) * len(pads), dilation
+    ),
+    "windows/max_windows of negative numbers",
+)
+add(
+    "averages without the padding",
+    "avg_pool",
+    lambda self, x, kernel, stride=None, padding=0, ceil_mode=False, count_include_pad=True: RIGHT["avg_pool"](
+        self, x, kernel, stride, padding, ceil_mode, False
+    ),
+    "windows/avg_pool",
+)
+add(
+    "aligned corners",
+    "interpolate",
+    lambda self, x, size=None, scale_factor=None, mode="nearest", align_corners=False: RIGHT["interpolate"](
+        self, x, size, scale_factor, mode, mode != "nearest"
+    ),
+    "windows/interpolate, linear",
+)
+add(
+    "features flattened with the channels last",
+    "flatten",
+    lambda self, x, start_dim=1, end_dim=-1: RIGHT["flatten"](
+        self, self.permute(x, (0, 2, 3, 1)) if x.ndim == 4 else x, start_dim, end_dim
+    ),
+    "layers/Flatten",
+)
+
+
+def blocks(weight, order):
+    """Rows of gates in another order."""
+    return anp.concatenate([weight[i * len(weight) // len(order) : (i + 1) * len(weight) // len(order)] for i in order])
+
+
+add(
+    "LSTM gates in the order i, g, f, o",
+    "lstm",
+    lambda self, x, h, c, *weights: RIGHT["lstm"](self, x, h, c, *(blocks(w, (0, 2, 1, 3)) for w in weights)),
+    "functions/lstm",
+    "layers/LSTM",
+)
+add(
+    "a forget bias of 1",
+    "lstm",
+    lambda self, x, h, c, wi, wh, bi, bh: RIGHT["lstm"](
+        self, x, h, c, wi, wh, bi + np.repeat([0.0, 1.0, 0.0, 0.0], len(bi) // 4), bh
+    ),
+    "functions/lstm",
+    "layers/LSTM",
+)
+add(
+    "GRU gates the other way round",
+    "gru",
+    lambda self, x, h, *weights: RIGHT["gru"](self, x, h, *(blocks(w, (1, 0, 2)) for w in weights)),
+    "functions/gru",
+    "layers/GRU",
+)
+
+# Losses
+add(
+    "class weights by the count of labels",
+    "_reduce_labels",
+    lambda self, loss, weight, reduction: (
+        self.sum(loss) * (1.0 / max(1, int((getval(weight) > 0).sum())))
+        if reduction == "mean"
+        else self._reduce(loss, reduction)
+    ),
+    "losses/cross_entropy with class weights",
+)
+add(
+    "ignored labels in the denominator",
+    "_reduce_labels",
+    lambda self, loss, weight, reduction: self._reduce(loss, reduction),
+    "losses/cross_entropy with ignored labels",
+)
+add(
+    "a mean over nothing that is not a number",
+    "_reduce_labels",
+    lambda self, loss, weight, reduction: (
+        self.sum(loss) * (1.0 / getval(self.sum(weight)) if getval(self.sum(weight)) else np.nan)
+        if reduction == "mean"
+        else self._reduce(loss, reduction)
+    ),
+    "losses/all labels ignored",
+)
+add(
+    "half of the squared error",
+    "mse_loss",
+    lambda self, x, y, reduction="mean": 0.5 * RIGHT["mse_loss"](self, x, y, reduction),
+    "losses/mse_loss",
+)
+add(
+    "smoothed labels that are not",
+    "cross_entropy",
+    lambda self, x, y, weight=None, ignore_index=-100, label_smoothing=0.0, reduction="mean": RIGHT["cross_entropy"](
+        self, x, y, weight, ignore_index, 0.0, reduction
+    ),
+    "losses/cross_entropy with smoothed labels",
+)
+
+# Chance
+add(
+    "dropout that is not scaled",
+    "keep_mask",
+    lambda self, layer, shape, p, like: RIGHT["keep_mask"](self, layer, shape, p, like) * (1.0 - p),
+    "chance/portable masks",
+    "chance/native masks",
+    "chance/gradient of dropout",
+)
+add(
+    "dropping with the probability of keeping",
+    "keep_mask",
+    lambda self, layer, shape, p, like: RIGHT["keep_mask"](self, layer, shape, 1.0 - p, like),
+    "chance/portable masks",
+    "chance/native masks",
+)
+
+
+@broken("chance/portable masks of samples")
+def masks_by_the_place_in_the_share(patch):
+    def wrong(self, layer, shape, p, like):
+        stream = random.current()
+        return random.keep_mask(stream.seed, layer.block_path, stream.step, 0, tuple(shape), p).astype(like.dtype)
+
+    patch.setattr(Functions, "keep_mask", wrong)
+
+
+@broken("chance/seeds")
+def a_seed_that_does_nothing(patch):
+    patch.setattr(type(BACKEND), "seed", lambda self, seed: None)
+
+
+# Layers and networks
+
+
+@broken("layers/running statistics")
+def a_biased_running_variance(patch):
+    right = NN.BatchNorm2d._update
+    patch.setattr(
+        NN.BatchNorm2d, "_update", lambda self, mean, var, count: right(self, mean, var * ((count - 1) / count), count)
+    )
+
+
+@broken("layers/running statistics")
+def momentum_of_the_old_value(patch):
+    patch.setattr(NN.BatchNorm2d, "_share", lambda self, mean: 0.9)
+
+
+@broken("layers/running statistics", "networks/buffers follow assignments")
+def buffers_that_ignore_assignments(patch):
+    right = Base.__setattr__
+    patch.setattr(
+        Base,
+        "__setattr__",
+        lambda self, name, value: (
+            None
+            if name in ("running_mean", "running_var", "calls", "num_batches_tracked") and name in vars(self)
+            else right(self, name, value)
+        ),
+    )
+
+
+@broken("layers/batch norm in evaluation", "networks/training mode")
+def evaluation_that_does_not_reach_the_layers(patch):
+    patch.setattr(Base, "train", lambda self, mode=True: vars(self).update(top=mode) or self)
+
+
+@broken("layers/padding of embeddings")
+def padding_with_a_gradient(patch):
+    patch.setattr(NN.Embedding, "forward", lambda self, index: self.nn.embedding(index, self.weight))
+
+
+@broken("networks/names order and shapes")
+def names_in_the_order_of_the_alphabet(patch):
+    right = Base.neutral_slots
+    patch.setattr(Base, "neutral_slots", lambda self: dict(sorted(right(self).items())))
+
+
+@broken("networks/start values")
+def start_values_that_are_drawn_elsewhere(patch):
+    right = Functions.Parameter
+    rng = np.random.default_rng(0)
+    patch.setattr(
+        Functions,
+        "Parameter",
+        lambda self, shape, start: right(
+            self, shape, start if isinstance(start, np.ndarray) else rng.normal(size=tuple(shape))
+        ),
+    )
+
+
+@broken("networks/reading and loading the state")
+def a_state_that_is_the_networks_own(patch):
+    patch.setattr(stranger.network.Variable, "read", lambda self: self._value)
+
+
+@broken("networks/reading and loading the state")
+def weights_that_are_kept_without_a_copy(patch):
+    patch.setattr(stranger.network.Variable, "write", lambda self, value: setattr(self, "_value", value))
+
+
+@broken("networks/weights that do not fit")
+def weights_that_do_not_fit_and_are_taken(patch):
+    right = AbstractNetwork.load_neutral_state
+    patch.setattr(Base, "load_neutral_state", lambda self, state, strict=True: right(self, state, False))
+
+
+@broken("networks/tied parameters")
+def ties_that_are_copies(patch):
+    right = Base.__setattr__
+
+    def wrong(self, name, value):
+        if isinstance(value, stranger.network.Variable) and isinstance(vars(self).get(name), stranger.network.Variable):
+            value = stranger.network.Variable(value.read(), is_parameter=True)
+        right(self, name, value)
+
+    patch.setattr(Base, "__setattr__", wrong)
+
+
+@broken("networks/types of networks")
+def float64_in_name_only(patch):
+    right = Functions.matmul
+    patch.setattr(
+        Functions, "matmul", lambda self, x, y: right(x.astype(np.float32), y.astype(np.float32)).astype(x.dtype)
+    )
+
+
+# Arrays
+
+
+@broken("arrays/storage of its own")
+def arrays_that_share_the_callers_storage(patch):
+    patch.setattr(
+        type(BACKEND), "array", lambda self, value, dtype=None, device=None: np.asarray(getval(value), dtype=dtype)
+    )
+
+
+@broken("arrays/storage of its own")
+def arrays_that_are_handed_out(patch):
+    patch.setattr(type(BACKEND), "numpy", lambda self, value: np.asarray(getval(value)))
+
+
+@broken("arrays/split concatenate and stack")
+def pieces_in_reverse_order(patch):
+    patch.setattr(
+        type(BACKEND), "concatenate", lambda self, values, dim, device=None: np.concatenate(values[::-1], dim)
+    )
+
+
+@broken("arrays/sums of gradients")
+def everything_is_finite(patch):
+    patch.setattr(type(BACKEND), "all_finite", lambda self, values: True)
+
+
+@broken("arrays/there and back")
+def whole_numbers_of_32_bits(patch):
+    right = stranger.arrays.array
+    patch.setattr(
+        type(BACKEND),
+        "array",
+        lambda self, value, dtype=None, device=None: right(value, "int32" if dtype == "int64" else dtype),
+    )
+
+
+# Gradients
+
+
+@broken("gradients/none where unused", "optimizers/unused parameters", "optimizers/hooks", "optimizers/adamw")
+def zeros_where_there_is_no_gradient(patch):
+    right = optimizer.differentiated
+
+    def wrong(function, arrays):
+        result, found = right(function, arrays)
+        return result, [np.zeros_like(array) if g is None else g for array, g in zip(arrays, found, strict=True)]
+
+    patch.setattr(optimizer, "differentiated", wrong)
+    patch.setattr(stranger, "differentiated", wrong)
+
+
+@broken("gradients/none where unused", "optimizers/frozen parameters")
+def frozen_parameters_with_gradients(patch):
+    def wrong(network, owns=lambda name: True):
+        return {name: slot for name, slot in network.neutral_slots().items() if slot.is_parameter and owns(name)}
+
+    patch.setattr(optimizer, "trainable", wrong)
+    patch.setattr(stranger, "trainable", wrong)
+
+
+@broken("second derivatives/gradient within a loss", "second derivatives/gradient through a network")
+def gradients_that_are_constants(patch):
+    patch.setattr(Functions, "gradient", lambda self, function, x: getval(RIGHT["gradient"](self, function, x)))
+
+
+# Optimizers
+
+
+def update(patch, rule, wrong):
+    patch.setattr(rule, "update", wrong)
+
+
+@broken("optimizers/sgd with momentum", "optimizers/a hundred updates by sgd")
+def the_learning_rate_inside_the_velocity(patch):
+    def wrong(self, p, g, state, scalars, xp):
+        velocity = self.momentum * state.get("momentum_buffer", 0.0) + scalars["lr"] * self._decayed(p, g)
+        return p - velocity, {"momentum_buffer": velocity}
+
+    update(patch, rules.SGD, wrong)
+
+
+@broken("optimizers/sgd with Nesterov's momentum")
+def nesterov_that_is_lost(patch):
+    right = rules.SGD.update
+    update(patch, rules.SGD, lambda self, *args: right(rules.SGD(lr=self.lr, momentum=self.momentum), *args))
+
+
+@broken("optimizers/adam", "optimizers/amsgrad")
+def adam_without_bias_correction(patch):
+    patch.setattr(rules.Adam, "scalars", lambda self, step: {"lr": self.lr, "step_size": self.lr, "scale": 1.0})
+
+
+@broken("optimizers/adam", "optimizers/a hundred updates by adamw")
+def a_step_number_that_starts_at_two(patch):
+    right = rules.Moments.scalars
+    patch.setattr(rules.Moments, "scalars", lambda self, step: right(self, step + 1))
+
+
+@broken("optimizers/adamw", "optimizers/lion")
+def decay_without_the_learning_rate(patch):
+    patch.setattr(rules.Rule, "_shrunk", lambda self, p, scalars: p * (1.0 - self.weight_decay))
+
+
+@broken("optimizers/rmsprop")
+def the_epsilon_of_rmsprop_inside_the_root(patch):
+    def wrong(self, p, g, state, scalars, xp):
+        square = self.alpha * state["square_avg"] + (1.0 - self.alpha) * g * g
+        return p - scalars["lr"] * g / (square + self.eps) ** 0.5, {"square_avg": square}
+
+    update(patch, rules.RMSprop, wrong)
+
+
+@broken("optimizers/sgd", "optimizers/adam", "optimizers/a hundred updates by sgd")
+def a_learning_rate_one_update_late(patch):
+    def set_late(self, value):
+        self._groups, self._next = self._groups.with_lr(getattr(self, "_next", self.lr)), value
+
+    patch.setattr(Optimizer, "lr", property(lambda self: self._groups.lr, set_late))
+
+
+@broken("optimizers/clipping by norm")
+def decay_before_clipping(patch):
+    right = Optimizer._finish
+
+    def wrong(self, gradients):
+        slots, rule = self.network.neutral_slots(), self._groups.rules[0]
+        decayed = {name: g if g is None else g + rule.weight_decay * slots[name].value for name, g in gradients.items()}
+        self._groups = type(self._groups).of(type(rule)(lr=rule.lr))
+        right(self, decayed)
+
+    patch.setattr(Optimizer, "_finish", wrong)
+
+
+@broken("optimizers/hooks")
+def hooks_in_reverse_order(patch):
+    right = Optimizer._finish
+
+    def wrong(self, gradients):
+        self.pre_update_hooks = self.pre_update_hooks[::-1]
+        right(self, gradients)
+
+    patch.setattr(Optimizer, "_finish", wrong)
+
+
+@broken("optimizers/groups and patterns")
+def groups_that_are_ignored(patch):
+    patch.setattr(stranger.Groups, "assigned", lambda self, slots: dict.fromkeys(slots, 0))
+
+
+@broken("optimizers/state of an optimizer")
+def a_state_without_its_counts(patch):
+    right = Optimizer.load_neutral_state
+
+    def wrong(self, state):
+        right(self, state)
+        self._counts = {}
+
+    patch.setattr(Optimizer, "load_neutral_state", wrong)
+
+
+@broken("zoo/gradient of transformer_classifier", "zoo/gradient of unet", "gradients/of arrays used twice")
+def gradients_of_branches_that_are_not_added(patch):
+    patch.setattr(optimizer, "add_outgrads", lambda known, new: (new, False))
