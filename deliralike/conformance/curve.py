@@ -31,8 +31,8 @@ def level(
     reference: Subject,
     candidate: Subject,
     batches: Sequence[Batch],
-    names: Mapping[str, str] | None = None,
     steps: int = 20,
+    names: Mapping[str, str] | None = None,
     seed: int = 0,
     in_float32: bool = True,
     noisy_runs: int = 4,
@@ -42,8 +42,8 @@ def level(
     Args:
         reference, candidate: Networks in float64 with the same parameters; they stay as they are.
         batches: What the losses take after the network, NumPy arrays; after the last one comes the first again.
-        names: The candidate's name of a parameter by the reference's, where they differ.
         steps: How many.
+        names: The candidate's name of a parameter by the reference's, where they differ.
         seed: Of the portable masks of random layers.
         in_float32: Whether the candidate's curve in float32 is drawn, too.
         noisy_runs: How many disturbed runs of the reference make the band around it.
@@ -57,12 +57,12 @@ def level(
     null = _null(reference, batches[0], seed)
     differences = [relative_difference(one, two) for one, two in zip(*curves.values(), strict=True)]
     findings = [*_of_losses(differences), *_of_parameters(mine, other, dict(names or {}), null, steps)]
-    figures: dict[str, Any] = {"optimizer": optimizer, "float64": curves}
     notes = [f"the gradient of {', '.join(null)} is zero up to rounding: not compared"] if null else []
+    drawn: dict[str, Any] = {}
     if in_float32:
         drawn = _float32(reference, candidate, optimizer, batches, seed, steps, noisy_runs)
-        figures |= drawn
         notes += [] if drawn else ["no curve in float32: the candidate's backend cannot change the type of its network"]
+    figures = {"optimizer": optimizer, "curves": curves | drawn, "null": [*null]}
     worst = max([*differences, *(finding.difference for finding in findings)])
     return Level("L5", TITLE, FAILED if findings else PASSED, worst, tuple(findings), tuple(notes), figures)
 
@@ -132,14 +132,14 @@ def _float32(
         training.restart()
         key = start.key(seed, f"noise of run {run}")
         noisy.append(training.curve(steps, np.random.Generator(np.random.Philox(key=key))))
-    return {"float32": curve, "band": _band(np.array(noisy)) if noisy else None}
+    return {"float32": curve} | ({"band": _band(np.array(noisy))} if noisy else {})
 
 
-def _band(losses: np.ndarray) -> dict[str, list[float]]:
+def _band(losses: np.ndarray) -> list[list[float]]:
     """Three deviations around the mean of runs, ``(runs, steps)``; the loss itself is rounded, too."""
     mean = losses.mean(0)
     deviation = 3.0 * np.hypot(losses.std(0), NOISE * mean)
-    return {"low": (mean - deviation).tolist(), "high": (mean + deviation).tolist()}
+    return [(mean - deviation).tolist(), (mean + deviation).tolist()]
 
 
 def _null(subject: Subject, batch: Batch, seed: int) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -64,8 +64,15 @@ def level(
     if in_float32 and short is None:
         notes.append("not judged in float32: the candidate's backend cannot change the type of its network")
     forced = Forced.of(reference.network, steps, seed, unused)
+    shapes = {name: shape for name, shape in forced.shapes.items()
+              if _shape(candidate.network, (names or {}).get(name, name)) == shape}  # fmt: skip
+    left_out = [name for name in forced.shapes if name not in shapes]
+    notes += [f"not judged, without a parameter like it in the candidate: {', '.join(left_out)}"] if left_out else []
+    if not shapes:
+        return Level("L4", TITLE, NOT_REACHED, notes=tuple(notes))
+    forced = replace(forced, shapes=shapes, unused=tuple(shapes)[1::2] if unused else ())
     findings = list(_of_schedules(reference, candidate, shared[0]))
-    figures: dict[str, Any] = {}
+    updates: dict[str, dict[str, list[float]]] = {}
     for name in shared:
         make, other = reference.optimizers[name], candidate.optimizers[name]
         sides = [_Side(reference.network, make), _Side(candidate.network, other, names)]
@@ -73,8 +80,12 @@ def level(
         run = _Run(name, forced, sides, rates_are_own=reference.schedule is None and candidate.schedule is None)
         findings += run.findings()
         notes += run.notes()
-        figures[name] = run.figures()
-    worst = max(figures[name]["worst"] for name in shared)
+        updates[name] = run.by_step()
+    differences = {name: max(curves["float64"]) for name, curves in updates.items()}
+    figures, worst = (
+        {"differences": differences, "updates": updates},
+        max([*differences.values(), *(f.difference for f in findings)]),
+    )
     return Level("L4", TITLE, FAILED if findings else PASSED, worst, tuple(findings), tuple(notes), figures)
 
 
@@ -121,7 +132,7 @@ class Forced:
     def parameters(self, step: int) -> Arrays:
         """What the parameters are before a step: as small as the gradients, so that no update is lost in rounding."""
         scale = min(SCALES[step % len(SCALES)], 1.0)
-        return {name: self._draw("parameter", name, step) * scale for name in self.shapes} | {}
+        return {name: _rounded(self._draw("parameter", name, step) * scale) for name in self.shapes}
 
     def gradients(self, step: int) -> Arrays:
         """The gradients of a step, without those that take no part; some are exactly zero."""
@@ -187,6 +198,12 @@ class _Side:
 
     def _slot(self, name: str) -> Any:
         return self.slots[self._name(name)]
+
+
+def _shape(network: AbstractNetwork, name: str) -> tuple[int, ...] | None:
+    """The shape of a trainable parameter; None where there is none of that name."""
+    slot = network.neutral_slots().get(name)
+    return slot.shape if slot is not None and slot.trainable else None
 
 
 def _in_float32(network: AbstractNetwork) -> AbstractNetwork | None:
@@ -276,8 +293,7 @@ class _Run:
         return (base or 0.1) * (1.0 if step < self.forced.middle else DROP)
 
     def _step(self, step: int) -> None:
-        parameters = {name: _rounded(value) for name, value in self.forced.parameters(step).items()}
-        gradients, rate = self.forced.gradients(step), self.rates[step]
+        parameters, gradients, rate = self.forced.parameters(step), self.forced.gradients(step), self.rates[step]
         updates = [side.step(parameters, gradients, rate) for side in self.sides]
         for judged, update in zip(self.judged, updates[1:], strict=True):
             judged.add(updates[0], update, parameters, gradients)
@@ -318,10 +334,9 @@ class _Run:
         if worst > FLOAT32_NOTED and not self._differs(self.judged[0]):
             yield f"optimizer {self.name}: in float32 an update is {worst:.1e} off, beyond the parameter's own rounding"
 
-    def figures(self) -> dict[str, Any]:
+    def by_step(self) -> dict[str, list[float]]:
         """The largest difference of each step, in both types."""
-        curves = dict(zip(("float64", "float32"), (judged.by_step() for judged in self.judged), strict=False))
-        return curves | {"worst": max(curves["float64"])}
+        return dict(zip(("float64", "float32"), (judged.by_step() for judged in self.judged), strict=False))
 
     def trace(self) -> Trace:
         """What an explanation is made from."""
@@ -330,11 +345,9 @@ class _Run:
         sizes = tuple(int(np.prod(shape)) for shape in shapes)
 
         def rows(place: int) -> np.ndarray:
-            steps = [recorded[place] for recorded in self.recorded]
-            return np.stack([
-                np.concatenate([step.get(name, np.zeros(size)).ravel() for name, size in zip(names, sizes, strict=True)])
-                for step in steps
-            ])  # fmt: skip
+            nothing = {name: np.zeros(size) for name, size in zip(names, sizes, strict=True)}
+            steps = [nothing | recorded[place] for recorded in self.recorded]
+            return np.stack([np.concatenate([step[name].ravel() for name in names]) for step in steps])
 
         present = [[name in recorded[1] for name in names] for recorded in self.recorded]
         return Trace(

@@ -18,7 +18,7 @@ from deliralike.conformance.findings import MATCH, Explanation
 
 Changes = Mapping[str, Any]
 _SAME = 1e-9  # up to here a simulation is what was simulated
-_IN_PAIRS, _REFINED = 60, 6  # of changes that are tried two at a time; of the nearest ones, with numbers searched for
+_IN_PAIRS, _REFINED = 60, 4  # of changes that are tried two at a time; of the nearest ones, with numbers searched for
 
 
 def explain(trace: Trace) -> Explanation | None:
@@ -320,12 +320,11 @@ class _Search:
         """The nearest trial."""
         if not self.wrong.any():
             return None
-        for attempt in (self._single, self._fitted, self._pairs, self._structures, self._refined):
+        attempts = (self._single, self._fitted, self._pairs, self._structures, self._other_rules, self._refined)
+        for attempt in attempts:
             attempt()
             if min(trial.distance for trial in self.trials) <= MATCH:
                 break
-        else:
-            self._other_rules()
         own = self._distance(simulate(self.base, self.trace))
         nearer = [trial for trial in self.trials if trial.distance < own]
         if not nearer:
@@ -443,7 +442,7 @@ def _fitted_number(
         return float(np.sqrt(np.mean(measure.by_parameter(updates)[wrong] ** 2)))
 
     nearest = sorted((distance([start]), start) for start in starts)
-    for _, start in nearest[:2]:
+    for _, start in nearest[:2]:  # the best one may be the reference's own, from where nothing leads downhill
         (value,), found = _improved(base, [number], [start], trace, measure, wrong)
         nearest.append((found, value))
     found, value = min(nearest)

@@ -374,7 +374,7 @@ def _radam(run: _Run, p: Array, g: Array, lr: Number, new: dict[str, Array]) -> 
     """Liu et al. 2020: no division by the root as long as its variance is not known."""
     mean, square = _moments(run, g, new)
     beta, now = run.form.beta2, run.steps_counted
-    correction, most = run.correction(beta, "second"), 2 / (1 - beta) - 1
+    correction, most = run.correction(beta, "second"), np.divide(2.0, 1 - beta) - 1
     known = most - 2 * now * np.power(beta, now) / correction
     rectified = ((known - 4) * (known - 2) * most / ((most - 4) * (most - 2) * np.maximum(known, 5))) ** 0.5
     divided = rectified * correction**0.5 / (square**0.5 + run.form.eps)

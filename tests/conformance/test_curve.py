@@ -1,0 +1,116 @@
+"""Level L5: free steps, and the curve in float32."""
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike import Network, random
+from deliralike.conformance import curve
+from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
+from deliralike.conformance.planted.optimizers import MISTAKES, equipped, schedule
+from deliralike.conformance.subject import Subject
+from tests.conformance.optimizing import following, get, right, with_optimizers
+
+RANDOM = np.random.default_rng(3)
+BATCHES = [(RANDOM.normal(size=(size, 3)), RANDOM.integers(0, 2, size)) for size in (7, 5)]
+
+
+class Dropping(Network):
+    """A bias in front of a norm, whose gradient is zero, and dropout."""
+
+    def __init__(self):
+        super().__init__()
+        nn = self.nn
+        self.hidden, self.norm, self.fc = nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)
+        self.dropout = nn.Dropout(0.3)
+
+    def forward(self, x):
+        return self.fc(self.dropout(self.nn.relu(self.norm(self.hidden(x)))))
+
+
+def dropping(backend):
+    return equipped(Subject(Dropping.on(backend, dtype="float64")()))
+
+
+def test_right_backends_have_one_curve_and_null_gradients_are_named(backend):
+    candidate = dropping(backend)
+    before = candidate.network.neutral_state()
+    found = curve.level(dropping(get("torch")), candidate, BATCHES, in_float32=backend.name != "jax")
+    assert (found.status, found.findings) == (PASSED, ())
+    assert found.notes == ("the gradient of hidden.bias is zero up to rounding: not compared",)
+    assert found.worst < 1e-12
+    after = candidate.network.neutral_state()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_a_hundred_steps_of_adam_agree():
+    """The null gradient's noise, which Adam turns into steps, is all that differs in the end."""
+    subjects = [dropping(get(name)) for name in ("torch", "chainer")]
+    subjects = [each.but(optimizers={"adam": each.optimizers["adamw"]}, schedule=None) for each in subjects]
+    found = curve.level(*subjects, BATCHES, steps=120, in_float32=False)
+    assert (found.status, len(found.figures["curves"]["candidate"])) == (PASSED, 120)
+
+
+def test_the_curve_is_that_of_a_loop_of_ones_own(backend):
+    """Update by update with the schedule, batches in turn, masks by seed and step."""
+    subject = dropping(backend)
+    found = curve.level(subject, subject, BATCHES, steps=10, seed=4, in_float32=False)
+    network = Dropping.on("chainer", dtype="float64")()
+    optimizer = following("sgd", lr=1.0, momentum=0.9, weight_decay=0.01)(network)
+    for step, loss in enumerate(found.figures["curves"]["reference"]):
+        optimizer.lr = schedule(step)
+        with random.portable(4, step):
+            wanted = optimizer.update(subject.loss, *BATCHES[step % 2])
+        assert loss == pytest.approx(float(wanted.array), rel=1e-11)
+
+
+def test_the_first_step_that_differs_is_named(backend):
+    """A schedule that drops one step late shows in the loss after it: the tenth."""
+    candidate = right(backend)
+    late = candidate.but(schedule=lambda step: schedule(max(step - 1, 0)))
+    found = curve.level(right(get("torch")), late, BATCHES, steps=12, in_float32=False)
+    loss, parameter = found.findings
+    assert (found.status, loss.place, loss.what) == (FAILED, "loss", "first at step 10")
+    assert loss.remarks == ("It concerns 3 of 12 steps.",)
+    assert parameter.what == "value after 12 steps"
+    assert parameter.place in candidate.network.neutral_state()
+
+
+def test_a_mistake_that_the_losses_do_not_show_is_found_in_the_parameters():
+    """After one step the first loss is the same, and the update is not."""
+    mistake = next(mistake for mistake in MISTAKES if mistake.name == "sgd: nesterov")
+    subject = right(get("torch"))
+    found = curve.level(subject, mistake.plant(subject), BATCHES, steps=1, in_float32=False)
+    assert [finding.what for finding in found.findings] == ["value after 1 steps"]
+
+
+def test_the_float32_curve_is_drawn_in_its_band_and_not_judged():
+    subject = dropping(get("torch"))
+    found = curve.level(subject, subject, BATCHES)
+    curves = {name: np.array(values) for name, values in found.figures["curves"].items()}
+    low, high = curves["band"]
+    assert (low < curves["reference"]).all() and (curves["reference"] < high).all()
+    apart = np.abs(curves["float32"] - curves["reference"]) / curves["reference"]
+    assert (0 < apart).any() and (apart < 1e-5).all()
+    width = (high - low) / curves["reference"]
+    assert (1e-8 < width).all() and (width < 1e-5).all()
+    assert (found.status, found.worst) == (PASSED, 0.0)
+
+
+def test_names_of_the_candidate():
+    subject = with_optimizers(get("torch"), x=following("sgd", lr=0.1))
+    net = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2)).double()
+    native = subject.but(network=get("torch").wrap(net))
+    names = {
+        f"{mine}.{kind}": f"{its}.{kind}" for mine, its in (("hidden", 0), ("fc", 2)) for kind in ("weight", "bias")
+    }
+    native.network.load_neutral_state({names[name]: value for name, value in subject.network.neutral_state().items()})
+    assert curve.level(subject, native, BATCHES, names=names, in_float32=False).status == PASSED
+    assert curve.level(subject, native, BATCHES, in_float32=False).status == FAILED
+
+
+def test_without_optimizer_or_batches_there_is_nothing_to_judge():
+    subject = right(get("torch"))
+    assert curve.level(subject, subject, []).status == NOT_REACHED
+    found = curve.level(subject, subject.but(optimizers={}), BATCHES)
+    assert (found.status, found.notes) == (NOT_REACHED, ("there is no optimizer on both sides",))

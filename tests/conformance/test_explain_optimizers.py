@@ -1,0 +1,268 @@
+"""The causes of other updates: simulated forms are those of the frameworks, and unlisted numbers are found."""
+
+from dataclasses import replace
+
+import numpy as np
+import optax
+import pytest
+import torch
+
+from deliralike import rules
+from deliralike.backends.chainer.arrays import chainer
+from deliralike.clipping import ClipNorm
+from deliralike.conformance import stepping
+from deliralike.conformance.explain import optimizers as explaining
+from deliralike.conformance.explain.updates import Form, form_of, simulate
+from deliralike.conformance.planted.optimizers import on_host, with_settings
+from tests.conformance.optimizing import (
+    following,
+    get,
+    of_chainer,
+    of_optax,
+    of_torch,
+    right,
+    with_optimizers,
+)
+
+SETTINGS = {
+    "sgd": {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.03},
+    "adam": {"lr": 0.01, "betas": (0.8, 0.99), "weight_decay": 0.03},
+    "adamw": {"lr": 0.01},
+    "amsgrad": {"lr": 0.01},
+    "rmsprop": {"lr": 0.01, "momentum": 0.7, "weight_decay": 0.03},
+    "adagrad": {"lr": 0.01},
+    "adadelta": {"lr": 1.0, "rho": 0.8},
+    "lion": {"lr": 0.001, "weight_decay": 0.1},
+    "lamb": {"lr": 0.01, "weight_decay": 0.03},
+}
+LR = {"sgd": 0.1, "rmsprop": 0.01, "adagrad": 0.01, "adadelta": 1.0}
+
+
+def trace_of(reference, candidate=None, backend="torch", **changes):
+    """What an explanation is made from, of two optimizers."""
+    subjects = with_optimizers(get("torch"), x=reference), with_optimizers(get(backend), x=candidate or reference)
+    forced = stepping.Forced.of(subjects[0].network, 12, 0, unused=changes.pop("unused", True))
+    sides = [stepping._Side(subject.network, subject.optimizers["x"]) for subject in subjects]
+    return replace(stepping._Run("x", forced, sides, rates_are_own=True).trace(), **changes)
+
+
+def explained(reference, candidate, backend="torch", **settings):
+    """The explanation of a candidate's updates."""
+    subjects = with_optimizers(get("torch"), x=reference), with_optimizers(get(backend), x=candidate)
+    found = stepping.level(*subjects, in_float32=False, **settings).findings
+    return next(finding.explanation for finding in found if "update" in finding.what)
+
+
+def by_the_rule(rule, trace):
+    """The updates of a neutral rule in NumPy, parameter by parameter."""
+    updates = np.zeros_like(trace.parameters)
+    for start, size in zip(trace.starts, trace.sizes, strict=True):
+        part, count = slice(start, start + size), 0
+        state = {slot: np.zeros(size) for slot in rule.slots}
+        for t, rate in enumerate(trace.rates):
+            if trace.present[t, start]:
+                count += 1
+                p, now = trace.parameters[t, part], rule.with_lr(rate)
+                new, state = now.update(p, trace.gradients[t, part], state, now.scalars(count), np)
+                updates[t, part] = new - p
+    return updates
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_simulated_rule_is_the_rule(name):
+    rule = rules.rule(name, **SETTINGS[name])
+    trace = trace_of(following(name, **SETTINGS[name]))
+    rounding = 4 * 2.0**-52 * np.abs(trace.parameters)
+    for wanted in (by_the_rule(rule, trace), trace.reference):
+        difference = np.abs(simulate(form_of(rule), trace) - wanted)
+        assert (difference <= 1e-12 * np.abs(wanted) + rounding).all()
+    assert np.abs(trace.reference).max(axis=1).min() > 0
+
+
+def test_clipping_is_simulated_with_all_parameters_also_those_left_out():
+    """Of a network too large to be simulated as a whole, the norm is that of the whole."""
+
+    def clipped(network):
+        optimizer = following("sgd", lr=0.1, weight_decay=0.1)(network)
+        optimizer.pre_update_hooks.append(ClipNorm(0.5))
+        return optimizer
+
+    whole = trace_of(clipped)
+    kept = np.repeat([name != "hidden.weight" for name in whole.names], whole.sizes)
+    g, p = (np.where(whole.present, x, 0.0)[:, ~kept] for x in (whole.gradients, whole.parameters))
+    part = replace(
+        whole,
+        names=whole.names[1:],
+        sizes=whole.sizes[1:],
+        axes=whole.axes[1:],
+        rest=np.stack([(g * g).sum(1), (g * p).sum(1), (p * p).sum(1)], axis=1),
+        **{name: getattr(whole, name)[:, kept] for name in ("parameters", "gradients", "present", "reference")},
+    )
+    for form in (whole.form, whole.form.but(decay_first=True)):
+        np.testing.assert_allclose(simulate(form, part), simulate(form, whole)[:, kept], rtol=1e-12)
+
+
+# What frameworks do, which is an answer of its own for each form ---------------------------------------------------
+
+PORTS = {
+    "momentum": ("chainer", "sgd", {"momentum": 0.9}, "MomentumSGD", {"lr": 0.1, "momentum": 0.9},
+                 "the learning rate inside the velocity"),
+    "nesterov": ("chainer", "sgd", {"momentum": 0.9, "nesterov": True}, "NesterovAG", {"lr": 0.1, "momentum": 0.9},
+                 "Nesterov in the form of Chainer's NesterovAG"),
+    "adam": ("chainer", "adam", {}, "Adam", {"alpha": 0.01}, "epsilon unscaled"),
+    "amsgrad": ("chainer", "amsgrad", {}, "AMSGrad", {"alpha": 0.01}, "epsilon unscaled"),
+    "adamw": ("chainer", "adamw", {}, "AdamW", {"alpha": 0.01, "weight_decay_rate": 0.01},
+              "not times the learning rate; and epsilon unscaled"),
+    "adadelta": ("chainer", "adadelta", {}, "AdaDelta", {}, "rho=0.95 instead of 0.9"),
+    "adagrad": ("chainer", "adagrad", {}, "AdaGrad", {"lr": 0.01}, "eps=1e-08 instead of 1e-10"),
+    "rmsprop": ("chainer", "rmsprop", {}, "RMSprop", {"lr": 0.01, "eps_inside_sqrt": True}, "epsilon inside the root"),
+    "optax rmsprop": ("jax", "rmsprop", {"momentum": 0.9}, optax.rmsprop, {"learning_rate": 0.01, "momentum": 0.9},
+                      "alpha=0.9 instead of 0.99; and epsilon inside the root"),
+    "optax adagrad": ("jax", "adagrad", {}, optax.adagrad, {"learning_rate": 0.01}, "start at 0.1 instead of 0"),
+    "optax amsgrad": ("jax", "amsgrad", {}, optax.amsgrad, {"learning_rate": 0.01}, "amsgrad of corrected means"),
+    "dampening": ("torch", "sgd", {"momentum": 0.9}, torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.37},
+                  "dampening=0.37 instead of 0"),
+    "centered": ("torch", "rmsprop", {}, torch.optim.RMSprop, {"lr": 0.01, "centered": True}, "centered"),
+    "accumulator": ("torch", "adagrad", {}, torch.optim.Adagrad, {"lr": 0.01, "initial_accumulator_value": 0.7},
+                    "start at 0.7 instead of 0"),
+    "nadam": ("torch", "adam", {}, torch.optim.NAdam, {"lr": 0.01}, "nadam("),
+    "radam": ("torch", "adam", {}, torch.optim.RAdam, {"lr": 0.01}, "radam("),
+    "adamax": ("torch", "adam", {}, torch.optim.Adamax, {"lr": 0.01}, "adamax("),
+    "another rule": ("torch", "adam", {}, torch.optim.RMSprop, {"lr": 0.03, "alpha": 0.93}, "rmsprop(rate=1, momentum=0, beta2=0.93"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PORTS)
+def test_optimizers_of_frameworks_are_told_apart(case):
+    backend, name, settings, kind, native, cause = PORTS[case]
+    kind = getattr(chainer.optimizers, kind) if isinstance(kind, str) else kind
+    make = {"torch": of_torch, "chainer": of_chainer, "jax": of_optax}[backend]
+    reference = following(name, lr=LR.get(name, 0.01), **settings)
+    found = explained(reference, make(kind, **native), backend, unused=backend != "jax")
+    assert found.known, found
+    assert cause in found.cause
+
+
+def test_a_native_reference_is_recognised_first():
+    """Neither side says what it follows."""
+    reference = of_torch(torch.optim.SGD, lr=0.02, momentum=0.73, weight_decay=0.04)
+    hook = chainer.optimizer_hooks.WeightDecay(0.04)
+    found = explained(reference, of_chainer(chainer.optimizers.MomentumSGD, hook, lr=0.02, momentum=0.73), "chainer")
+    assert found.known
+    assert found.cause.startswith("the learning rate inside the velocity")
+    trace = trace_of(reference)
+    assert trace.form is None
+    identified = explaining.identify(trace, trace.reference)
+    assert identified.distance < 1e-9
+    assert (identified.form.kind, identified.form.momentum, identified.form.decay) == ("sgd", 0.73, 0.04)
+
+
+# Numbers that no list has ----------------------------------------------------------------------------------------
+
+UNLISTED = {
+    "adam": [({"eps": 4.7e-5}, "eps=4.7e-05 instead of 1e-08"), ({"betas": (0.871, 0.999)}, "beta1=0.871"),
+             ({"betas": (0.9, 0.9871)}, "beta2=0.9871"), ({"weight_decay": 0.00731}, "weight_decay=0.00731")],
+    "sgd": [({"momentum": 0.8371}, "momentum=0.8371 instead of 0.9"), ({"weight_decay": 0.0371}, "weight_decay=0.0371")],
+    "rmsprop": [({"alpha": 0.9137}, "alpha=0.9137"), ({"eps": 0.0213}, "eps=0.0213"), ({"momentum": 0.31}, "momentum")],
+    "adadelta": [({"rho": 0.77}, "rho=0.77"), ({"eps": 3.3e-4}, "eps=0.00033")],
+    "adagrad": [({"eps": 0.0071}, "eps=0.0071")],
+    "lamb": [({"weight_decay": 0.37}, "weight_decay=0.37"), ({"betas": (0.95, 0.999)}, "beta1=0.95")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [(name, index) for name in UNLISTED for index in range(len(UNLISTED[name]))]
+)
+def test_numbers_that_no_list_has_are_found(name, number):
+    settings, cause = UNLISTED[name][number]
+    right_one = right(get("chainer"))
+    wrong = with_settings(name, **settings)(right_one)
+    found = explained(right_one.optimizers[name], wrong.optimizers[name], "chainer")
+    assert found.known, found
+    assert cause in found.cause
+
+
+def test_two_mistakes_at_a_time():
+    """A decoupled decay with another number, and a rate in the velocity with Nesterov's step."""
+    right_one = right(get("torch"))
+    wrong = on_host("adam", rules.AdamW, weight_decay=0.07)(right_one)
+    found = explained(right_one.optimizers["adam"], wrong.optimizers["adam"])
+    assert found.known
+    assert "weight decay decoupled" in found.cause
+    assert "weight_decay=0.07 instead of 0.01" in found.cause
+
+
+# What is not known -----------------------------------------------------------------------------------------------
+
+
+def test_what_nothing_explains_is_said_to_be_unknown():
+    def drawn(network):
+        random = np.random.default_rng(0)
+        optimizer = following("sgd", lr=0.1)(network)
+        optimizer.pre_update_hooks.append(
+            lambda _, g: {n: x if x is None else x * random.uniform(0.5, 2) for n, x in g.items()}
+        )
+        return optimizer
+
+    found = explained(following("sgd", lr=0.1), drawn)
+    assert not found.known
+    assert 1e-2 < found.match < 1
+    assert "Cause unknown; the nearest is" in str(found)
+
+
+def test_updates_that_are_not_finite():
+    trace = trace_of(following("sgd", lr=0.1))
+    found = explaining.explain(replace(trace, candidate=np.where(trace.candidate > 0, np.nan, trace.candidate)))
+    assert found.cause == "updates that are not finite"
+    assert not found.known
+
+
+def test_equal_updates_need_no_explanation():
+    assert explaining.explain(trace_of(following("adam", lr=0.1))) is None
+
+
+def test_causes_that_match_as_well_stand_beside_each_other():
+    """Without momentum a gradient times two is a learning rate times two."""
+    found = explained(following("sgd", lr=0.1), following_twice)
+    assert found.cause == ("learning rate times 2, or gradients times 2 (a sum for a mean, or the other way round)")
+    assert found.next_best > 1e-3
+
+
+def following_twice(network):
+    optimizer = following("sgd", lr=0.1)(network)
+    optimizer.pre_update_hooks.append(lambda _, g: {n: None if x is None else 2 * x for n, x in g.items()})
+    return optimizer
+
+
+def test_described_forms():
+    assert explaining.described(Form("sgd", momentum=0.9)) == "sgd(rate=1, momentum=0.9)"
+
+
+# Schedules -------------------------------------------------------------------------------------------------------
+
+STEPS = np.arange(10_000)
+RATES = 0.2 * 0.5 ** np.minimum(STEPS // 700, 9)
+SCHEDULES = {
+    "one step late": np.append(RATES[:1], RATES[:-1]),
+    "one step early": np.append(RATES[1:], RATES[-1:]),
+    "13 steps late": np.append(np.full(13, RATES[0]), RATES[:-13]),
+    "7 steps early": np.append(RATES[7:], np.full(7, RATES[-1])),
+    "never applied": np.full(10_000, 0.2),
+    "learning rate times 3": 3 * RATES,
+    "3 times as slow": 0.2 * 0.5 ** np.minimum(STEPS // 2100, 9),
+    "7 times as fast": 0.2 * 0.5 ** np.minimum(STEPS // 100, 9),
+    "to the power of 3.32193": 0.2 * 0.1 ** np.minimum(STEPS // 700, 9),
+    "differs in the first 50 steps": RATES * np.where(STEPS < 50, STEPS / 50, 1.0),
+}
+
+
+@pytest.mark.parametrize("cause", SCHEDULES)
+def test_schedules_are_explained(cause):
+    found = explaining.explain_schedule(RATES, SCHEDULES[cause])
+    assert found.known, found
+    assert cause in found.cause
+
+
+def test_a_schedule_of_another_shape_is_not_known():
+    found = explaining.explain_schedule(RATES, 0.1 * (1 + np.cos(np.pi * STEPS / 10_000)))
+    assert not found.known

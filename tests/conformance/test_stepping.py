@@ -1,0 +1,260 @@
+"""Level L4: what is forced on optimizers, what is found, and what is not."""
+
+from dataclasses import asdict
+
+import numpy as np
+import optax
+import pytest
+import torch
+
+from deliralike import DataParallel, rules
+from deliralike.backends.chainer.arrays import chainer
+from deliralike.conformance import stepping
+from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
+from deliralike.conformance.planted.optimizers import OnHost
+from deliralike.training.schedules import StepDecay
+from tests.conformance.optimizing import (
+    Laid,
+    decay,
+    following,
+    get,
+    of_chainer,
+    of_optax,
+    of_torch,
+    right,
+    with_optimizers,
+)
+from tests.parallel.networks import devices
+
+
+def sides(first, second, backend="torch"):
+    """The reference on PyTorch with one optimizer, the candidate with another."""
+    return with_optimizers(get("torch"), x=first), with_optimizers(get(backend), x=second)
+
+
+# What is forced --------------------------------------------------------------------------------------------------
+
+
+def test_the_gradient_is_the_forced_one_in_every_layout(backend):
+    """Plain descent at a rate of one: the update is the gradient with its sign flipped, and nothing is transposed."""
+    subject = right(backend, Laid)
+    forced = stepping.Forced.of(subject.network, 12, 0, unused=True)
+    side = stepping._Side(subject.network, following("sgd", lr=1.0))
+    parameters, gradients = forced.parameters(2), forced.gradients(2)
+    updates = side.step(parameters, gradients, None)
+    assert set(updates) == {name for name, slot in subject.network.neutral_slots().items() if slot.trainable}
+    for name, update in updates.items():
+        wanted = -gradients[name]
+        assert abs(update - wanted).max() <= 4 * 2.0**-52 * abs(parameters[name]).max(), name
+
+
+def test_forced_numbers_are_portable_varied_and_hold_zeros_and_pauses():
+    forced = stepping.Forced.of(right(get("torch")).network, 12, 0, unused=True)
+    assert forced.gradients(5)["fc.bias"] == pytest.approx([0.38954896, 0.51447046], rel=1e-7)
+    again = stepping.Forced.of(right(get("chainer")).network, 12, 0, unused=True)
+    for step in range(12):
+        mine, its = forced.gradients(step), again.gradients(step)
+        assert mine.keys() == its.keys()
+        assert all(np.array_equal(mine[name], its[name]) for name in mine)
+        assert all((value == value.astype(np.float32)).all() for value in mine.values())
+    sizes = [np.abs(forced.gradients(step)["fc.weight"]).max() for step in range(4)]
+    assert [round(np.log10(size)) for size in sizes] == [-6, 0, -3, 2]
+    assert forced.unused == ("hidden.bias", "fc.bias")
+    assert [step for step in range(12) if "fc.bias" not in forced.gradients(step)] == [3, 8]
+    assert (forced.gradients(5)["hidden.weight"] == 0).all()
+    assert (forced.gradients(1)["hidden.weight"].ravel()[::3] == 0).all()
+    other = stepping.Forced.of(right(get("torch")).network, 12, 1, unused=True)
+    assert not np.array_equal(other.gradients(0)["fc.bias"], forced.gradients(0)["fc.bias"])
+
+
+def test_the_subjects_stay_as_they_are():
+    reference, candidate = sides(following("adam", lr=0.1), following("adam", lr=0.1), "chainer")
+    before = candidate.network.neutral_state()
+    assert stepping.level(reference, candidate).status == PASSED
+    after = candidate.network.neutral_state()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+# What is right ---------------------------------------------------------------------------------------------------
+
+RIGHT = {
+    "CorrectedMomentumSGD": ("chainer", following("sgd", lr=0.1, momentum=0.9), of_chainer, "CorrectedMomentumSGD",
+                             {"lr": 0.1, "momentum": 0.9}),
+    "RMSprop": ("chainer", following("rmsprop", lr=0.01, alpha=0.95), of_chainer, "RMSprop",
+                {"lr": 0.01, "alpha": 0.95, "eps": 1e-8}),
+    "AdaGrad": ("chainer", following("adagrad", lr=0.01, eps=1e-8), of_chainer, "AdaGrad", {"lr": 0.01, "eps": 1e-8}),
+    "torch SGD": ("torch", following("sgd", lr=0.1, momentum=0.9, nesterov=True), of_torch, torch.optim.SGD,
+                  {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    "torch Adam": ("torch", following("adam", lr=0.01, weight_decay=0.1), of_torch, torch.optim.Adam,
+                   {"lr": 0.01, "weight_decay": 0.1, "foreach": True}),
+    "torch AdamW": ("torch", following("adamw", lr=0.01, weight_decay=0.1), of_torch, torch.optim.AdamW,
+                    {"lr": 0.01, "weight_decay": 0.1}),
+    "optax sgd": ("jax", following("sgd", lr=0.1, momentum=0.9, nesterov=True), of_optax, optax.sgd,
+                  {"learning_rate": 0.1, "momentum": 0.9, "nesterov": True}),
+    "optax rmsprop": ("jax", following("rmsprop", lr=0.01, alpha=0.9), of_optax, optax.rmsprop,
+                      {"learning_rate": 0.01, "decay": 0.9, "eps": 1e-8, "eps_in_sqrt": False}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_native_optimizers_that_are_the_same_are_not_accused(case):
+    backend, reference, make, kind, settings = RIGHT[case]
+    kind = getattr(chainer.optimizers, kind) if isinstance(kind, str) else kind
+    found = stepping.level(*sides(reference, make(kind, **settings), backend), in_float32=backend != "jax")
+    assert (found.status, found.findings, found.notes) == (PASSED, (), ())
+    assert found.worst < 1e-13
+
+
+def test_decay_as_chainers_hook_is_l2():
+    native = of_chainer(chainer.optimizers.SGD, decay(0.02), lr=0.1)
+    assert stepping.level(*sides(following("sgd", lr=0.1, weight_decay=0.02), native, "chainer")).status == PASSED
+
+
+def test_groups_of_parameters_are_right_and_wrong():
+    def grouped(**settings):
+        groups = {"*.bias": settings}
+        rule = rules.rule("sgd", lr=0.1, momentum=0.9, weight_decay=0.05)
+        return lambda network: network.backend.optimizer(rule, network, groups=groups)
+
+    right_one = grouped(weight_decay=0.0, lr=0.3)
+    assert stepping.level(*sides(right_one, right_one, "chainer")).status == PASSED
+    (found,) = stepping.level(*sides(right_one, grouped(lr=0.3), "chainer")).findings
+    assert "weight decay of biases and other vectors too" in found.explanation.cause
+    (found,) = stepping.level(*sides(right_one, grouped(weight_decay=0.0), "chainer")).findings
+    assert "of biases and other vectors alone" in found.explanation.cause
+    assert found.explanation.cause.startswith("learning rate times 0.333333")
+
+
+@pytest.mark.parametrize("name", ["sgd", "clipped"])
+def test_replicated_networks_are_judged_too(backend, name):
+    reference, plain = right(get("torch")), right(backend)
+    candidate = plain.but(network=DataParallel(plain.network, devices(backend, 2)))
+    reference, candidate = (
+        each.but(optimizers={name: each.optimizers[name]}, schedule=None) for each in (reference, candidate)
+    )
+    assert stepping.level(reference, candidate, in_float32=False).status == PASSED
+    wrong = candidate.but(optimizers={name: following("sgd", lr=0.05, momentum=0.8)})
+    assert stepping.level(reference, wrong, in_float32=False).status == FAILED
+
+
+# What is found ---------------------------------------------------------------------------------------------------
+
+
+def test_a_finding_names_optimizer_parameter_and_first_step():
+    """The forms of momentum part when the learning rate drops, before the seventh step."""
+    candidate = of_chainer(chainer.optimizers.MomentumSGD, lr=0.1, momentum=0.9)
+    found = stepping.level(*sides(following("sgd", lr=0.1, momentum=0.9), candidate, "chainer"))
+    (finding,) = found.findings
+    assert (found.status, finding.place, finding.what) == (FAILED, "optimizer x", "update hidden.weight at step 7")
+    assert finding.remarks == ("It concerns 4 of 4 parameters.",)
+    assert finding.explanation.cause == "the learning rate inside the velocity"
+    # the velocity, a sum of gradients at the old rate, is ten times what it should be
+    assert 8 < finding.difference < 10
+    assert max(found.figures["updates"]["x"]["float64"][:6]) < 1e-13
+
+
+def test_one_count_for_all_shows_in_unused_parameters_alone():
+    """optax's Adam is PyTorch's as long as every parameter takes part."""
+    candidate = of_optax(optax.adam, learning_rate=0.01)
+    subjects = sides(following("adam", lr=0.01), candidate, "jax")
+    (finding,) = stepping.level(*subjects, in_float32=False).findings
+    assert finding.what == "update hidden.bias at step 5"
+    assert "one step count for all parameters" in finding.explanation.cause
+    assert finding.explanation.known
+    assert stepping.level(*subjects, in_float32=False, unused=False).status == PASSED
+
+
+class InFloat32(rules.Adam):
+    """Right in double precision; in single precision the corrections are rounded, too, as in optax."""
+
+    def update(self, p, g, state, scalars, xp):
+        if p.dtype == np.float32:
+            scalars = scalars | {"scale": scalars["scale"] * (1 + 3e-5)}
+        return super().update(p, g, state, scalars, xp)
+
+
+def test_what_is_wrong_in_float32_alone_is_found_there():
+    def make(network):
+        optimizer = network.backend.optimizer(rules.rule("adam", lr=0.01), network)
+        return OnHost(optimizer, InFloat32(**asdict(optimizer.groups.rules[0])))
+
+    subjects = sides(following("adam", lr=0.01), make)
+    (finding,) = stepping.level(*subjects).findings
+    assert (finding.what, finding.limit) == ("update hidden.weight at step 1 in float32", 1e-5)
+    assert finding.difference == pytest.approx(3e-5, rel=0.1)
+    assert stepping.level(*subjects, in_float32=False).status == PASSED
+
+
+def test_optimizers_on_one_side_only_are_named():
+    reference, candidate = sides(following("sgd", lr=0.1), following("sgd", lr=0.1))
+    other = candidate.but(optimizers={"y": following("sgd", lr=0.1)})
+    found = stepping.level(reference, other)
+    assert found.status == NOT_REACHED
+    assert found.notes[:2] == ("optimizer x is on one side only", "optimizer y is on one side only")
+    both = candidate.but(optimizers={**candidate.optimizers, **other.optimizers})
+    found = stepping.level(reference, both)
+    assert (found.status, found.notes) == (PASSED, ("optimizer y is on one side only",))
+
+
+def test_parameters_go_by_the_candidates_names():
+    """Biases that are exchanged get each other's gradients, which their shapes would show; so do equal shapes."""
+    subject = with_optimizers(get("torch"), x=following("sgd", lr=0.1, weight_decay=0.1))
+    names = {"hidden.weight": "hidden.weight", "hidden.bias": "fc.bias"}
+    found = stepping.level(subject, subject, names)
+    assert (found.status, found.notes) == (
+        PASSED,
+        ("not judged, without a parameter like it in the candidate: hidden.bias",),
+    )
+    net = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2)).double()
+    native = subject.but(network=get("torch").wrap(net))
+    names = {
+        f"{mine}.{kind}": f"{its}.{kind}" for mine, its in (("hidden", 0), ("fc", 2)) for kind in ("weight", "bias")
+    }
+    assert stepping.level(subject, native, names).notes == ()
+    assert stepping.level(subject, native, names).status == PASSED
+    wrong = native.but(optimizers={"x": following("sgd", lr=0.1)})
+    (finding,) = stepping.level(subject, wrong, names).findings
+    assert finding.explanation.cause.startswith("no weight decay")
+
+
+def test_a_hidden_learning_rate_is_said_and_a_wrong_one_still_shows():
+    hidden = lambda network: network.backend.wrap_optimizer(optax.sgd(0.02), network)  # noqa: E731
+    found = stepping.level(*sides(following("sgd", lr=0.01), hidden, "jax"), in_float32=False)
+    assert found.notes == ("optimizer x: a side hides its learning rate, which did not change therefore",)
+    (finding,) = found.findings
+    assert finding.explanation.cause.startswith("learning rate times 2")
+
+
+# Schedules -------------------------------------------------------------------------------------------------------
+
+
+def scheduled(mine, its):
+    subject = right(get("torch")).but(optimizers={"x": following("sgd", lr=0.05)})
+    return stepping.level(subject.but(schedule=mine), subject.but(schedule=its), in_float32=False)
+
+
+def test_a_change_of_the_schedule_late_in_training_is_seen():
+    late = StepDecay(milestones=(5000,), gamma=0.1)
+    found = scheduled(lambda step: 0.05 * late.factor(step), lambda step: 0.05)
+    (finding,) = found.findings
+    assert finding.place == "schedule"
+    assert finding.what == "schedule: lr=0.05 instead of 0.005 at step 5001"
+    assert finding.difference == pytest.approx(9.0)
+    assert "never applied" in finding.explanation.cause
+    assert scheduled(lambda step: 0.05 * late.factor(step), lambda step: 0.05 * late.factor(step)).status == PASSED
+
+
+def test_a_schedule_on_one_side_is_compared_with_the_others_own_rate():
+    assert scheduled(None, lambda step: 0.05).status == PASSED
+    (finding,) = scheduled(None, lambda step: 0.05 * 0.5 ** (step // 100)).findings
+    assert finding.what.endswith("at step 101")
+
+
+def test_a_schedule_inside_an_optimizer_is_seen():
+    def make(network):
+        optimizer = following("sgd", lr=0.1)(network)
+        optimizer.post_update_hooks.append(lambda each: setattr(each, "lr", each.lr * 0.9))
+        return optimizer
+
+    (finding,) = stepping.level(*sides(following("sgd", lr=0.1), make)).findings
+    assert finding.what == "schedule: lr=0.09 instead of 0.1 after step 1"
