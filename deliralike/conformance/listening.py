@@ -12,15 +12,19 @@ from deliralike.network import AbstractNetwork
 
 
 class Listener:
-    """A network in whose place it is called; keeps the outputs of each call."""
+    """A network in whose place it is called; keeps the arguments and outputs of each call."""
 
     def __init__(self, network: AbstractNetwork) -> None:
         """Listen to a network."""
-        self._network, self.outputs = network, []  # type: tuple[Any, list[Any]]
+        self._network = network
+        self.batch: Any = None  # what the loss was given
+        self.arguments: list[Any] = []
+        self.outputs: list[Any] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the network."""
-        outputs = self._network(*args, **kwargs)
+        self.arguments.append((args, kwargs))
+        outputs = self._network(*args, **kwargs)  # type: ignore[operator]
         self.outputs.append(outputs)
         return outputs
 

@@ -1,0 +1,545 @@
+"""Level L7: probes, inputs at which right-looking networks go different ways.
+
+Each probe is the batch at hand with something extreme in it. Values and gradients must be the reference's up to what
+rounding does at that very place, which is measured: the reference once more with parameters (and inputs) that are
+rounded at random, and in float32. Where the reference refuses, the candidate must refuse too, and the other way round.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest, random
+from deliralike.backends.calls import Around
+from deliralike.conformance.agreement import NULL, relative_difference
+from deliralike.conformance.explain import probes as explaining
+from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Explanation, Finding, Level
+from deliralike.conformance.listening import Listener, evaluated
+from deliralike.conformance.subject import Subject
+from deliralike.errors import DeliralikeError
+from deliralike.network import AbstractNetwork
+
+TITLE = "probes: extreme numbers, exact ties, nothing at all"
+FAR = 1e4  # the mean of far inputs, in standard deviations; also the size of huge outputs
+MARGIN = 32.0  # how many times the measured rounding error is allowed
+DRAWS = 4  # of that measurement
+LAYERS = 16  # of which the outputs are zero in turn; the first ones
+OUT_OF_RANGE = 10**6
+IGNORED = (-100, -1, 255)  # labels that losses leave out
+UNIT_FLOAT32, UNIT_FLOAT64 = 2.0**-24, 2.0**-53
+
+Arrays = dict[str, np.ndarray]
+Batch = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A batch with something extreme in it.
+
+    Attributes:
+        name: In words.
+        batch: It.
+        scale, taken_off, offset: Outputs y go into the loss as ``scale * y - taken_off * y + offset``, the second y
+            without its gradient: huge ones, or ones that are zero and still have a gradient.
+        zeroed: Parameters that are zero, so that what comes out of their layers is.
+        beside: What the biases among them are instead: the smallest of them, each later one larger.
+        ties: Whether equal numbers are the point, so that inputs are not rounded in the measurement.
+        kind: ``"gradients"`` in training mode, ``"evaluation"`` of outputs and loss, or ``"refusal"``: an evaluation of
+            which it matters whether it raises.
+        about: What an explanation tries.
+    """
+
+    name: str
+    batch: Batch
+    scale: float = 1.0
+    taken_off: float = 0.0
+    offset: float = 0.0
+    zeroed: tuple[str, ...] = ()
+    beside: float = 0.0
+    ties: bool = False
+    kind: str = "gradients"
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a side made of a probe: tensors by name, or an error; and what it warned of."""
+
+    tensors: Arrays
+    error: Exception | None = None
+    warned: tuple[str, ...] = ()
+
+
+def level(reference: Subject, candidate: Subject, batch: Batch) -> Level:
+    """Run every probe that fits the network and the batch.
+
+    A probe that does not fit, as there are no whole numbers among the inputs or no label that the loss ignores, is
+    listed among the notes as not applicable, and counts neither as passed nor as failed.
+
+    Args:
+        reference, candidate: In float64, with equal weights; they stay as they are.
+        batch: What the losses take, NumPy arrays in any nest.
+    """
+    ours, theirs = Side.of(reference), Side.of(candidate)
+    layout = Layout.of(ours, batch)
+    probes, notes = _probes(ours, layout)
+    findings: list[Finding] = []
+    figures: dict[str, Any] = {}
+    for probe in probes:
+        found, figure, said = _judge(probe, ours, theirs)
+        findings += found
+        notes += [f"{probe.name}: {each}" for each in said]
+        figures[probe.name] = figure
+    far = next((probe for probe in probes if probe.about == "far"), None)
+    if far is not None:
+        found, figure, said = _in_float32(far, ours, theirs)
+        findings += found
+        notes += said
+        figures[f"{far.name}, float32"] = figure
+    worst = max((figure["difference"] for figure in figures.values() if "difference" in figure), default=None)
+    status = FAILED if findings else PASSED if figures else NOT_REACHED
+    return Level("L7", TITLE, status, worst, tuple(findings), tuple(notes), figures)
+
+
+# One side --------------------------------------------------------------------------------------------------------
+
+
+class _Changed:
+    """A network whose outputs are scaled and moved on their way into the loss."""
+
+    def __init__(self, network: Any, scale: Any, taken_off: Any, offset: Any) -> None:
+        self._network, self._numbers = network, (scale, taken_off, offset)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return nest.map(self._change, self._network(*args, **kwargs))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._network, name)
+
+    def _change(self, leaf: Any) -> Any:
+        if "float" not in str(getattr(leaf, "dtype", "")):
+            return leaf
+        scale, taken_off, offset = self._numbers
+        return leaf * scale - self._network.nn.stop_gradient(leaf) * taken_off + offset
+
+
+@dataclass(frozen=True)
+class Side:
+    """A subject with a copy of its network that probes may use up.
+
+    Attributes:
+        loss: ``loss(network, scale, taken_off, offset, *batch)``; made once, so that it is compiled once.
+        state: The weights that the copy starts each probe with.
+    """
+
+    subject: Subject
+    network: AbstractNetwork
+    loss: Callable[..., Any]
+    state: Arrays
+
+    @classmethod
+    def of(cls, subject: Subject, network: AbstractNetwork | None = None) -> Side:
+        """For a subject; `network` in the place of a copy of its own."""
+        network = copy.deepcopy(subject.network) if network is None else network
+
+        def loss(net: Any, scale: Any, taken_off: Any, offset: Any, *batch: Any) -> Any:
+            result = subject.loss(_Changed(net, scale, taken_off, offset), *batch)
+            return result[0] if isinstance(result, tuple) else result
+
+        return cls(subject, network, loss, network.neutral_state())
+
+    @cached_property
+    def short(self) -> Side | None:
+        """The same in float32, if the backend can make it."""
+        self.network.load_neutral_state(self.state)  # probes have moved it
+        try:
+            return Side.of(self.subject, self.network.backend.in_dtype(self.network, "float32"))
+        except DeliralikeError:
+            return None
+
+    def through(self, around: Around) -> Side:
+        """The same with each block of the network called by another function; see `Backend.called_through`."""
+
+        def loss(net: Any, *rest: Any) -> Any:
+            with self.network.backend.called_through(net, around):
+                return self.loss(net, *rest)
+
+        return replace(self, loss=loss)
+
+    def see(self, probe: Probe, rounded: np.random.Generator | None = None, unit: float = UNIT_FLOAT64) -> Seen:
+        """What the network makes of a probe; with parameters and inputs rounded at random if a generator is given."""
+        state = {**self.state, **_zeroed(self.state, probe)}
+        batch = probe.batch
+        if rounded is not None:
+            state = {name: _rounded(value, rounded, unit) for name, value in state.items()}
+            batch = batch if probe.ties else nest.map(lambda leaf: _rounded(leaf, rounded, unit), batch)
+        self.network.load_neutral_state(state)
+        with warnings.catch_warnings(record=True) as caught, np.errstate(all="ignore"):
+            warnings.simplefilter("always")
+            try:
+                tensors = self._gradients(probe, batch) if probe.kind == "gradients" else self._evaluated(batch)
+            except Exception as error:  # noqa: BLE001 - frameworks refuse in ways of their own, which are compared
+                return Seen({}, error)
+        return Seen(tensors, None, tuple(str(each.message) for each in caught if each.category is UserWarning))
+
+    def _evaluated(self, batch: Batch) -> Arrays:
+        return evaluated(self.subject, self.network, batch)
+
+    def _gradients(self, probe: Probe, batch: Batch) -> Arrays:
+        numbers = tuple(np.asarray(each) for each in (probe.scale, probe.taken_off, probe.offset))
+        with self.network.training_mode(True), random.portable():
+            found = self.network.backend.gradients(self.loss, self.network, *numbers, *batch)
+        inputs = nest.leaves_with_paths(found.inputs[len(numbers) :], "batch")
+        gradients = {**found.parameters, **dict(inputs)}
+        named = {f"gradient of {name}": value for name, value in gradients.items() if isinstance(value, np.ndarray)}
+        buffers = {name: slot.read() for name, slot in self.network.neutral_slots().items() if not slot.is_parameter}
+        return {"loss": np.asarray(found.loss), **buffers, **named}
+
+
+def _zeroed(state: Arrays, probe: Probe) -> Arrays:
+    """The parameters that a probe has at zero, or beside it."""
+    biases = [name for name in probe.zeroed if "bias" in name.rpartition(".")[2]]
+    # Each layer's own outweighs what comes from the layers before.
+    powers = {name: 1.0 - 0.9 * number / len(biases) for number, name in enumerate(biases)}
+    sizes = {name: np.sign(probe.beside) * abs(probe.beside) ** powers.get(name, 1.0) for name in probe.zeroed}
+    return {name: np.full_like(state[name], size if name in powers else 0.0) for name, size in sizes.items()}
+
+
+def _rounded(value: Any, generator: np.random.Generator, unit: float) -> Any:
+    """A floating array, each element one rounding away; zeros stay zeros."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+        return value
+    return value * (1.0 + unit * generator.choice([-1.0, 1.0], value.shape))
+
+
+# What is in a batch ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A batch as leaves, and what each of them is.
+
+    Attributes:
+        leaves, structure: See `nest.flatten`.
+        inputs: The numbers of the leaves that the loss hands to the network; the others are targets.
+        ignored: The label that the loss leaves out; None without one.
+        outputs: The largest output on the batch.
+        padding: The token without a gradient; None without one.
+        biases: The biases of all layers, and running means.
+        layers: The names of weight and bias by the path of their layer.
+    """
+
+    leaves: list[Any]
+    structure: Any
+    inputs: tuple[int, ...]
+    ignored: int | None
+    outputs: float
+    padding: int | None
+    biases: tuple[str, ...]
+    layers: dict[str, tuple[str, str]]
+
+    @classmethod
+    def of(cls, side: Side, batch: Batch) -> Layout:
+        """Of a batch for a network, found out by letting it run."""
+        leaves, structure = nest.flatten(batch)
+        listener, outputs = _listened(side, batch)
+        handed = {id(leaf) for leaf in nest.leaves(listener.arguments)}
+        prepared = nest.leaves(listener.batch)
+        inputs = tuple(i for i, leaf in enumerate(prepared) if id(leaf) in handed and isinstance(leaves[i], np.ndarray))
+        if not inputs:  # the loss changes them first
+            inputs = tuple(range(len(nest.leaves(batch[:-1]))))
+        paddings = (getattr(block, "padding_idx", None) for _, block in side.network.named_blocks())
+        padding = next((each for each in paddings if each is not None), None)
+        last = {name: name.rpartition(".") for name in side.state}
+        biases = tuple(name for name, (_, _, end) in last.items() if "bias" in end or end == "running_mean")
+        owners = [path for path, _, end in last.values() if end == "bias" and path and f"{path}.weight" in side.state]
+        layers = {path: (f"{path}.weight", f"{path}.bias") for path in owners}
+        layout = cls(leaves, structure, inputs, None, outputs, padding, biases, layers)
+        return replace(layout, ignored=layout.find_ignored(side))
+
+    def where(self, kinds: str, inputs: bool) -> list[int]:
+        """The leaves with such a kind of numbers, among the inputs or among the targets."""
+        return [
+            i
+            for i, leaf in enumerate(self.leaves)
+            if isinstance(leaf, np.ndarray) and leaf.ndim and leaf.dtype.kind in kinds and (i in self.inputs) == inputs
+        ]
+
+    def but(self, which: list[int], change: Callable[[np.ndarray], np.ndarray]) -> Batch:
+        """The batch with other leaves."""
+        return nest.unflatten(
+            self.structure,
+            [change(leaf).astype(leaf.dtype) if i in which else leaf for i, leaf in enumerate(self.leaves)],
+        )
+
+    def each(self, change: Callable[[np.ndarray], np.ndarray]) -> Batch:
+        """The batch with every array changed."""
+        return nest.unflatten(
+            self.structure,
+            [change(leaf) if isinstance(leaf, np.ndarray) and leaf.ndim else leaf for leaf in self.leaves],
+        )
+
+    def find_ignored(self, side: Side) -> int | None:
+        """The label that may stand in the place of any label, and alone gives a loss of zero or of no number."""
+        labels = self.where("iu", inputs=False)
+        for label in IGNORED if labels else ():
+            probe = Probe("", self.but(labels, partial(np.full_like, fill_value=label)), kind="evaluation")
+            seen = side.see(probe)
+            if seen.error is None and not np.nan_to_num(float(seen.tensors["loss"])):
+                return label
+        return None
+
+
+def _listened(side: Side, batch: Batch) -> tuple[Any, float]:
+    """What the loss hands to the network, and the size of its outputs."""
+    backend, listener = side.network.backend, Listener(side.network)
+    prepared = backend.prepare(batch, side.network)
+    listener.batch = prepared
+    with side.network.training_mode(False), backend.evaluating(), random.portable():
+        side.subject.loss(listener, *prepared)
+    outputs = [leaf for leaf in nest.leaves(backend.to_numpy(listener.outputs)) if isinstance(leaf, np.ndarray)]
+    return listener, max((float(np.abs(leaf).max(initial=0.0)) for leaf in outputs), default=0.0)
+
+
+# The probes ------------------------------------------------------------------------------------------------------
+
+
+def _probes(side: Side, layout: Layout) -> tuple[list[Probe], list[str]]:
+    """Those that fit, and a note for each that does not."""
+    floats, tokens = layout.where("f", inputs=True), layout.where("iu", inputs=True)
+    numbers, labels = layout.where("f", inputs=False), layout.where("iu", inputs=False)
+    found, missing = [], []
+    groups = {
+        "layers with a weight and a bias": (bool(layout.layers), _of_layers),
+        "floating inputs": (bool(floats), _of_floats),
+        "whole numbers among the inputs": (bool(tokens), _of_tokens),
+        "whole numbers among the targets": (bool(labels), _of_labels),
+        "a label that the loss ignores": (layout.ignored is not None, _of_ignored),
+        "a padding token": (layout.padding is not None and bool(tokens), _of_padding),
+        "floating targets": (bool(numbers), lambda layout: ()),
+        "outputs that the loss sees": (layout.outputs > 0.0, _of_outputs),
+    }
+    for what, (there, make) in groups.items():
+        found += list(make(layout)) if there else []
+        missing += [] if there else [f"not applicable, there is nothing of the kind: {what}"]
+    return [*found, *_of_any(layout)], missing
+
+
+def _of_floats(layout: Layout) -> Iterator[Probe]:
+    floats, numbers = layout.where("f", inputs=True), layout.where("f", inputs=False)
+    yield Probe("inputs with a mean of 1e4 deviations", layout.but(floats, _far), about="far")
+    yield Probe("inputs of zeros", layout.but(floats, np.zeros_like), ties=True, about="ties")
+    yield Probe("constant inputs", layout.but(floats, lambda x: np.full_like(x, 0.5)), ties=True, about="ties")
+    few = layout.but(floats, lambda x: np.sign(np.rint(x)))
+    yield Probe("inputs of -1, 0 and 1", few, ties=True, about="ties")
+    yield Probe("zeros at every layer", layout.but([*floats, *numbers], np.zeros_like), zeroed=layout.biases, ties=True,
+                about="zeros")  # fmt: skip
+
+
+def _of_layers(layout: Layout) -> Iterator[Probe]:
+    for path, names in list(layout.layers.items())[:LAYERS]:
+        yield Probe(f"zeros out of {path}", layout.each(np.array), zeroed=names, ties=True, about="zeros")
+
+
+def _far(x: np.ndarray) -> np.ndarray:
+    return (x - x.mean()) / (x.std() or 1.0) + FAR
+
+
+def _of_tokens(layout: Layout) -> Iterator[Probe]:
+    tokens = layout.where("iu", inputs=True)
+    for index in (OUT_OF_RANGE, -1):
+        batch = layout.but(tokens, partial(_first, value=index))
+        yield Probe(f"index {index} among the inputs", batch, kind="refusal", about="index")
+
+
+def _of_labels(layout: Layout) -> Iterator[Probe]:
+    labels = layout.where("iu", inputs=False)
+    for label in (each for each in (OUT_OF_RANGE, -1, -2) if each != layout.ignored):
+        batch = layout.but(labels, partial(_first, value=label))
+        yield Probe(f"label {label}", batch, kind="refusal", about="index")
+
+
+def _first(leaf: np.ndarray, value: int) -> np.ndarray:
+    """The first element replaced."""
+    changed = leaf.copy()
+    changed.flat[0] = value
+    return changed
+
+
+def _of_ignored(layout: Layout) -> Iterator[Probe]:
+    labels = layout.where("iu", inputs=False)
+    nothing = layout.but(labels, lambda leaf: np.full_like(leaf, layout.ignored))
+    yield Probe("all labels ignored", nothing, about="ignored")
+    yield Probe("all labels ignored, evaluated", nothing, kind="evaluation", about="ignored")
+
+
+def _of_padding(layout: Layout) -> Iterator[Probe]:
+    def padded(leaf: np.ndarray) -> np.ndarray:
+        tokens = np.full_like(leaf, layout.padding)
+        tokens[..., :1] = leaf[..., :1]  # a sequence without any token is none
+        return tokens
+
+    yield Probe("padding tokens after the first", layout.but(layout.where("iu", inputs=True), padded), about="padding")
+
+
+def _of_outputs(layout: Layout) -> Iterator[Probe]:
+    zeros = layout.but(layout.where("f", inputs=False), np.zeros_like)
+    yield Probe("outputs of 1e4", layout.each(np.array), scale=FAR / layout.outputs, about="huge")
+    yield Probe("outputs of zero", zeros, taken_off=1.0, ties=True, about="outputs")
+
+
+def _of_any(layout: Layout) -> Iterator[Probe]:
+    yield Probe("batch of one", layout.each(lambda leaf: leaf[:1]), about="one")
+    yield Probe("batch of one, evaluated", layout.each(lambda leaf: leaf[:1]), kind="evaluation", about="one")
+    yield Probe("empty batch", layout.each(lambda leaf: leaf[:0]), kind="refusal", about="empty")
+    strided = layout.each(lambda leaf: np.repeat(np.asfortranarray(leaf), 2, -1)[..., ::2])
+    yield Probe("arrays that are not contiguous", strided, kind="evaluation", about="strides")
+
+
+# Judging ---------------------------------------------------------------------------------------------------------
+
+Judged = tuple[list[Finding], dict[str, Any], list[str]]
+
+
+def _judge(probe: Probe, ours: Side, theirs: Side) -> Judged:
+    """A probe on both sides: findings, figures for tables, and notes."""
+    one, two = ours.see(probe), theirs.see(probe)
+    mode = "train" if probe.kind == "gradients" else "eval"
+    if one.error is not None or two.error is not None:
+        return _judge_errors(probe, one, two, mode)
+    findings, notes = [], []
+    if probe.about == "ignored" and not np.isfinite(one.tensors["loss"]):
+        notes.append("the reference gives no number, and is not followed")
+        one = Seen({name: np.zeros_like(value) for name, value in one.tensors.items() if name in ("loss",)})
+    if probe.kind == "evaluation" and one.warned and not two.warned:  # a compiled gradient has no labels to look at
+        silent = Explanation(f"no warning where the reference says {one.warned[0]!r}", 0.0)
+        findings.append(Finding("L7", probe.name, "warning", np.inf, mode=mode, explanation=silent))
+    differences = _differences(one.tensors, two.tensors)
+    beyond = {name: far for name, far in differences.items() if far > LIMIT}
+    rounding = _rounding(ours, probe, one, UNIT_FLOAT64) if beyond and probe.about not in ("empty", "strides") else {}
+    wrong = {name: far for name, far in beyond.items() if far > MARGIN * rounding.get(name, 0.0)}
+    notes += [f"{name} is off by {beyond[name]:.0e}, as rounding alone may be" for name in beyond.keys() - wrong.keys()]
+    figure = {"difference": max(differences.values(), default=0.0), "failed": sorted(wrong)}
+    if wrong:
+        worst = max(wrong, key=wrong.__getitem__)
+        limit = max(LIMIT, MARGIN * rounding.get(worst, 0.0))
+        explanation = explaining.values(probe, ours, theirs, one, two)
+        others = (f"{len(wrong) - 1} other tensors differ, too.",) if len(wrong) > 1 else ()
+        findings.append(
+            Finding("L7", probe.name, worst, wrong[worst], "", mode, limit, explanation=explanation, remarks=others)
+        )
+    return findings, figure, notes
+
+
+def _judge_errors(probe: Probe, one: Seen, two: Seen, mode: str) -> Judged:
+    """One side refuses: the other must, and for the same kind of reason; of an empty batch it is only noted."""
+    kinds = [None if seen.error is None else _kind(seen.error) for seen in (one, two)]
+    if kinds[0] == kinds[1]:
+        return [], {"error": kinds[0].__name__ if kinds[0] else ""}, []
+    if probe.about == "empty":  # frameworks differ in which layers take nothing, and no rule says which should
+        return [], {"error": ""}, [explaining.refusal(probe, one, two)]
+    explanation = Explanation(explaining.refusal(probe, one, two), 0.0)
+    finding = Finding("L7", probe.name, "error", np.inf, mode=mode, explanation=explanation)
+    return [finding], {"error": " and ".join(kind.__name__ if kind else "none" for kind in kinds)}, []
+
+
+def _kind(error: Exception) -> type:
+    """The standard error that an error is; errors of an index are one kind, those of a value or type another."""
+    if isinstance(error, LookupError):
+        return LookupError
+    known = (ArithmeticError, ValueError, TypeError, NotImplementedError)
+    return next((kind for kind in known if isinstance(error, kind)), Exception)
+
+
+def _differences(one: Arrays, two: Arrays) -> dict[str, float]:
+    """How far each tensor is, those aside that are zero up to rounding on both sides; NaN equals NaN."""
+    largest = {
+        group: max((_size(v) for n, v in one.items() if _is_gradient(n) == group), default=0.0)
+        for group in (True, False)
+    }
+    found = {}
+    for name in (name for name in one if name in two or not _is_gradient(name)):
+        first, second = one[name], two.get(name)
+        floor = max(NULL * largest[_is_gradient(name)], 1e-300)
+        if second is not None and (_size(first) <= floor and _size(second) <= floor):
+            continue
+        if second is not None and np.array_equal(first, second, equal_nan=first.dtype.kind == "f"):
+            found[name] = 0.0
+            continue
+        found[name] = relative_difference(first, second)
+    return found
+
+
+def _null(tensors: Arrays) -> set[str]:
+    """Gradients that are zero but for the rounding of float64, of which float32 has other roundings."""
+    sizes = {name: _size(value) for name, value in tensors.items() if _is_gradient(name)}
+    return {name for name, size in sizes.items() if size <= NULL * FAR * max(sizes.values())}
+
+
+def _is_gradient(name: str) -> bool:
+    return name.startswith("gradient of ")
+
+
+def _size(value: np.ndarray) -> float:
+    """The root mean square."""
+    value = np.asarray(value, np.float64)
+    return float(np.sqrt(np.mean(np.square(value)))) if value.size else 0.0
+
+
+def _rounding(side: Side, probe: Probe, seen: Seen, unit: float) -> dict[str, float]:
+    """How far rounding moves each tensor of a side.
+
+    Found by rounding at random, and for float64 by what float32 does, scaled: that rounds in the middle of layers, too.
+    """
+    generator, moved = np.random.default_rng(0), dict.fromkeys(seen.tensors, 0.0)
+    others = [side.see(probe, generator, unit) for _ in range(DRAWS)]
+    for name, value in seen.tensors.items():
+        moved[name] = max(relative_difference(value, other.tensors.get(name)) for other in others)
+    if unit == UNIT_FLOAT64 and side.short is not None:
+        short = side.short.see(probe)
+        for name, far in _differences(seen.tensors, short.tensors).items():
+            moved[name] = max(moved[name], min(far, 1.0) * UNIT_FLOAT64 / UNIT_FLOAT32)
+    return moved
+
+
+def _in_float32(probe: Probe, ours: Side, theirs: Side) -> Judged:
+    """The candidate in float32 far from zero, against the reference in float64.
+
+    From first principles: a rounding of the inputs by 2^-24 is one of ``FAR * 2^-24`` of their deviation, and no right
+    algorithm does much worse; a variance in one pass loses ``FAR**2 * 2^-24``, which is everything. Sums that cancel
+    may lose more of a gradient: what the reference's own float32 loses is allowed as well.
+    """
+    one = ours.see(probe)
+    sides = [ours.short, theirs.short]
+    if one.error is not None or sides[1] is None:
+        return [], {}, [f"{probe.name}: not judged in float32, as the candidate has no network of that type"]
+    rounding = _rounding(ours, probe, one, UNIT_FLOAT32)
+    two = sides[1].see(probe)
+    differences = _differences(one.tensors, two.tensors)
+    own = {} if sides[0] is None else _differences(one.tensors, sides[0].see(probe).tensors)
+    null = _null(one.tensors)
+    limits = {name: MARGIN * (max(rounding[name], own.get(name, 0.0)) + UNIT_FLOAT32) for name in rounding}
+    wrong = {name: far for name, far in differences.items() if name not in null and far > limits[name]}
+    beyond = [name for name, far in own.items() if name not in null and far > MARGIN * (rounding[name] + UNIT_FLOAT32)]
+    figure = {"difference": 0.0, "float32": max(differences.values(), default=0.0),
+              "float32 of the reference": max(own.values(), default=None), "failed": sorted(wrong)}  # fmt: skip
+    notes = (
+        [f"{probe.name}, float32: the reference itself is beyond the bound at {', '.join(beyond)}"] if beyond else []
+    )
+    if not wrong:
+        return [], figure, notes
+    worst = max(wrong, key=lambda name: wrong[name] / limits[name])
+    remark = f"The reference's own float32 is off by {own.get(worst, np.nan):.0e}."
+    explanation = explaining.values(probe, ours, theirs, one, two)
+    finding = Finding(
+        "L7", f"{probe.name}, float32", worst, wrong[worst], "", "train", limits[worst], explanation=explanation,
+        remarks=(remark,),
+    )  # fmt: skip
+    return [finding], figure, notes

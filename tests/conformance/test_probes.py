@@ -1,0 +1,76 @@
+"""Level L7: planted mistakes are detected, located and explained; right pairs give no alarm."""
+
+import numpy as np
+import pytest
+
+from deliralike.conformance import probes
+from deliralike.conformance.planted import probes as planted
+from deliralike.conformance.planted.fixtures import FIXTURES, fixture
+
+
+@pytest.mark.parametrize("mistake", planted.MISTAKES, ids=lambda mistake: mistake.name)
+def test_a_planted_mistake_is_detected_located_and_explained(mistake):
+    (reference, batch), (right, _) = fixture(mistake.fixture, "torch"), fixture(mistake.fixture, "chainer")
+    level = probes.level(reference, mistake.plant(right), batch)
+    assert level.status == "failed"
+    located = [each for each in level.findings if any(text in f"{each.place} {each.what}" for text in mistake.place)]
+    assert located, level.findings
+    causes = [each.explanation.cause for each in located if each.explanation and each.explanation.known]
+    assert any(text in cause for text in mistake.cause for cause in causes), level.findings
+
+
+def test_there_are_as_many_mistakes_as_names():
+    assert len({mistake.name for mistake in planted.MISTAKES}) == len(planted.MISTAKES) >= 15
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", [name for name in FIXTURES if name != "unet"])
+def test_right_pairs_give_no_alarm(name, seed):
+    (reference, batch), (candidate, _) = fixture(name, "torch", seed), fixture(name, "chainer", seed)
+    before = candidate.network.neutral_state()
+    level = probes.level(reference, candidate, batch)
+    assert level.status == "passed", level.findings
+    after = candidate.network.neutral_state()
+    assert all(np.array_equal(before[each], after[each]) for each in before)
+
+
+@pytest.mark.slow  # compiles a program for each kind of batch
+@pytest.mark.parametrize("name", ["vectors", "recurrent"])
+def test_a_right_pair_with_jax_gives_no_alarm(name):
+    (reference, batch), (candidate, _) = fixture(name, "torch"), fixture(name, "jax")
+    level = probes.level(reference, candidate, batch)
+    assert level.status == "passed", level.findings
+    assert ("batch of one" in level.figures) and ("index -1 among the inputs" in level.figures) == (name == "recurrent")
+
+
+def test_probes_that_do_not_fit_are_named_and_not_counted():
+    (reference, batch), (candidate, _) = fixture("tasks", "torch"), fixture("tasks", "chainer")
+    level = probes.level(reference, candidate, batch)
+    assert "not applicable, there is nothing of the kind: whole numbers among the inputs" in level.notes
+    assert "not applicable, there is nothing of the kind: a label that the loss ignores" in level.notes
+    assert not any("index" in name or "ignored" in name or "padding" in name for name in level.figures)
+    (reference, batch), (candidate, _) = fixture("recurrent", "torch"), fixture("recurrent", "chainer")
+    level = probes.level(reference, candidate, batch)
+    assert "not applicable, there is nothing of the kind: floating inputs" in level.notes
+    assert {"index 1000000 among the inputs", "index -1 among the inputs"} <= level.figures.keys()
+
+
+def test_the_loss_in_far_numbers_is_bounded_by_rounding_alone():
+    """A variance in one pass is beyond the bound in both types; two passes are within it by decades."""
+    (reference, batch), (candidate, _) = fixture("far", "torch"), fixture("far", "chainer")
+    right = probes.level(reference, candidate, batch).figures["inputs with a mean of 1e4 deviations"]["difference"]
+    mistake = next(each for each in planted.MISTAKES if "batch norm" in each.name)
+    level = probes.level(reference, mistake.plant(candidate), batch)
+    found = {finding.place: finding.difference for finding in level.findings}
+    assert found["inputs with a mean of 1e4 deviations"] > 1e2 * right
+    # In float32, E[x^2] - E[x]^2 at a mean of 1e4 deviations is rounding error only: 1e8 * 2^-24 is more than one.
+    assert found["inputs with a mean of 1e4 deviations, float32"] > 1.0
+
+
+def test_zeros_are_made_at_the_very_layer():
+    (reference, batch), (candidate, _) = fixture("vectors", "torch"), fixture("vectors", "chainer")
+    mistake = next(each for each in planted.MISTAKES if each.name == "probe: relu'(0) = 1")
+    findings = probes.level(reference, mistake.plant(candidate), batch).findings
+    found = {finding.place: finding.what for finding in findings}
+    assert found["zeros out of norm"].startswith("gradient of ")
+    assert "zeros out of fc" not in found
