@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations, product
 from typing import Any
@@ -35,12 +35,34 @@ def choices(pairs: Sequence[Pair]) -> Iterator[tuple[Pair, ...]]:
         yield tuple(merged)
 
 
-def _orders(pairs: Sequence[Pair]) -> Iterator[list[Change]]:
-    """For each set of layers among which something else would do: every order of them."""
+def in_order(pairs: Sequence[Pair], alike: Callable[[str, str], bool]) -> tuple[Pair, ...]:
+    """The pairs with layers exchanged where only one order has none that are not alike.
+
+    Args:
+        alike: Whether two layers are alike, by their paths in the reference and in the candidate.
+    """
+    layers, merged = _ambiguous(pairs), list(pairs)
+    for group in _groups(pairs, layers):
+        ours = [pairs[layers[layer][0]].reference[0].source.rpartition(".")[0] for layer in group]
+        fitting = [order for order in permutations(group) if all(map(alike, ours, order))]
+        change = _exchanged(pairs, layers, group, fitting[0]) if len(fitting) == 1 else None
+        for index, fields in (change or {}).items():
+            merged[index] = replace(merged[index], decided="output", **fields)
+    return tuple(merged)
+
+
+def _ambiguous(pairs: Sequence[Pair]) -> dict[str, list[int]]:
+    """Layers of the candidate for which something else would do, with the indices of their pairs."""
     layers: dict[str, list[int]] = defaultdict(list)
     for index, pair in enumerate(pairs):
         if pair.alternatives:
             layers[pair.candidate[0].source.rpartition(".")[0]].append(index)
+    return layers
+
+
+def _orders(pairs: Sequence[Pair]) -> Iterator[list[Change]]:
+    """For each set of layers among which something else would do: every order of them."""
+    layers = _ambiguous(pairs)
     for group in _groups(pairs, layers):
         orders = (_exchanged(pairs, layers, group, order) for order in permutations(group))
         yield [change for change in orders if change is not None]

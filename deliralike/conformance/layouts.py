@@ -291,11 +291,7 @@ def _turns(preferred: tuple[tuple[int, ...], ...]) -> list[tuple[str, Callable[[
 
 
 def _failure(candidate: Any, inputs: tuple[Any, ...]) -> str | None:
-    """The last line of the error with which a network refuses inputs; None where it runs.
-
-    Its running statistics are put back.
-    """
-    before = candidate.neutral_state()
+    """The last line of the error with which a network refuses inputs in evaluation mode; None where it runs."""
     try:
         with candidate.training_mode(False), candidate.backend.evaluating():
             candidate(*candidate.backend.prepare(inputs, candidate))
@@ -303,8 +299,6 @@ def _failure(candidate: Any, inputs: tuple[Any, ...]) -> str | None:
         return str(error)
     except Exception as error:  # noqa: BLE001 - a framework's own layers refuse shapes with errors of any kind
         return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}"
-    finally:
-        candidate.load_neutral_state(before)
     return None
 
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance import block_paths
-from deliralike.conformance.agreement import compare
-from deliralike.conformance.choosing import choices
+from deliralike.conformance.agreement import compare, relative_difference
+from deliralike.conformance.choosing import choices, in_order
 from deliralike.conformance.findings import LIMIT
-from deliralike.conformance.layouts import Layouts, transforms
+from deliralike.conformance.layouts import NEAR, Layouts, transforms
 from deliralike.conformance.pairing import Pair, Side
 from deliralike.conformance.parts import Unit, assembled
 from deliralike.conformance.searching import Corrections, search
@@ -173,6 +173,36 @@ def by_outputs(
     finally:
         candidate.load_neutral_state(before)
     return match
+
+
+def by_activations(
+    match: Match,
+    reference: Mapping[str, np.ndarray],
+    candidate: Mapping[str, np.ndarray],
+    layouts: Layouts | None = None,
+) -> Match:
+    """Decide which layer is which by what each put out, for one batch in both networks with equal weights.
+
+    Values cannot tell fresh norms from each other, whose scales are all ones; what goes through them can.
+
+    Args:
+        reference, candidate: Outputs by the paths of blocks.
+        layouts: What is known of the candidate's layouts.
+
+    Returns:
+        The match with layers exchanged where exactly one order of them fits the activations.
+    """
+    layouts = layouts or Layouts()
+
+    def alike(ours: str, theirs: str) -> bool:
+        if ours not in reference or theirs not in candidate:
+            return False
+        axes = layouts.align(reference[ours], candidate[theirs])
+        moved = None if axes is None else np.transpose(candidate[theirs], axes)
+        return relative_difference(reference[ours], moved) <= NEAR
+
+    pairs = in_order(match.names, alike)
+    return replace(match, names=pairs, blocks=block_paths.between(match.reference, match.candidate, pairs))
 
 
 def _outputs(network: Any, inputs: tuple[Any, ...]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -178,7 +178,7 @@ class _Likeness:
 
     @property
     def score(self) -> float:
-        return 10 * self.same_values + _BY_NAME * self.name + _BY_KIND * self.kind + _BY_ORDER * self.order
+        return _BY_NAME * self.name + _BY_KIND * self.kind + _BY_ORDER * self.order
 
     @property
     def said(self) -> float:
@@ -231,7 +231,7 @@ def _within(reference: list[Layer], candidate: list[Layer]) -> list[Found]:
         (i, j): _Likeness(_same_values(one, two), similarity(one.spoken, two.spoken), alike(one.kind, two.kind), 0.0)
         for i, one in enumerate(reference) for j, two in enumerate(candidate) if _fits(one, two)
     }  # fmt: skip
-    certain = _greedy({at: like.score for at, like in likeness.items() if like.same_values})
+    certain = _only([at for at, like in likeness.items() if like.same_values])
     left = {at: like for at, like in likeness.items() if at[0] not in certain and at[1] not in certain.values()}
     rows, columns = (_ranks(sorted({at[axis] for at in left})) for axis in (0, 1))
     left = {
@@ -276,6 +276,12 @@ def _crossed(chosen: dict[int, int], left: dict[tuple[int, int], _Likeness]) -> 
     """Whether names led away from the order, and yet some pair's names have nothing in common."""
     ordered = [chosen[i] for i in sorted(chosen)]
     return ordered != sorted(ordered) and any(left[at].name < _NAMED for at in chosen.items())
+
+
+def _only(found: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """Pairs of which neither side is in another: layers that all hold the same values are not told apart by them."""
+    rows, columns = (Counter(at[axis] for at in found) for axis in (0, 1))
+    return {i: j for i, j in found if rows[i] == columns[j] == 1}
 
 
 def _greedy(scores: Mapping[tuple[int, int], float]) -> dict[int, int]:

@@ -147,6 +147,24 @@ def test_no_choice_is_made_where_none_gives_equal_outputs():
     assert matching.by_outputs(match, reference, candidate, batch) is match
 
 
+def test_activations_decide_which_of_two_fresh_layers_is_which():
+    reference, candidate = chain("a", "b"), chain("x", "y", order=("y", "x"))
+    for network in (reference, candidate):  # equal weights in all layers: values cannot tell
+        network.load_neutral_state({name: np.eye(5) if "weight" in name else np.ones(5)
+                                    for name in network.neutral_state()})  # fmt: skip
+    match = matching.propose(reference, candidate)
+    assert partners(match)["a.weight"] == "x.weight"
+    x = np.random.default_rng(0).normal(size=(3, 5))
+    first = x + 1
+    second = np.tanh(first) + 1
+    decided = matching.by_activations(match, {"a": first, "b": second}, {"y": first, "x": second})
+    assert partners(decided)["a.weight"] == "y.weight"
+    assert decided.blocks == {"": "", "a": "y", "b": "x"}
+    assert not decided.ambiguous
+    unsure = matching.by_activations(match, {"a": first, "b": first}, {"y": first, "x": first})
+    assert unsure.names == match.names
+
+
 class ChannelsFirst(ports.FlaxCnn):
     """A port that takes care to flatten as PyTorch does."""
 

@@ -218,6 +218,10 @@ def test_the_order_of_names_and_absent_counters_are_notes():
     reference, candidate = ports.build("cnn", "torch", 1), ports.build("cnn", "jax", 2)
     notes = structure.level(Subject(reference), Subject(candidate), matching.propose(reference, candidate)).notes
     assert notes[0].startswith("The candidate has no counters of batches (bn1.num_batches_tracked")
+    torch_to_chainer = structure.level(
+        Subject(reference), Subject(other := ports.build("cnn", "chainer", 1)), matching.propose(reference, other)
+    )
+    assert not any("counters" in note for note in torch_to_chainer.notes)
     assert any(note.startswith("bn1.weight was taken for norm_a.weight, which is not certain") for note in notes)
 
 
