@@ -13,6 +13,7 @@ import numpy as np
 
 from deliralike import zoo
 from deliralike.backends.base import Backend
+from deliralike.conformance.planted.optimizers import equipped
 from deliralike.conformance.subject import Subject
 from deliralike.errors import UnknownName, suggestion
 from deliralike.network import Network
@@ -45,7 +46,8 @@ def fixture(name: str, backend: str | Backend, seed: int = 0, dtype: str = "floa
     random = np.random.default_rng(seed)
     network = build(backend, dtype)
     _set_telling_weights(network, random)
-    return Subject(network, loss), batch(random)
+    subject = Subject(network, loss)
+    return equipped(subject) if name == "optimizers" else subject, batch(random)
 
 
 def _set_telling_weights(network: Any, random: np.random.Generator) -> None:
@@ -459,6 +461,7 @@ FIXTURES: dict[str, tuple[Callable[..., Any], Callable[[np.random.Generator], Ba
     "unet": (_unet, _maps(3, (5, 6), 2, 1, 5, 6), dice_and_cross_entropy),
     "tied": (_written(Tied), _words, plain_cross_entropy),
     "tasks": (_written(Tasks), _numbers_and_flags, task_losses),
+    "optimizers": (_written(Tasks), _numbers_and_flags, task_losses),
     "far": (_written(Far), _pictures(4, 2, 6, 5, mean=1e4), weighted_cross_entropy),
     "vectors": (_written(Vectors), _pictures(6, 6), weighted_cross_entropy),
     "steep": (_written(Steep), _pictures(6, 6), weighted_cross_entropy),
