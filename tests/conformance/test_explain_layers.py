@@ -78,7 +78,7 @@ def moved(w, x, momentum=0.1, ddof=1, times=1):
         (True, partial(bn, ddof=1), partial(moved, ddof=0), ["unbiased variance", "running variance biased"]),
         (True, lambda w, x: bn({**w, "weight": w["weight"] + 1}, x), moved, ["weight plus 1"]),
         (True, lambda w, x: bn({**w, "bias": w["bias"] * 0}, x), moved, ["bias missing"]),
-        (True, lambda w, x: bn(w, x) * 0.3, moved, ["output times 0.3"]),
+        (True, lambda w, x: bn(w, x) * 0.3, moved, ["output scaled: times 0.3"]),
         (True, lambda w, x: bn(w, x[:, ::-1]), lambda w, x: moved(w, x[:, ::-1]), ["reverse order"]),
         (False, partial(bn, batch=True), None, ["batch statistics in evaluation"]),
         (False, partial(bn, batch=False, eps=1e-3), None, ["eps=0.001"]),
@@ -198,11 +198,11 @@ CONV = {"in_channels": 3, "out_channels": 3, "kernel_size": 3, "padding": 1}
         (CONV, lambda w, x: conv(w, x) - w["bias"].reshape(1, -1, 1, 1), ["bias missing"]),
         (CONV, lambda w, x: conv(w, x) + w["bias"].reshape(1, -1, 1, 1), ["bias added twice"]),
         (CONV, lambda w, x: conv(w, x[:, ::-1]), ["RGB and BGR"]),
-        (CONV, lambda w, x: conv(w, x / 255.0), ["input (or weight) times 0.0039"]),
+        (CONV, lambda w, x: conv(w, x / 255.0), ["input (or weight) scaled: times 0.0039"]),
         (CONV, lambda w, x: conv(w, (x - 0.45) / 1.0), ["input plus -0.45"]),
         (CONV, lambda w, x: conv(w, x) * (conv(w, x) > 0), ["relu applied to the output"]),
         (CONV, lambda w, x: conv({**w, "weight": w["weight"] * 1.37}, x), ["weight", "times 1.37"]),
-        (CONV, lambda w, x: conv(w, x)[:, [1, 2, 0]], ["axis 1 in the order [1, 2, 0]"]),
+        (CONV, lambda w, x: conv(w, x)[:, [1, 2, 0]], ["channels (axis 1) in the order [1, 2, 0]"]),
         (CONV, lambda w, x: conv(w, x) + x, ["input added to the output times 1"]),
         ({"in_channels": 4, "out_channels": 4, "kernel_size": 3, "padding": 1, "groups": 2},
          lambda w, x: conv(w, x[:, [0, 2, 1, 3]], groups=2), ["groups in turn"]),
@@ -237,7 +237,7 @@ def test_transposed_convolution():
 
     assert explained("ConvTranspose2d", settings, (x,), cut) is None
     known(explained("ConvTranspose2d", settings, (x,), partial(cut, flip=True)), "not flipped")
-    known(explained("ConvTranspose2d", settings, (x,), partial(cut, shift=1)), "cut")
+    known(explained("ConvTranspose2d", settings, (x,), partial(cut, shift=1)), "cropped (1, 1)")
 
 
 # Pooling and resizing ----------------------------------------------------------------------------------------------------
@@ -513,3 +513,14 @@ def test_variants_run_on_every_backend(backend):
     found = explained("LayerNorm", {"normalized_shape": 4}, (TOKENS,), partial(norm, axes=(2,), shape=(4,), eps=1e-6),
                       state=AFFINE, backend=backend)  # fmt: skip
     known(found, "eps=1e-06")
+
+
+def test_losses_of_the_vocabulary():
+    logits, labels = numbers(6, 4), np.array([0, 3, 2, 2, 1, 1])
+
+    def summed(w, z, t):
+        p = softmax(z, 1)
+        return -sum(np.log(p[i, label]) for i, label in enumerate(t))
+
+    known(explained("cross_entropy", {}, (logits, labels), summed), "sum instead of mean")
+    known(explained("mse_loss", {}, (FLAT, FLAT * 0.3), lambda w, x, y: 0.5 * ((x - y) ** 2).mean()), "halved")

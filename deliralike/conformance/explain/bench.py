@@ -76,20 +76,20 @@ class Bench:
 
     def everything(self, formula: Formula) -> Tensors | None:
         """The same with the gradients of inputs and parameters, for the cotangent of the accused."""
-        cotangent = [value for value in nest.leaves(self.accused.cotangent) if value is not None]
+        cotangent = nest.leaves(self.accused.cotangent)
 
         def loss(network: Network, weights: Any, args: Any, kwargs: Any) -> Any:
             call = self._call(weights, args, kwargs)
             outputs = formula(call)
-            leaves = [leaf for leaf in nest.leaves(outputs) if self.backend.is_array(leaf)]
             floating = [leaf for leaf in nest.leaves((weights, args, kwargs)) if self._is_floating(leaf)]
             total = sum(call.nn.sum(leaf) * 0.0 for leaf in floating)
-            for leaf, weight in zip(leaves, cotangent, strict=True):
-                total = total + call.nn.sum(leaf * call.nn.constant(weight, like=leaf))
+            for leaf, weight in zip(nest.leaves(outputs), cotangent, strict=True):
+                if leaf is not None and weight is not None:
+                    total = total + call.nn.sum(leaf * call.nn.constant(weight, like=leaf))
             return total
 
         forward = self.forward(formula)
-        if forward is None or not cotangent:
+        if forward is None or all(weight is None for weight in cotangent):
             return forward
         try:
             with _quiet(), random.portable(self.seed):

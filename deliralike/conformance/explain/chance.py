@@ -23,6 +23,7 @@ def dropout(accused: Accused, p: float) -> Iterator[Variant]:
     yield Variant(
         "gradient of what is dropped too", lambda call: _open_gradient(call, usual, 1.0 / (1.0 - p) if p < 1 else 0.0)
     )
+    yield Variant("gradient of the identity: of what is dropped too", lambda call: _open_gradient(call, usual, 1.0))
     yield Variant("gradient without the scale 1 / (1 - p)", lambda call: _unscaled_gradient(call, usual, p))
     yield from _filled(x, wanted, usual, p)
     kept = (wanted != 0.0) | (x == 0.0)
@@ -100,7 +101,7 @@ def _unscaled_gradient(call: Call, usual: np.ndarray, p: float) -> Any:
 
 def _filled(x: np.ndarray, wanted: np.ndarray, usual: np.ndarray, p: float) -> Iterator[Variant]:
     """What is dropped holds the mean of all instead of zero."""
-    kept = (usual != 0.0) * 1.0
+    kept = np.where(x == 0.0, wanted == 0.0, usual != 0.0) * 1.0
     for scale, word in ((1.0, "unscaled"), (1.0 / (1.0 - p) if p < 1 else 0.0, "scaled")):
         yield Variant(f"what is dropped holds the mean instead of zero, the rest {word}",
                       lambda call, scale=scale: _with_mean(call, kept, scale))  # fmt: skip

@@ -1,4 +1,4 @@
-"""Common causes that show between two arrays, whatever computed them: scaled, negated, permuted, rounded, clipped …"""
+"""Common causes that show between two arrays, whatever computed them: scaled, permuted, rounded, clipped."""
 
 from __future__ import annotations
 
@@ -22,13 +22,10 @@ class Relation:
     Attributes:
         cause: What a report says.
         distance: How far the candidate is from it, relative.
-        linear: Whether gradients are scaled by `factor` as well.
-        factor: What a scaled array was multiplied with.
     """
 
     cause: str
     distance: float
-    factor: float | None = None
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -102,17 +99,20 @@ def relations(reference: Any, candidate: Any, inputs: Mapping[str, Any]) -> Iter
             yield Relation(f"{name} unchanged", relative_difference(c, value))
         if r.shape == c.shape:
             yield from _scaled(r, c)
+            yield from _functions(r, c)
             yield from _partly(r, c)
             for name, value in inputs.items():
                 yield from _residual(r, c, name, np.asarray(value))
         yield from _moved(r, c)
-        if r.shape == c.shape:
-            for name, function in ACTIVATIONS.items():
-                yield Relation(f"{name} of it", relative_difference(c, function(r)))
-            yield Relation(
-                f"clipped to [{number(float(c.min()))}, {number(float(c.max()))}]",
-                relative_difference(c, np.clip(r, c.min(), c.max())) if _clipped(r, c) else np.inf,
-            )
+
+
+def _functions(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
+    """Each element by itself."""
+    for name, function in ACTIVATIONS.items():
+        yield Relation(f"{name} of it", relative_difference(c, function(r)))
+    if _clipped(r, c):
+        bounds = f"clipped to [{number(float(c.min()))}, {number(float(c.max()))}]"
+        yield Relation(bounds, relative_difference(c, np.clip(r, c.min(), c.max())))
 
 
 def _clipped(r: np.ndarray, c: np.ndarray) -> bool:
@@ -128,7 +128,7 @@ def _scaled(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
     if square := float(x @ x):
         factor = _plain(float(x @ y) / square, lambda a: relative_difference(c, a * r))
         cause = "negated" if factor == -1.0 else f"times {number(factor)}"
-        yield Relation(cause, relative_difference(c, factor * r), factor)
+        yield Relation(cause, relative_difference(c, factor * r))
     shift = _plain(float((y - x).mean()), lambda b: relative_difference(c, r + b))
     yield Relation(f"plus {number(shift)}", relative_difference(c, r + shift))
     centred = x - x.mean()

@@ -16,12 +16,15 @@ from deliralike import nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.explain import relations
 from deliralike.conformance.explain.bench import Bench, Tensors
+from deliralike.conformance.explain.calls import binder
 from deliralike.conformance.explain.catalogue import variants
 from deliralike.conformance.explain.fitting import EXACT
-from deliralike.conformance.explain.variant import Variant
+from deliralike.conformance.explain.losses import explain_loss
+from deliralike.conformance.explain.variant import Call, Variant
 from deliralike.conformance.findings import LIMIT, MATCH, Accused, Explanation
 
 PATIENCE = 4.0  # seconds
+LOSSES = ("cross_entropy", "focal_loss", "bce_with_logits", "binary_focal_loss", "mse_loss", "l1_loss")
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ def explain(accused: Accused, backend: Backend, patience: float = PATIENCE, seed
     Returns:
         None where candidate and reference agree, or nothing can be said.
     """
+    if accused.kind in LOSSES:
+        return _of_loss(accused)
     bench = Bench(accused, backend, seed)
     trials = [_Trial("", bench.reference, bench.distances(bench.reference))]
     if trials[0].distance <= LIMIT:
@@ -79,6 +84,20 @@ def explain(accused: Accused, backend: Backend, patience: float = PATIENCE, seed
                 break
     parts = _parts(bench, trials)
     return _unknown(trials) if parts is None else _together(parts)
+
+
+def _of_loss(accused: Accused) -> Explanation | None:
+    """The cause of a loss of `nn`, which has a value and the gradient of its first argument."""
+    bound = binder(accused.kind)(Call(None, {}, accused.args, accused.kwargs, {}, accused.training))
+    prediction, target, *_ = bound.values()
+    scale = float(np.asarray(accused.cotangent)) if np.size(accused.cotangent) == 1 else 1.0
+    sides = []
+    for side in (accused.reference, accused.candidate):
+        if np.size(side.outputs) != 1:
+            return None
+        gradient = side.inputs.get("args[0]")
+        sides.append((float(np.asarray(side.outputs)), None if gradient is None or not scale else gradient / scale))
+    return explain_loss(prediction, target, *sides, {**bound, **accused.settings})
 
 
 def _tried(bench: Bench, variant: Variant) -> _Trial | None:
@@ -178,6 +197,8 @@ def _by_arrays(bench: Bench, itself: _Trial, wrong: Sequence[str]) -> list[_Part
     causes: dict[str, float] = {}
     for name in wrong:
         relation = relations.nearest(bench.reference.get(name), bench.wanted.get(name), inputs)
+        if name not in bench.wanted or name not in bench.reference:
+            return None  # not called at all, which is said elsewhere
         if relation is None or not _good(relation.distance, itself.distances[name]):
             return None
         causes[f"{name} {relation.cause}"] = relation.distance

@@ -1,0 +1,109 @@
+"""Common causes between two arrays, and causes of other weights."""
+
+import numpy as np
+import pytest
+
+from deliralike.conformance.explain.relations import nearest
+from deliralike.conformance.explain.weights import explain_weights
+from tests.conformance.accusing import numbers
+
+X = numbers(2, 3, 4, 5, seed=1)
+INPUT = numbers(2, 3, 4, 5, seed=2)
+
+
+def bfloat16(x):
+    """Rounded to eight bits of mantissa, half to even."""
+    mantissa, exponent = np.frexp(x)
+    return np.ldexp(np.round(mantissa * 256) / 256, exponent)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "cause"),
+    [
+        (X * 0.37, "times 0.37"),
+        (X / 3, "times 0.333333"),
+        (-X, "negated"),
+        (X + 0.25, "plus 0.25"),
+        (2 * X - 1, "times 2 plus -1"),
+        (0 * X, "zero"),
+        (X.transpose(0, 1, 3, 2), "axes permuted to (0, 1, 3, 2)"),
+        (X.transpose(0, 2, 3, 1).reshape(2, -1), "axes permuted to (0, 2, 3, 1), then reshaped"),
+        (X.reshape(2, -1), "reshaped"),
+        (X[:, ::-1], "reversed along axis 1"),
+        (X[:, [1, 2, 0]], "axis 1 in the order [1, 2, 0]"),
+        (np.maximum(X, 0), "relu of it"),
+        (np.tanh(X), "tanh of it"),
+        (X.astype(np.float32).astype(float), "computed in float32"),
+        (X.astype(np.float16).astype(float), "computed in float16"),
+        (bfloat16(X), "computed in bfloat16"),
+        (np.clip(X, -1.0, 0.5), "clipped to [-1, 0.5]"),
+        (INPUT, "x unchanged"),
+        (X - INPUT, "the residual (x) is missing"),
+        (X - 0.6 * INPUT, "the residual (x) is scaled by 0.4"),
+        (np.where(np.arange(2)[:, None, None, None] == 1, 0.0, X), "zero at [1] of axis 0"),
+        (None, "missing"),
+        (X * np.nan, "not finite"),
+    ],
+)
+def test_the_relation_is_named(candidate, cause):
+    found = nearest(X, candidate, {"x": INPUT})
+    assert found.distance <= 1e-8
+    assert found.cause.startswith(cause)
+
+
+def test_a_residual_before_a_relu_is_seen_where_the_output_is_positive():
+    branch = np.abs(numbers(2, 3, 4, 5, seed=3))
+    found = nearest(np.maximum(branch + INPUT, 0), np.maximum(branch, 0), {"x": INPUT})
+    assert found.distance <= 1e-12
+    assert "residual (x) is missing" in found.cause
+
+
+@pytest.mark.parametrize("size", [1e-2, 1e-6])
+def test_noise_is_no_relation(size):
+    found = nearest(X, X + size * INPUT * numbers(2, 3, 4, 5, seed=4), {"x": INPUT})
+    assert found.distance > 1e-3 * size
+
+
+# Weights ----------------------------------------------------------------------------------------------------------------
+
+KERNEL = numbers(4, 4, 3, 3, seed=5)
+GATES = numbers(8, 3, seed=6)
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "cause"),
+    [
+        (KERNEL, KERNEL[:, :, ::-1, ::-1], "kernel flipped"),
+        (KERNEL, KERNEL.transpose(1, 0, 2, 3), "IOHW instead of OIHW"),
+        (KERNEL, KERNEL.transpose(2, 3, 1, 0), "HWIO instead of OIHW"),
+        (KERNEL, KERNEL.transpose(2, 3, 1, 0).reshape(4, 4, 3, 3), "HWIO instead of OIHW, reshaped"),
+        (KERNEL[0, 0], KERNEL[0, 0].T, "transposed"),
+        (GATES, np.concatenate([GATES[:4], GATES[6:], GATES[4:6]]), "blocks in the order i, f, o, g"),
+        (GATES, GATES * 0.1, "times 0.1"),
+        (GATES, GATES.astype(np.float32).astype(float), "computed in float32"),
+        (GATES, 0 * GATES, "zero"),
+        (KERNEL, numbers(4, 4, 3, 3, seed=7), "another start (the same spread"),
+        (KERNEL, 3 * numbers(4, 4, 3, 3, seed=7), "another start (spread"),
+    ],
+)
+def test_causes_of_other_weights(reference, candidate, cause):
+    ((name, found),) = explain_weights({"w": reference, "b": X}, {"w": candidate, "b": X})
+    assert name == "w"
+    assert found.known
+    assert found.cause.startswith(cause)
+
+
+def test_exchanged_tensors_are_named():
+    one, two = numbers(3, 3, seed=8), numbers(3, 3, seed=9)
+    found = dict(explain_weights({"a": one, "b": two}, {"a": two, "b": one}))
+    assert found["a"].cause == "holds b (exchanged)"
+    assert found["b"].cause == "holds a (exchanged)"
+
+
+def test_disturbed_weights_have_no_known_cause():
+    ((_, found),) = explain_weights({"w": KERNEL}, {"w": KERNEL + 1e-5 * numbers(4, 4, 3, 3, seed=7)})
+    assert not found.known
+
+
+def test_equal_weights_have_nothing_to_explain():
+    assert explain_weights({"w": KERNEL}, {"w": KERNEL + 0.0}) == []
