@@ -69,9 +69,19 @@ def test_no_false_alarm_for_any_seed(seed):
 
 
 def test_a_batch_that_divides_evenly_loses_its_last_sample_on_both_sides():
-    found = replicas.level(right(), right(), planted.batch(6), (3, 4))
+    seen = {"reference": set(), "candidate": set()}
+
+    def side(name):
+        def loss(network, x, labels):
+            seen[name].add(len(labels))
+            return right().loss(network, x, labels)
+
+        return right().but(loss=loss)
+
+    found = replicas.level(side("reference"), side("candidate"), planted.batch(6), (3, 4))
     assert found.status == PASSED
     assert found.notes == ("3 replicas: the last of 6 samples is left out, so that shares are unequal.",)
+    assert seen == {"reference": {5, 6}, "candidate": {5, 6}}
 
 
 def test_networks_are_left_as_they_were():
