@@ -84,6 +84,7 @@ def _attention(
     padding: Callable[..., Any] = lambda nn, mask, q: mask,
     merged: Callable[..., Any] = lambda nn, y: nn.permute(y, (0, 2, 1, 3)),
     dropped: bool = True,
+    **methods: Callable[..., Any],
 ) -> Plant:
     """Attention with another core, other queries, keys and values, another mask or another way to join the heads."""
 
@@ -94,7 +95,7 @@ def _attention(
         y = core(nn, q, k, v, bias, self._dropped(q, k) if dropped else None)
         return self.out_proj(nn.reshape(merged(nn, y), tuple(query.shape))), None
 
-    return with_methods("attention", forward=forward)
+    return with_methods("attention", forward=forward, **methods)
 
 
 def _packed_as(split: tuple[int, ...], order: Callable[[Any], tuple[int, ...]]) -> Plant:
@@ -112,7 +113,7 @@ def _packed_as(split: tuple[int, ...], order: Callable[[Any], tuple[int, ...]]) 
         packed = self.nn.permute(cut, order(split))
         return packed[0], packed[1], packed[2]
 
-    return with_methods("attention", _packed=_packed)
+    return _attention(_packed=_packed)
 
 
 def _in_order(split: tuple[int, ...]) -> tuple[int, ...]:
@@ -279,7 +280,7 @@ MISTAKES = [
     _mha("heads, then parts, in the packed weights", _packed_as((1, 0, 2), _in_order), "pack", "order", "interleav"),
     _mha("width, then heads, in the packed weights", _packed_as((0, 2, 1), _in_order), "pack", "order", "interleav"),
     _mha("parts last in the packed weights", _packed_as((1, 2, 0), _in_order), "pack", "order", "interleav"),
-    _mha("no bias of the projections", with_methods("attention", _packed=_no_input_bias), "bias"),
+    _mha("no bias of the projections", _attention(_packed=_no_input_bias), "bias"),
     Mistake(
         "attention: no output projection",
         "attention",
