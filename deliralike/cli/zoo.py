@@ -31,9 +31,9 @@ def command(
             raise SettingError("--draw wants the name of one architecture: deliralike zoo NAME --draw FILE")
         _list(zoo.list(name or "*"))
     elif draw is not None:
-        _draw(name, draw, _shape(size), depth, key_values(set_ or (), "--set"))
+        _draw(name, draw, shape_of(size), depth, key_values(set_ or (), "--set"))
     else:
-        _detail(name, _shape(size), key_values(set_ or (), "--set"))
+        _detail(name, shape_of(size), key_values(set_ or (), "--set"))
 
 
 def _list(names: tuple[str, ...]) -> None:
@@ -84,7 +84,8 @@ def _draw(name: str, path: Path, shape: tuple[int, ...] | None, depth: int | Non
     say(f"{path}: {name}")
 
 
-def _shape(text: str | None) -> tuple[int, ...] | None:
+def shape_of(text: str | None) -> tuple[int, ...] | None:
+    """Read a shape such as ``3x224x224``."""
     from deliralike.errors import SettingError
 
     if text is None:

@@ -113,7 +113,7 @@ def relative_difference(reference: Any, candidate: Any) -> float:
     """The L2 norm of the difference, divided by that of the reference.
 
     Two absent arrays (None) agree, and so do two that are zero everywhere; an absent one and a present one, or two of
-    different shapes, are infinitely far apart.
+    different shapes, are infinitely far apart. Infinities in the same places are equal.
 
     Example:
         >>> relative_difference([3.0, 4.0], [3.0, 4.5])
@@ -124,7 +124,9 @@ def relative_difference(reference: Any, candidate: Any) -> float:
     first, second = np.asarray(reference, dtype=np.float64), np.asarray(candidate, dtype=np.float64)
     if first.shape != second.shape:
         return np.inf
-    difference, size = _norm(first - second), _norm(first)
+    with np.errstate(invalid="ignore"):  # an infinity minus itself, as in masks of scores
+        distance = np.where(first == second, 0.0, first - second)
+    difference, size = _norm(distance), _norm(first[np.isfinite(first)])
     if difference == 0.0:
         return 0.0
     return difference / size if size and np.isfinite(difference) else np.inf
@@ -146,7 +148,8 @@ def _norm(array: np.ndarray) -> float:
 def _null(tensors: Mapping[str, Any]) -> set[str]:
     """The names of tensors that are zero up to rounding, beside the largest of all."""
     present = {name: np.asarray(value, np.float64) for name, value in tensors.items() if value is not None}
-    sizes = {name: _norm(value) / max(1, value.size) ** 0.5 for name, value in present.items()}
+    finite = {name: value for name, value in present.items() if np.isfinite(value).all()}
+    sizes = {name: _norm(value) / max(1, value.size) ** 0.5 for name, value in finite.items()}
     largest = max(sizes.values(), default=0.0)
     return {name for name, size in sizes.items() if size <= NULL * largest}
 

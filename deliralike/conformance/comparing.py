@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +14,8 @@ import numpy as np
 from deliralike import backends, nest
 from deliralike.conformance import curve, explain, matching, probes, replicas, rounding, semantics, stepping, structure
 from deliralike.conformance.correspondence import SAME, Correspondence, Matched
-from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
+from deliralike.conformance.explain import wiring
+from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Explanation, Finding, Level
 from deliralike.conformance.layouts import Layouts
 from deliralike.conformance.localise import Place, localise
 from deliralike.conformance.proof import Proof
@@ -93,7 +95,10 @@ def compare(
     given = OPTIMIZERS if optimizers is None else optimizers
     sides = [_subject(one, loss, given) for one in (reference, candidate)]
     settings = Settings(tuple(levels), weights, dict(names or {}), tuple(replicas), steps, seed)
-    return _Comparison(*sides, batch, settings).proof()
+    with ExitStack() as stack:
+        for side in sides:
+            stack.enter_context(side.network.backend.compiling_quickly())
+        return _Comparison(*sides, batch, settings).proof()
 
 
 @dataclass(frozen=True)
@@ -243,24 +248,35 @@ class _Comparison:
                    **{mode: found.layers.get(name) for mode, found in self.modes.items()}}  # fmt: skip
 
     def _places(self) -> Level:
-        """Level L3."""
-        findings: list[Finding] = []
-        for name, training in semantics.MODES.items():
-            if self.modes[name].agrees:
-                continue
-            places = localise(
-                self.reference, self.candidate, self.batch, training, self.correspondence, self.settings.seed
-            )
-            findings += [self._finding(place, name) for place in places[:MOST_PLACES]]
-        findings = list(_once(findings))
+        """Level L3: in training; in evaluation too where training shows nothing, or nothing that is understood."""
+        findings: dict[tuple[str, str, str], Finding] = {}
+        for name in (name for name, mode in self.modes.items() if not mode.agrees):
+            places = localise(self.reference, self.candidate, self.batch, semantics.MODES[name], self.correspondence,
+                              self.settings.seed)  # fmt: skip
+            for finding in (self._finding(place, name) for place in places[:MOST_PLACES]):
+                key = (finding.place, finding.kind, finding.what)
+                if key not in findings or _explains(finding) > _explains(findings[key]):
+                    findings[key] = finding
+            if findings and all(map(_explains, findings.values())):
+                break
         status = FAILED if findings else NOT_REACHED
         notes = () if findings else ("No layer differs when judged alone at the reference's inputs.",)
-        return Level("L3", "place", status, max((f.difference for f in findings), default=None), tuple(findings), notes)
+        worst = max((finding.difference for finding in findings.values()), default=None)
+        return Level("L3", TITLES["L3"], status, worst, tuple(findings.values()), notes)
 
     def _finding(self, place: Place, mode: str) -> Finding:
         backend = self.reference.network.backend
-        found = [one for one in (explain.explain(accused, backend) for accused in place.accused) if one is not None]
-        explanation = min(found, key=lambda one: one.match, default=None)
+        explanation: Explanation | None = None
+        for accused in place.accused:
+            found = explain.explain(accused, backend)
+            if found is not None and (explanation is None or found.match < explanation.match):
+                explanation = found
+            if explanation is not None and explanation.known:
+                break
+        if place.wiring is not None and not (explanation and explanation.known):
+            wired = wiring.explain(place.wiring)
+            if explanation is None or (wired is not None and wired.match < explanation.match):
+                explanation = wired
         remarks = (*place.remarks, *self._exact_before(place, mode), *self._effect())
         return Finding("L3", place.path, place.what, place.difference, place.kind, mode, LIMIT, explanation, remarks)
 
@@ -278,11 +294,11 @@ class _Comparison:
     def _further(self) -> None:
         """What is judged once the networks are the same."""
         settings, sides = self.settings, (self.reference, self.candidate)
-        plain = self.match is None
+        names = None if self.match is None else self._names()
         makers: dict[str, Callable[[], Level]] = {
             "L2": lambda: rounding.level(*sides, self.batch, self.correspondence, settings.seed),
-            "L4": lambda: stepping.level(*sides, None if plain else self._names()),
-            "L5": lambda: curve.level(*sides, [self.batch], settings.steps),
+            "L4": lambda: stepping.level(*sides, names),
+            "L5": lambda: curve.level(*sides, [self.batch], settings.steps, names, settings.seed),
             "L6": lambda: replicas.level(*sides, self.batch, settings.replicas),
             "L7": lambda: probes.level(*sides, self.batch),
         }
@@ -301,14 +317,8 @@ class _Comparison:
         self.levels += [Level(name, TITLES[name], NOT_REACHED, notes=(f"Not looked at: {why}.",)) for name in wanted]
 
 
-def _once(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Each place once: what differs in training is not said again for evaluation."""
-    seen: set[tuple[str, str, str]] = set()
-    for finding in findings:
-        key = (finding.place, finding.kind, finding.what)
-        if key not in seen:
-            seen.add(key)
-            yield finding
+def _explains(finding: Finding) -> bool:
+    return finding.explanation is not None and finding.explanation.known
 
 
 def _in_float64(value: Any) -> Any:

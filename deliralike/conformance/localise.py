@@ -16,6 +16,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance.agreement import compare
 from deliralike.conformance.correspondence import SAME, Correspondence
+from deliralike.conformance.explain.wiring import Wiring
 from deliralike.conformance.findings import LIMIT, Accused, Observed
 from deliralike.conformance.subject import Subject
 from deliralike.conformance.taps import UNIT, Call, Forced, Held, Unit, cotangents, force, record
@@ -36,6 +37,7 @@ class Place:
         what: The first tensor that differs: ``"output"``, ``"running_var"``, ``"gradient of weight"`` …
         difference: Its relative difference; infinite where the candidate raised an error.
         accused: What is known for explaining it, the deepest first.
+        wiring: The same for what a block does between its layers.
         remarks: What else was seen: blocks that are not called, an error.
     """
 
@@ -45,6 +47,7 @@ class Place:
     difference: float
     accused: tuple[Accused, ...] = ()
     remarks: tuple[str, ...] = ()
+    wiring: Wiring | None = None
 
 
 def localise(
@@ -125,7 +128,7 @@ class _Search:
         args, kwargs = nest.map(lambda leaf: state[leaf] if isinstance(leaf, Held) else leaf, (call.args, call.kwargs))
         deeper = self.correspondence.within(path)
         block = _as_network(unit.network, dict(unit.network.named_blocks())[path])
-        mine = replace(unit, network=block, call=_call, args=args, kwargs=kwargs, tapped=deeper.tap)
+        mine = replace(unit, network=block, call=_call, args=args, kwargs=kwargs, tapped=deeper.tap, same=call.same)
         args, kwargs = deeper.to_candidate((args, kwargs))
         theirs = _as_network(other.network, partner)
         inside = replace(mine, network=theirs, args=args, kwargs=kwargs, tapped=deeper.tap_of)
@@ -139,11 +142,21 @@ class _Search:
         what, difference = first_difference(mine, theirs)
         if difference <= LIMIT:
             return
-        inputs = (*unit.args, *(call.output for call in calls.values()))
-        call = Call("", inputs, dict(unit.kwargs), mine.outputs)
-        accused = self._accused(unit, path, _kind(unit.network), {}, call, cotangent, mine, theirs)
-        remarks = tuple(_remarks(calls, found))
-        yield Place(path, "" if path == "loss" else accused.kind, what, difference, (accused,), remarks)
+        kind, remarks = "" if path == "loss" else _kind(unit.network), tuple(_remarks(calls, found))
+        wiring = Wiring(
+            _at_hand(unit, calls),
+            mine.values().get(what),
+            theirs.values().get(what),
+            {n: (g, theirs.inputs[n]) for n, g in mine.inputs.items() if n in theirs.inputs},
+        )
+        instead = _instead_of(calls, what, mine, theirs, found)
+        if instead is None:
+            yield Place(path, kind, what, difference, remarks=remarks, wiring=wiring)
+            return
+        name, wrong = instead
+        outputs = Observed(calls[name].output), Observed(wrong)
+        function = self._accused(unit, path, name.partition("(")[0], {}, calls[name], None, *outputs)
+        yield Place(path, function.kind, what, difference, (function,), remarks, wiring)
 
     def _accused(
         self, unit: Unit, path: str, kind: str, known: Mapping[str, Any], call: Call, cotangent: Any,
@@ -203,6 +216,26 @@ def _call(network: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _kind(network: AbstractNetwork) -> str:
     return type(getattr(network, "native", network)).__name__
+
+
+def _at_hand(unit: Unit, calls: Mapping[str, Call]) -> dict[str, np.ndarray]:
+    """The arrays from which a unit computes what it does between its taps."""
+    given = {"args": unit.args, "kwargs": dict(unit.kwargs)}
+    made = {f"the output of {name}": call.output for name, call in calls.items()}
+    named = [pair for root, nested in {**given, **made}.items() for pair in nest.leaves_with_paths(nested, root)]
+    return {path: leaf for path, leaf in named if isinstance(leaf, np.ndarray)}
+
+
+def _instead_of(
+    calls: Mapping[str, Call], what: str, mine: Observed, theirs: Observed, found: Forced
+) -> tuple[str, np.ndarray] | None:
+    """The function whose result the reference has where the candidate has another, without calling that function."""
+    expected, came = mine.values().get(what), theirs.values().get(what)
+    for name, call in reversed(calls.items()):
+        given = call.path is None and name not in found.observed and isinstance(call.output, np.ndarray)
+        if given and isinstance(expected, np.ndarray) and np.array_equal(call.output, expected):
+            return (name, came) if isinstance(came, np.ndarray) else None
+    return None
 
 
 def _remarks(calls: Mapping[str, Call], found: Forced) -> Iterator[str]:

@@ -49,6 +49,7 @@ class Unit:
         tapped: The name of the tap that the call of a block is, by the block's path; None where it is looked into.
         seed: Of the portable random stream.
         functions: Whether calls of functions of `nn` are taps as well.
+        same: Which of the arguments are one object; see `Call`.
     """
 
     network: AbstractNetwork
@@ -59,6 +60,7 @@ class Unit:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
     functions: bool = True
+    same: tuple[int, ...] = ()
 
     @property
     def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -67,7 +69,7 @@ class Unit:
 
     def output(self, network: AbstractNetwork, inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
         """Call a network, which may be a copy that a compiler traces, with native arguments."""
-        args, kwargs = inputs
+        args, kwargs = _tied(inputs, self.same)
         return self.call(network, *args, **kwargs)
 
     @property
@@ -82,12 +84,14 @@ class Call:
 
     Attributes:
         path: The block's path in the network that was followed; None for a function.
+        same: For each leaf of the arguments the first one that is the very same object: layers may ask for that.
     """
 
     path: str | None
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     output: Any
+    same: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -142,9 +146,9 @@ def record(unit: Unit, cotangent: Any = None) -> Recording:
         calls: dict[str, Any] = {}
 
         def tap(name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-            given = _copied(network, (args, kwargs))
+            given, same = _copied(network, (args, kwargs)), _same((args, kwargs))
             output = call(*args, **kwargs)
-            calls[name] = (path, *given, _copied(network, output))
+            calls[name] = (path, *given, _copied(network, output), same)
             return output
 
         with _tapped(unit, network, tap):
@@ -166,7 +170,8 @@ def cotangents(unit: Unit, calls: Mapping[str, Call], cotangent: Any = None) -> 
             if name not in zeros:
                 return call(*args, **kwargs)
             to_inputs, to_output = zeros[name]
-            args, kwargs = _with(network, (args, kwargs), to_inputs, lambda x, zero: x + zero)
+            shifted = _with(network, (args, kwargs), to_inputs, lambda x, zero: x + zero)
+            args, kwargs = _tied(shifted, calls[name].same)
             return _with(network, call(*args, **kwargs), to_output, lambda x, zero: x + zero)
 
         with _tapped(unit, network, tap):
@@ -201,7 +206,7 @@ def force(unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], 
             (into, output), (weight_into, weight_output) = given[name], weighing[name]
             before = _copied(network, (args, kwargs))
             terms.append(_weighted(network, (args, kwargs), weight_into))
-            args, kwargs = _with(network, (args, kwargs), into, _instead)
+            args, kwargs = _tied(_with(network, (args, kwargs), into, _instead), calls[name].same)
             result = call(*args, **kwargs)
             own[name] = (path, before, _copied(network, result))
             terms.append(_weighted(network, result, weight_output))
@@ -291,9 +296,13 @@ def _not_below(path: str | None, named: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_path(gradients: Arrays, values: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Gradients by the paths of the leaves that they belong to, such as ``"args[0]"``."""
-    paths = [path for root, nested in values.items() for path, _ in nest.leaves_with_paths(nested, root)]
-    return {path: gradient for path, gradient in zip(paths, gradients, strict=True) if gradient is not None}
+    """Gradients of floating arrays by their paths, such as ``"args[0]"``; zeros where nothing depends on an array."""
+    leaves = [pair for root, nested in values.items() for pair in nest.leaves_with_paths(nested, root)]
+    return {
+        path: np.zeros_like(leaf) if gradient is None else gradient
+        for gradient, (path, leaf) in zip(gradients, leaves, strict=True)
+        if isinstance(leaf, np.ndarray) and _is_floating(leaf)
+    }
 
 
 def _run(unit: Unit, function: Callable[..., Any], *inputs: Any) -> tuple[Gradients, dict[str, np.ndarray]]:
@@ -363,6 +372,20 @@ def _with(network: AbstractNetwork, values: Any, arrays: Arrays, change: Callabl
     held = _held(network)
     pairs = zip(leaves, arrays, strict=True)
     return nest.unflatten(structure, [x if y is None or id(x) in held else change(x, y) for x, y in pairs])
+
+
+def _same(values: Any) -> tuple[int, ...]:
+    """For each leaf the position of the first one that is the same object."""
+    first: dict[int, int] = {}
+    return tuple(first.setdefault(id(leaf), position) for position, leaf in enumerate(nest.leaves(values)))
+
+
+def _tied(values: Any, same: tuple[int, ...]) -> Any:
+    """A nest in which leaves that are to be one object are one; as it is where it is built in another way."""
+    leaves, structure = nest.flatten(values)
+    if len(leaves) != len(same):
+        return values
+    return nest.unflatten(structure, [leaves[position] for position in same])
 
 
 def _instead(own: Any, given: Any) -> Any:

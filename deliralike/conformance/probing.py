@@ -1,0 +1,29 @@
+"""A batch and a loss for any network: what a comparison runs on when the user brings none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.network import AbstractNetwork
+from deliralike.nn import start
+
+
+def distance_loss(network: AbstractNetwork, *inputs: Any) -> Any:
+    """The mean squared distance of each output of a network from normal numbers, added up.
+
+    The numbers are drawn by the output's path and shape alone, and are the same for each sample. So the loss fits every
+    network that gives floating arrays in any nest, depends on each of them, and is a mean over the batch.
+    """
+    nn, terms = network.backend.nn, []
+    for path, output in nest.leaves_with_paths(network(*inputs), "output"):  # type: ignore[operator]
+        if network.backend.is_array(output) and "float" in str(output.dtype):
+            target = nn.constant(_drawn(path, tuple(output.shape[1:])), output)
+            terms.append(nn.mean((output - target) * (output - target)))
+    return sum(terms[1:], start=terms[0])
+
+
+def _drawn(path: str, shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.Generator(np.random.Philox(key=start.key(0, path))).standard_normal(shape)
