@@ -1,4 +1,4 @@
-"""Accused blocks for tests: the reference is the layer of `nn`, the candidate a NumPy function with complex-step gradients."""
+"""Accused blocks: the reference is a layer of `nn`, the candidate a NumPy function with gradients by complex steps."""
 
 import numpy as np
 
@@ -47,8 +47,11 @@ def reference(kind, settings, state, args, training, kwargs=None, cotangent=None
     """What the layer or function of `nn` gives: outputs, cotangent, and an `Observed`."""
     backend, kwargs = backends.get(backend), kwargs or {}
     is_layer = kind[0].isupper()
-    made = build(getattr(backend.nn, kind), **settings, dtype="float64") if is_layer else (
-        build(_Calling.on(backend), kind, dtype="float64"))  # fmt: skip
+    made = (
+        build(getattr(backend.nn, kind), **settings, dtype="float64")
+        if is_layer
+        else (build(_Calling.on(backend), kind, dtype="float64"))
+    )
     if state:
         made.load_neutral_state(state)
     made.train(training)
@@ -83,7 +86,7 @@ def reference(kind, settings, state, args, training, kwargs=None, cotangent=None
 def accused(
     kind, settings, args, candidate, training=True, state=None, kwargs=None, buffers=None, differ=True, backend="torch"
 ):
-    """The block with a candidate ``candidate(weights, *args)`` in NumPy; `buffers(weights, *args)` are its own after the call.
+    """The block with a candidate ``candidate(weights, *args)`` in NumPy; `buffers` gives its own after the call.
 
     `differ` False leaves the reference's gradients (for those that are not differentiable).
     """

@@ -1,4 +1,4 @@
-"""Explanations of layers and functions: each wrong convention is written anew in NumPy, its gradients by complex steps."""
+"""Explanations of layers and functions: each wrong convention is written anew in NumPy."""
 
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ def known(explanation, *words):
     assert all(word in explanation.cause for word in words), explanation.cause
 
 
-# Batch norm ----------------------------------------------------------------------------------------------------------
+# Batch norm -----------------------------------------------------------------------------------------------------------
 
 IMAGES = numbers(3, 4, 3, 2) * 2 + 1
 BN_STATE = {
@@ -83,9 +83,14 @@ def moved(w, x, momentum=0.1, ddof=1, times=1):
         (False, partial(bn, batch=True), None, ["batch statistics in evaluation"]),
         (False, partial(bn, batch=False, eps=1e-3), None, ["eps=0.001"]),
         (False, partial(bn, batch=False), moved, ["updated in evaluation"]),
-        (False, lambda w, x: bn({**w, "running_var": w["running_var"] ** 2}, x, batch=False), None, ["standard deviation"]),
+        (
+            False,
+            lambda w, x: bn({**w, "running_var": w["running_var"] ** 2}, x, batch=False),
+            None,
+            ["standard deviation"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_batch_norm(training, candidate, buffers, words):
     found = explained("BatchNorm2d", {"num_features": 4}, (IMAGES,), candidate, training, BN_STATE, buffers=buffers)
     known(found, *words)
@@ -109,7 +114,7 @@ def test_one_pass_variance_far_from_zero():
     known(explain(replace(right, candidate=wrong), backends.get("torch")), "one-pass variance")
 
 
-# Other norms -----------------------------------------------------------------------------------------------------------
+# Other norms ----------------------------------------------------------------------------------------------------------
 
 
 def norm(w, x, axes, shape, eps=1e-5, ddof=0, centred=True, outside=False):
@@ -134,24 +139,60 @@ AFFINE = {"weight": numbers(4, seed=1), "bias": numbers(4, seed=2)}
     ("kind", "settings", "x", "candidate", "words"),
     [
         ("LayerNorm", {"normalized_shape": 4}, TOKENS, partial(norm, axes=(2,), shape=(4,), eps=1e-6), ["eps=1e-06"]),
-        ("LayerNorm", {"normalized_shape": 4}, TOKENS, partial(norm, axes=(2,), shape=(4,), eps=0.0123), ["eps=0.0123"]),
+        (
+            "LayerNorm",
+            {"normalized_shape": 4},
+            TOKENS,
+            partial(norm, axes=(2,), shape=(4,), eps=0.0123),
+            ["eps=0.0123"],
+        ),
         ("LayerNorm", {"normalized_shape": 4}, TOKENS, partial(norm, axes=(2,), shape=(4,), ddof=1), ["unbiased"]),
         ("LayerNorm", {"normalized_shape": 4}, TOKENS, partial(norm, axes=(2,), shape=(4,), centred=False), ["RMS"]),
         ("LayerNorm", {"normalized_shape": 4}, TOKENS, partial(norm, axes=(2,), shape=(4,), outside=True), ["outside"]),
         ("LayerNorm", {"normalized_shape": 4}, TOKENS, partial(norm, axes=(1, 2), shape=(4,)), ["axes (1, 2)"]),
-        ("GroupNorm", {"num_groups": 2, "num_channels": 4}, IMAGES, partial(grouped, groups=2, eps=1e-3), ["eps=0.001"]),
-        ("GroupNorm", {"num_groups": 2, "num_channels": 4}, IMAGES, partial(grouped, groups=4), ["groups=4 instead of 2"]),
-        ("GroupNorm", {"num_groups": 2, "num_channels": 4}, IMAGES, partial(grouped, groups=1), ["groups=1 instead of 2"]),
+        (
+            "GroupNorm",
+            {"num_groups": 2, "num_channels": 4},
+            IMAGES,
+            partial(grouped, groups=2, eps=1e-3),
+            ["eps=0.001"],
+        ),
+        (
+            "GroupNorm",
+            {"num_groups": 2, "num_channels": 4},
+            IMAGES,
+            partial(grouped, groups=4),
+            ["groups=4 instead of 2"],
+        ),
+        (
+            "GroupNorm",
+            {"num_groups": 2, "num_channels": 4},
+            IMAGES,
+            partial(grouped, groups=1),
+            ["groups=1 instead of 2"],
+        ),
         ("GroupNorm", {"num_groups": 2, "num_channels": 4}, IMAGES, partial(grouped, groups=2, ddof=1), ["unbiased"]),
-        ("InstanceNorm2d", {"num_features": 4}, IMAGES, lambda w, x: norm({}, x, (2, 3), None, eps=1e-3), ["eps=0.001"]),
-        ("InstanceNorm2d", {"num_features": 4}, IMAGES, lambda w, x: norm({}, x, (0, 2, 3), None), ["batch statistics"]),
+        (
+            "InstanceNorm2d",
+            {"num_features": 4},
+            IMAGES,
+            lambda w, x: norm({}, x, (2, 3), None, eps=1e-3),
+            ["eps=0.001"],
+        ),
+        (
+            "InstanceNorm2d",
+            {"num_features": 4},
+            IMAGES,
+            lambda w, x: norm({}, x, (0, 2, 3), None),
+            ["batch statistics"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_other_norms(kind, settings, x, candidate, words):
     known(explained(kind, settings, (x,), candidate, state=None if kind.startswith("I") else AFFINE), *words)
 
 
-# Convolution -----------------------------------------------------------------------------------------------------------
+# Convolution ----------------------------------------------------------------------------------------------------------
 
 
 def windows(x, kernel, stride, dilation=(1, 1)):
@@ -169,8 +210,10 @@ def convolved(x, weight, pads, stride=1, dilation=1, groups=1, mode="constant"):
     x = np.pad(x, ((0, 0), (0, 0), *pads), mode=mode)
     seen = windows(x, weight.shape[2:], (stride, stride), (dilation, dilation))
     each, out = x.shape[1] // groups, weight.shape[0] // groups
-    parts = [np.einsum("nchwij,ocij->nohw", seen[:, g * each : (g + 1) * each], weight[g * out : (g + 1) * out])
-             for g in range(groups)]  # fmt: skip
+    parts = [
+        np.einsum("nchwij,ocij->nohw", seen[:, g * each : (g + 1) * each], weight[g * out : (g + 1) * out])
+        for g in range(groups)
+    ]
     return np.concatenate(parts, 1)
 
 
@@ -204,10 +247,13 @@ CONV = {"in_channels": 3, "out_channels": 3, "kernel_size": 3, "padding": 1}
         (CONV, lambda w, x: conv({**w, "weight": w["weight"] * 1.37}, x), ["weight", "times 1.37"]),
         (CONV, lambda w, x: conv(w, x)[:, [1, 2, 0]], ["channels (axis 1) in the order [1, 2, 0]"]),
         (CONV, lambda w, x: conv(w, x) + x, ["input added to the output times 1"]),
-        ({"in_channels": 4, "out_channels": 4, "kernel_size": 3, "padding": 1, "groups": 2},
-         lambda w, x: conv(w, x[:, [0, 2, 1, 3]], groups=2), ["groups in turn"]),
+        (
+            {"in_channels": 4, "out_channels": 4, "kernel_size": 3, "padding": 1, "groups": 2},
+            lambda w, x: conv(w, x[:, [0, 2, 1, 3]], groups=2),
+            ["groups in turn"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_convolution(settings, candidate, words):
     x = SMALL if settings["in_channels"] == 3 else numbers(2, 4, 5, 5, seed=4)
     known(explained("Conv2d", settings, (x,), candidate), *words)
@@ -228,8 +274,10 @@ def transposed(x, weight, stride, padding, extra, flip=False):
 
 
 def test_transposed_convolution():
-    x, settings = numbers(2, 2, 3, 3), {"in_channels": 2, "out_channels": 3, "kernel_size": 3, "stride": 2, "padding": 1,
-                                        "output_padding": 1}  # fmt: skip
+    x, settings = (
+        numbers(2, 2, 3, 3),
+        {"in_channels": 2, "out_channels": 3, "kernel_size": 3, "stride": 2, "padding": 1, "output_padding": 1},
+    )
 
     def cut(w, x, flip=False, shift=0):
         y = transposed(x, w["weight"], 2, 1, 1, flip)[:, :, 1 - shift : 7 - shift, 1 - shift : 7 - shift]
@@ -240,7 +288,7 @@ def test_transposed_convolution():
     known(explained("ConvTranspose2d", settings, (x,), partial(cut, shift=1)), "cropped (1, 1)")
 
 
-# Pooling and resizing ----------------------------------------------------------------------------------------------------
+# Pooling and resizing -------------------------------------------------------------------------------------------------
 
 
 def pooled(w, x, pads, fill=-np.inf, reduce=np.max, kernel=3, stride=2):
@@ -267,13 +315,22 @@ NEGATIVE = -np.abs(numbers(1, 2, 6, 6, seed=5)) - 0.1
         ("MaxPool2d", POOL, average_without_padding, ["average instead of maximum"]),
         ("MaxPool2d", {"kernel_size": 2}, partial(pooled, pads=((0, 0), (0, 0)), reduce=np.min, kernel=2), ["minimum"]),
         ("AvgPool2d", POOL, average_without_padding, ["average excluding padding"]),
-        ("AvgPool2d", POOL | {"count_include_pad": False},
-         lambda w, x: pooled(w, x, ((1, 1), (1, 1)), 0.0, np.sum) / 9, ["average including padding"]),
+        (
+            "AvgPool2d",
+            POOL | {"count_include_pad": False},
+            lambda w, x: pooled(w, x, ((1, 1), (1, 1)), 0.0, np.sum) / 9,
+            ["average including padding"],
+        ),
         ("AvgPool2d", POOL, lambda w, x: pooled(w, x, ((1, 1), (1, 1)), 0.0, np.sum), ["sum instead of average"]),
-        ("AdaptiveAvgPool2d", {"output_size": 1}, lambda w, x: x.max((2, 3), keepdims=True), ["maximum instead of average"]),
+        (
+            "AdaptiveAvgPool2d",
+            {"output_size": 1},
+            lambda w, x: x.max((2, 3), keepdims=True),
+            ["maximum instead of average"],
+        ),
         ("AdaptiveAvgPool2d", {"output_size": 1}, lambda w, x: x.sum((2, 3), keepdims=True), ["sum"]),
     ],
-)  # fmt: skip
+)
 def test_pooling(kind, settings, candidate, words):
     known(explained(kind, settings, (NEGATIVE,), candidate), *words)
 
@@ -300,25 +357,44 @@ FIVE = numbers(1, 2, 5, 5, seed=6)
 @pytest.mark.parametrize(
     ("settings", "candidate", "words"),
     [
-        ({"size": 8, "mode": "linear"}, partial(resized, position=lambda o, n, m: o * (n - 1) / (m - 1), out=8),
-         ["align_corners=True"]),
-        ({"size": 8, "mode": "linear", "align_corners": True},
-         partial(resized, position=lambda o, n, m: (o + 0.5) * n / m - 0.5, out=8), ["align_corners=False"]),
-        ({"size": 8, "mode": "linear"}, partial(resized, position=lambda o, n, m: o * n / m, out=8, nearest=True),
-         ["nearest neighbours (floor)"]),
-        ({"size": 8}, partial(resized, position=lambda o, n, m: (o + 0.5) * n / m, out=8, nearest=True), ["nearest-exact"]),
-        ({"size": 8}, partial(resized, position=lambda o, n, m: (o + 0.5) * n / m - 0.5, out=8),
-         ["linear", "instead of nearest"]),
+        (
+            {"size": 8, "mode": "linear"},
+            partial(resized, position=lambda o, n, m: o * (n - 1) / (m - 1), out=8),
+            ["align_corners=True"],
+        ),
+        (
+            {"size": 8, "mode": "linear", "align_corners": True},
+            partial(resized, position=lambda o, n, m: (o + 0.5) * n / m - 0.5, out=8),
+            ["align_corners=False"],
+        ),
+        (
+            {"size": 8, "mode": "linear"},
+            partial(resized, position=lambda o, n, m: o * n / m, out=8, nearest=True),
+            ["nearest neighbours (floor)"],
+        ),
+        (
+            {"size": 8},
+            partial(resized, position=lambda o, n, m: (o + 0.5) * n / m, out=8, nearest=True),
+            ["nearest-exact"],
+        ),
+        (
+            {"size": 8},
+            partial(resized, position=lambda o, n, m: (o + 0.5) * n / m - 0.5, out=8),
+            ["linear", "instead of nearest"],
+        ),
         ({"size": 8, "mode": "linear"}, partial(resized, position=lambda o, n, m: o * n / m, out=8), ["half-pixel"]),
-        ({"size": 3, "mode": "linear"},
-         partial(resized, position=lambda o, n, m: (o + 0.5) * n / m - 0.5, out=3, antialias=5 / 3), ["antialias"]),
+        (
+            {"size": 3, "mode": "linear"},
+            partial(resized, position=lambda o, n, m: (o + 0.5) * n / m - 0.5, out=3, antialias=5 / 3),
+            ["antialias"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_resizing(settings, candidate, words):
     known(explained("Upsample", settings, (FIVE,), candidate), *words)
 
 
-# Activations ------------------------------------------------------------------------------------------------------------
+# Activations ----------------------------------------------------------------------------------------------------------
 
 
 def sigmoid(x):
@@ -367,31 +443,44 @@ FLAT = numbers(4, 5, seed=8) * 5
         ("leaky_relu", {}, lambda w, x: np.where(x.real > 0, x, 0.2 * x), ["negative_slope=0.2"]),
         ("normalize", {}, lambda w, x: x / (np.sqrt((x * x).sum(1, keepdims=True)) + 1e-5), ["eps=1e-05 added"]),
     ],
-)  # fmt: skip
+)
 def test_activations(kind, settings, candidate, words):
     args = (FLAT, 1) if kind == "softmax" else (FLAT,)
     known(explained(kind, settings, args, candidate), *words)
 
 
-# Shapes, linear maps, tables, chance ------------------------------------------------------------------------------------
+# Shapes, linear maps, tables, chance ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("kind", "args", "candidate", "words"),
     [
-        ("concatenate", ([FIVE, FIVE[:, :1] * 2, FIVE * 3], 1), lambda w, xs, d: np.concatenate([xs[2], xs[0], xs[1]], 1),
-         ["order of concatenation [2, 0, 1]"]),
+        (
+            "concatenate",
+            ([FIVE, FIVE[:, :1] * 2, FIVE * 3], 1),
+            lambda w, xs, d: np.concatenate([xs[2], xs[0], xs[1]], 1),
+            ["order of concatenation [2, 0, 1]"],
+        ),
         ("concatenate", ([FIVE, FIVE * 2], 1), lambda w, xs, d: np.stack(xs, 2).reshape(1, 4, 5, 5), ["interleaved"]),
-        ("concatenate", ([FIVE, FIVE * 2 + 1], 1), lambda w, xs, d: np.concatenate([xs[0], 0.3 * xs[1]], 1), ["part 1 times 0.3"]),
+        (
+            "concatenate",
+            ([FIVE, FIVE * 2 + 1], 1),
+            lambda w, xs, d: np.concatenate([xs[0], 0.3 * xs[1]], 1),
+            ["part 1 times 0.3"],
+        ),
         ("flatten", (numbers(2, 3, 2, 2),), lambda w, x: x.transpose(0, 2, 3, 1).reshape(2, -1), ["NHWC"]),
         ("flatten", (numbers(2, 3, 2, 2),), lambda w, x: x.transpose(0, 1, 3, 2).reshape(2, -1), ["(1, 3, 2)"]),
-        ("pixel_shuffle", (numbers(1, 8, 2, 3), 2),
-         lambda w, x, r: x.reshape(1, 2, 2, 2, 2, 3).transpose(0, 3, 4, 1, 5, 2).reshape(1, 2, 4, 6), ["DCR"]),
+        (
+            "pixel_shuffle",
+            (numbers(1, 8, 2, 3), 2),
+            lambda w, x, r: x.reshape(1, 2, 2, 2, 2, 3).transpose(0, 3, 4, 1, 5, 2).reshape(1, 2, 4, 6),
+            ["DCR"],
+        ),
         ("matmul", (numbers(3, 3), numbers(3, 3, seed=1)), lambda w, x, y: x @ y.T, ["second factor transposed"]),
         ("mean", (numbers(3, 4, 5), (1,)), lambda w, x, d: x.sum(1), ["sum instead of mean"]),
         ("permute", (numbers(3, 3, 3), (0, 2, 1)), lambda w, x, d: x.transpose(2, 0, 1), ["(2, 0, 1)"]),
     ],
-)  # fmt: skip
+)
 def test_shapes(kind, args, candidate, words):
     known(explained(kind, {}, args, candidate), *words)
 
@@ -462,7 +551,7 @@ def test_dropout_in_evaluation():
     known(explained("Dropout", {"p": 0.3}, (FLAT,), lambda w, x: x * 0.7, False), "evaluation scaled by 0.7")
 
 
-# What is no convention ---------------------------------------------------------------------------------------------------
+# What is no convention ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1e-3, 1e-6, 3e-9])
@@ -485,10 +574,13 @@ def test_right_ones_have_nothing_to_explain():
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        (lambda g: 2 * g, "times 2"), (lambda g: -g, "negated"), (lambda g: 0 * g, "zero"), (lambda g: None, "missing"),
+        (lambda g: 2 * g, "times 2"),
+        (lambda g: -g, "negated"),
+        (lambda g: 0 * g, "zero"),
+        (lambda g: None, "missing"),
         (lambda g: g / 3, "times 0.333333"),
     ],
-)  # fmt: skip
+)
 def test_gradients_alone(change, word):
     right = accused("Conv2d", CONV, (SMALL,), conv)
     parameters = {**right.candidate.parameters, "weight": change(right.candidate.parameters["weight"])}
@@ -510,8 +602,14 @@ def test_a_gradient_that_does_not_follow_the_outputs_is_named():
 
 @pytest.mark.parametrize("backend", ["chainer", "jax"])
 def test_variants_run_on_every_backend(backend):
-    found = explained("LayerNorm", {"normalized_shape": 4}, (TOKENS,), partial(norm, axes=(2,), shape=(4,), eps=1e-6),
-                      state=AFFINE, backend=backend)  # fmt: skip
+    found = explained(
+        "LayerNorm",
+        {"normalized_shape": 4},
+        (TOKENS,),
+        partial(norm, axes=(2,), shape=(4,), eps=1e-6),
+        state=AFFINE,
+        backend=backend,
+    )
     known(found, "eps=1e-06")
 
 

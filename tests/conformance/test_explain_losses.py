@@ -91,13 +91,16 @@ PREDICTION, TRUTH = numbers(5, 3, seed=1), numbers(5, 3, seed=2)
         (lambda d: (d**2).sum(), lambda d: 2 * d, ["squared error, sum instead of mean"]),
         (lambda d: (d**2).sum() / 5, lambda d: 2 * d / 5, ["sum over each sample"]),
         (lambda d: np.abs(d).mean(), lambda d: np.sign(d) / 15, ["absolute error, mean"]),
-        (lambda d: np.where(np.abs(d) < 0.7, 0.5 * d**2, 0.7 * (np.abs(d) - 0.35)).mean(), lambda d: np.clip(d, -0.7, 0.7) / 15,
-         ["Huber loss with delta=0.7"]),
+        (
+            lambda d: np.where(np.abs(d) < 0.7, 0.5 * d**2, 0.7 * (np.abs(d) - 0.35)).mean(),
+            lambda d: np.clip(d, -0.7, 0.7) / 15,
+            ["Huber loss with delta=0.7"],
+        ),
         (lambda d: np.sqrt((d**2).mean()), lambda d: d / 15 / np.sqrt((d**2).mean()), ["root of the mean"]),
         (lambda d: (d**2).mean(), lambda d: 4 * d / 15, ["gradient of the loss times 2", "value as it should be"]),
         (lambda d: (d**2).mean(), lambda d: 0 * d, ["loss without a gradient"]),
     ],
-)  # fmt: skip
+)
 def test_regression(loss, gradient, words):
     d = PREDICTION - TRUTH
     found = explain_loss(PREDICTION, TRUTH, ((d**2).mean(), 2 * d / 15), (loss(d), gradient(d)))

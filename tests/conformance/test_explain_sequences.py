@@ -18,8 +18,18 @@ def split(w, name, order):
     return dict(zip(order, np.split(w[name], len(order)), strict=True))
 
 
-def lstm(w, x, order="ifgo", forget=0.0, inner=np.tanh, outer=np.tanh, biases=("ih", "hh"), reverse=False, suffix="",
-         start=0.0):  # fmt: skip
+def lstm(
+    w,
+    x,
+    order="ifgo",
+    forget=0.0,
+    inner=np.tanh,
+    outer=np.tanh,
+    biases=("ih", "hh"),
+    reverse=False,
+    suffix="",
+    start=0.0,
+):
     x = x[::-1] if reverse else x
     h = c = np.full((x.shape[1], H), start)
     wi, wh = split(w, f"weight_ih_l0{suffix}", order), split(w, f"weight_hh_l0{suffix}", order)
@@ -69,7 +79,7 @@ RNN = {"input_size": 2, "hidden_size": H}
         ("GRU", partial(gru, order="zrn"), ["gate order z, r, n instead of r, z, n"]),
         ("GRU", partial(gru, order="zrn", before=True), ["gate order z, r, n", "reset before"]),
     ],
-)  # fmt: skip
+)
 def test_recurrence(kind, candidate, words):
     known(explained(kind, RNN, (SERIES,), candidate), *words)
 
@@ -92,7 +102,7 @@ def test_an_unknown_recurrence():
     assert found is None or not found.known
 
 
-# Attention --------------------------------------------------------------------------------------------------------------
+# Attention ------------------------------------------------------------------------------------------------------------
 
 WIDTH, HEADS = 6, 2
 WORDS = numbers(2, 3, WIDTH, seed=2)
@@ -103,8 +113,10 @@ def attention(
     w, q, k, v, scale=(WIDTH / HEADS) ** -0.5, axis=-1, mask=None, merge="right", order=(0, 1, 2), projected=True
 ):
     weights, biases = np.split(w["in_proj_weight"], 3), np.split(w["in_proj_bias"], 3)
-    heads = [(x @ weights[i].T + biases[i]).reshape(*x.shape[:2], HEADS, -1).transpose(0, 2, 1, 3)
-             for i, x in zip(order, (q, k, v), strict=True)]  # fmt: skip
+    heads = [
+        (x @ weights[i].T + biases[i]).reshape(*x.shape[:2], HEADS, -1).transpose(0, 2, 1, 3)
+        for i, x in zip(order, (q, k, v), strict=True)
+    ]
     scores = heads[0] @ heads[1].transpose(0, 1, 3, 2) * scale
     scores = scores if mask is None else np.where(mask, -1e30, scores)
     share = softmax(scores - scores.real.max(axis, keepdims=True), axis)
@@ -128,7 +140,7 @@ MHA = {"embed_dim": WIDTH, "num_heads": HEADS, "batch_first": True}
         ({"projected": False}, ["out_proj missing"]),
         ({"mask": FORBIDDEN}, ["causal mask"]),
     ],
-)  # fmt: skip
+)
 def test_attention(how, words):
     known(explained("MultiheadAttention", MHA, (WORDS, WORDS * 0.5, WORDS + 1), partial(attention, **how)), *words)
 

@@ -117,10 +117,10 @@ def _outputs(accused: Accused, formula: Formula) -> Variants:
             yield Variant(f"output reshaped to {c.shape}", partial(run, lambda nn, x: nn.reshape(x, c.shape)))
         return
     for axis in range(y.ndim):
-        if (order := order_along(y, c, axis)) is not None:
-            shown = ", ".join(map(str, order[:8])) + (", …" if len(order) > 8 else "")
+        if (found := order_along(y, c, axis)) is not None:
+            shown = ", ".join(map(str, found[:8])) + (", …" if len(found) > 8 else "")
             word = f"output channels (axis {axis})" if axis == 1 else f"output with axis {axis}"
-            yield Variant(f"{word} in the order [{shown}]", partial(run, _taken(tuple(order), axis)))
+            yield Variant(f"{word} in the order [{shown}]", partial(run, _taken(tuple(found), axis)))
     low, high = float(c.min()), float(c.max())
     yield Variant(f"output clipped to [{low:g}, {high:g}]", partial(run, lambda nn, x: nn.clip(x, low, high)))
     for kind in ("float32", "float16", "bfloat16"):
@@ -185,7 +185,7 @@ def _first_replaced(outputs: Any, by: Any) -> Any:
     return nest.unflatten(structure, [by, *leaves[1:]])
 
 
-# What is done to one array ---------------------------------------------------------------------------------------------
+# What is done to one array ------------------------------------------------------------------------------------------
 
 
 def _scaling(run: Callable[..., Any]) -> Formula:

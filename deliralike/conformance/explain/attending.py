@@ -245,6 +245,10 @@ def _bias(nn: Any, q: Any, k: Any, given: Mapping[str, Any], mask_of: str) -> An
     return total
 
 
+def _with_heads(heads: int, call: Call) -> Any:
+    return multihead(call.but(settings={**call.settings, "num_heads": heads}))
+
+
 def multihead_attention(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[Variant]:
     """Everything that is known to go wrong in multi-head attention."""
     heads = settings["num_heads"]
@@ -290,6 +294,6 @@ def multihead_attention(settings: Mapping[str, Any], given: Mapping[str, Any]) -
                   partial(multihead, batch_first=not settings["batch_first"]))  # fmt: skip
     for other in [h for h in range(1, settings["embed_dim"] + 1) if settings["embed_dim"] % h == 0 and h != heads]:
         yield Variant(f"num_heads={other} instead of {heads}",
-                      lambda call, h=other: multihead(call.but(settings={**call.settings, "num_heads": h})))  # fmt: skip
+                      partial(_with_heads, other))  # fmt: skip
     yield Variant(f"scale {{}} instead of {number(width**-0.5)}",
                   lambda call, value: multihead(call, scale=value), (width**-0.5, 0.5, 1.0))  # fmt: skip

@@ -25,7 +25,7 @@ Tensors = dict[str, np.ndarray]
 class _Nothing(Network):
     """A network without parameters: all arrays come as inputs, so that the gradient of each is at hand."""
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         return x
 
 

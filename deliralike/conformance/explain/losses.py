@@ -126,7 +126,7 @@ def _candidates(
     judge: _Judge, target: np.ndarray, reference: tuple[float, np.ndarray | None], settings: Mapping[str, Any]
 ) -> Iterator[tuple[str, float]]:
     with np.errstate(all="ignore"):
-        known = [one for one in losses(judge.prediction, target, settings)]
+        known = list(losses(judge.prediction, target, settings))
         for one in known:
             if one.starts and judge.with_gradient:
                 value, distance = fit(
@@ -211,7 +211,7 @@ class _Judge:
         return found if np.isfinite(found) else np.inf
 
 
-# The losses ------------------------------------------------------------------------------------------------------------
+# The losses --------------------------------------------------------------------------------------------------------
 
 
 def losses(prediction: np.ndarray, target: np.ndarray, settings: Mapping[str, Any]) -> Iterator[_Known]:
@@ -365,7 +365,7 @@ def _classification(on: Labels) -> Iterator[_Known]:
     yield _Known("squared error of the logits, mean over all", lambda z: ((z - hot) ** 2).mean())
     yield _Known("hinge loss with margin {}", lambda z, m: _hinge(z, on, m), (1.0, 0.5), 0.0)
     yield _Known("entropy of the prediction subtracted, times {}",
-                 lambda z, a: _cross_entropy(z, on) + a * (np.exp(log_softmax(z)) * log_softmax(z)).sum(1).mean(), (0.1, 1.0))  # fmt: skip
+                 lambda z, a: _cross_entropy(z, on) - a * _entropy(z), (0.1, 1.0))  # fmt: skip
     yield _Known("squares of the logits added, times {}",
                  lambda z, a: _cross_entropy(z, on) + a * (z * z).sum(), (1e-4, 1e-2))  # fmt: skip
     yield _Known("logits clipped to +-{}", lambda z, c: _cross_entropy(_clip(z, -c, c), on), (1.0, 2.0, 5.0), 0.0)
@@ -374,11 +374,24 @@ def _classification(on: Labels) -> Iterator[_Known]:
     for divisor in ("one", "counted", "all", "batch", "elements"):
         yield _Known(f"{DIVISORS[divisor]}; class weights missing", loss(divisor=divisor, weighted=False))
         yield _Known(f"label smoothing={{}}; {DIVISORS[divisor]}",
-                     lambda z, s, d=divisor: _cross_entropy(z, on, smoothing=s, divisor=d), (0.1, 0.2), 0.0, 1.0)  # fmt: skip
+                     partial(_smoothed, on, divisor), (0.1, 0.2), 0.0, 1.0)  # fmt: skip
 
 
 def _made(on: Labels, **how: Any) -> Loss:
     return lambda z: _cross_entropy(z, on, **how)
+
+
+def _entropy(z: np.ndarray) -> Any:
+    return -(np.exp(log_softmax(z)) * log_softmax(z)).sum(1).mean()
+
+
+def _dice(z: np.ndarray, target: np.ndarray, smooth: float) -> Any:
+    p = _sigmoid(z)
+    return 1 - (2 * (p * target).sum() + smooth) / (p.sum() + target.sum() + smooth)
+
+
+def _smoothed(on: Labels, divisor: str, z: np.ndarray, smoothing: float) -> Any:
+    return _cross_entropy(z, on, smoothing=smoothing, divisor=divisor)
 
 
 def _clip(z: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -493,7 +506,7 @@ def _binary(target: np.ndarray, settings: Mapping[str, Any]) -> Iterator[_Known]
     yield from _reduced("only the positives counted", lambda z: made(z) * target)
     yield _Known("hinge loss of signs", lambda z: _relu(1.0 - (2 * target - 1) * z).mean())
     yield _Known("Dice loss, smoothed by {}",
-                 lambda z, s: 1 - (2 * (_sigmoid(z) * target).sum() + s) / (_sigmoid(z).sum() + target.sum() + s), (1.0, 0.0), 0.0)  # fmt: skip
+                 lambda z, s: _dice(z, target, s), (1.0, 0.0), 0.0)  # fmt: skip
 
 
 def _focal(z: np.ndarray, target: np.ndarray, gamma: float) -> np.ndarray:

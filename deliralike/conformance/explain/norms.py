@@ -110,7 +110,8 @@ def group_norm(b: Bound) -> Iterator[tuple]:
         nn: Any, b: Bound, eps: float | None = None, groups: int = groups, how_split: str = "", **rule: Any
     ) -> Any:
         x = b["x"]
-        size, dims = (x.shape[0], groups, -1), (2,)
+        size: tuple[int, ...] = (x.shape[0], groups, -1)
+        dims: tuple[int, ...] = (2,)
         if how_split == "in turn":  # channel c belongs to group c % groups
             size, dims = (x.shape[0], channels // groups, groups, -1), (1, 3)
         elif how_split == "batch":

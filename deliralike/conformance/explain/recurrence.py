@@ -118,12 +118,11 @@ def run(call: Call, layer: Callable[..., Any] | None = None, rule: Mapping[str, 
         outputs = []
         for back, suffix in enumerate(suffixes):
             weights = [call.weights.get(f"{name}_l{number}{suffix}") for name in NAMES]
-            state = tuple(one[number * len(suffixes) + back] for one in states)
+            state: Sequence[Any] = [part[number * len(suffixes) + back] for part in states]
             backwards = direction == "all reversed" or (back and direction != "not reversed")
             seen = nn.flip(x, 0) if backwards else x
-            y, *state = (
-                Layer(nn, weights, rule or {}).run(seen, *state) if layer is None else layer(seen, *state, *weights)
-            )  # type: ignore[assignment]
+            one = Layer(nn, weights, rule or {}).run if layer is None else partial(_with_weights, layer, weights)
+            y, *state = one(seen, *state)
             outputs.append(nn.flip(y, 0) if backwards and direction != "output not reversed" else y)
             last.append(state)
         outputs = outputs[::-1] if direction == "exchanged" else outputs
@@ -135,6 +134,10 @@ def run(call: Call, layer: Callable[..., Any] | None = None, rule: Mapping[str, 
     y = nn.permute(x, (1, 0, 2)) if batch_first else x
     found = tuple(nn.stack(parts, dim=0) for parts in zip(*last, strict=True))
     return y, (found if lstm else found[0])
+
+
+def _with_weights(layer: Callable[..., Any], weights: Sequence[Any], x: Any, *state: Any) -> Any:
+    return layer(x, *state, *weights)
 
 
 def reordered(

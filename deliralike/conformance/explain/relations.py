@@ -236,8 +236,8 @@ def _moved(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
             "reversed along all axes after the second", relative_difference(c, np.flip(r, tuple(range(2, r.ndim))))
         )
     for axis in [axis for axis in range(r.ndim) if r.shape[axis] > 1]:
-        if (order := order_along(r, c, axis)) is not None:
-            yield Relation(f"axis {axis} in the order {_some(order)}", relative_difference(c, np.take(r, order, axis)))
+        if (found := order_along(r, c, axis)) is not None:
+            yield Relation(f"axis {axis} in the order {_some(found)}", relative_difference(c, np.take(r, found, axis)))
 
 
 def order_along(r: np.ndarray, c: np.ndarray, axis: int) -> np.ndarray | None:

@@ -97,7 +97,7 @@ def _of_loss(accused: Accused) -> Explanation | None:
             return None
         gradient = side.inputs.get("args[0]")
         sides.append((float(np.asarray(side.outputs)), None if gradient is None or not scale else gradient / scale))
-    return explain_loss(prediction, target, *sides, {**bound, **accused.settings})
+    return explain_loss(prediction, target, sides[0], sides[1], {**bound, **accused.settings})
 
 
 def _tried(bench: Bench, variant: Variant) -> _Trial | None:
@@ -132,7 +132,7 @@ def _judged(bench: Bench) -> tuple[str, ...]:
 
 
 def _parts(bench: Bench, trials: Sequence[_Trial]) -> list[_Part] | None:
-    """The causes of the outputs', the buffers' and the gradients' difference; None when that of the outputs is unknown."""
+    """The causes of other outputs, buffers and gradients; None when that of the outputs is unknown."""
     itself = trials[0]
     wrong = [name for name in bench.outputs if itself.distances[name] > LIMIT]
     same = [trial for trial in trials if not wrong or _good(trial.within(wrong), itself.within(wrong))]

@@ -70,8 +70,12 @@ def _layouts(r: np.ndarray, c: np.ndarray) -> list[Relation]:
         spatial = tuple(range(2, r.ndim))
         found.append(Relation("kernel flipped", relative_difference(c, np.flip(r, spatial))))
     if r.ndim == 4:
-        named = {"HWIO instead of OIHW": (2, 3, 1, 0), "OHWI instead of OIHW": (0, 2, 3, 1), "IOHW instead of OIHW": (1, 0, 2, 3),
-                 "kernel transposed (height and width exchanged)": (0, 1, 3, 2)}  # fmt: skip
+        named = {
+            "HWIO instead of OIHW": (2, 3, 1, 0),
+            "OHWI instead of OIHW": (0, 2, 3, 1),
+            "IOHW instead of OIHW": (1, 0, 2, 3),
+            "kernel transposed (height and width exchanged)": (0, 1, 3, 2),
+        }
         for word, order in named.items():
             moved = r.transpose(order)
             if moved.shape == c.shape:

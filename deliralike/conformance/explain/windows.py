@@ -14,7 +14,7 @@ from deliralike.conformance.explain.variant import instead
 from deliralike.nn import geometry
 from deliralike.nn.geometry import Pads
 
-Known = Iterator[tuple[str, Callable[[Any, Bound], Any]]]
+Known = Iterator[tuple]  # a cause, a function of `nn` and the arguments, and where to look for a number if it has one
 
 
 def padded(nn: Any, x: Any, pads: Pads, mode: str = "zeros") -> Any:
@@ -296,16 +296,16 @@ def max_pool(b: Bound) -> Known:
         lambda nn, b: nn.avg_pool(b["x"], kernel, stride, padding, b["ceil_mode"], True),
     )
     yield "minimum instead of maximum", lambda nn, b: -windows(nn, {**b, "x": -b["x"]}, pads)
-    for other in range(1, 6):
-        if other != kernel[0]:
-            wider = tuple((a + (other - k) // 2, z + (other - k) - (other - k) // 2)
+    for count in range(1, 6):
+        if count != kernel[0]:
+            wider = tuple((a + (count - k) // 2, z + (count - k) - (count - k) // 2)
                           for (a, z), k in zip(pads, kernel, strict=True))  # fmt: skip
-            yield instead("kernel_size", other, kernel[0]), partial(windows, pads=wider, kernel=(other,) * len(kernel))
-            yield instead("kernel_size", other, kernel[0]), partial(windows, pads=pads, kernel=(other,) * len(kernel))
-        if other != stride[0]:
-            yield instead("stride", other, stride[0]), partial(windows, pads=pads, stride=(other,) * len(kernel))
-        if other != dilation[0]:
-            yield instead("dilation", other, dilation[0]), partial(windows, pads=pads, dilation=(other,) * len(kernel))
+            yield instead("kernel_size", count, kernel[0]), partial(windows, pads=wider, kernel=(count,) * len(kernel))
+            yield instead("kernel_size", count, kernel[0]), partial(windows, pads=pads, kernel=(count,) * len(kernel))
+        if count != stride[0]:
+            yield instead("stride", count, stride[0]), partial(windows, pads=pads, stride=(count,) * len(kernel))
+        if count != dilation[0]:
+            yield instead("dilation", count, dilation[0]), partial(windows, pads=pads, dilation=(count,) * len(kernel))
     yield "no padding", partial(windows, pads=((0, 0),) * len(kernel))
     yield from _other_maxima(b, pads, windows)
     yield (
@@ -371,14 +371,14 @@ def avg_pool(b: Bound) -> Known:
         yield f"{cause}, padding excluded", partial(excluded, pads=other)
     yield "maximum instead of average", lambda nn, b: nn.max_pool(b["x"], kernel, stride, padding, 1, b["ceil_mode"])
     yield "sum instead of average", partial(included, pads=pads, share=False)
-    for other in range(1, 6):
-        if other != kernel[0]:
-            wider = tuple((a + (other - k) // 2, z + (other - k) - (other - k) // 2)
+    for count in range(1, 6):
+        if count != kernel[0]:
+            wider = tuple((a + (count - k) // 2, z + (count - k) - (count - k) // 2)
                           for (a, z), k in zip(pads, kernel, strict=True))  # fmt: skip
-            yield instead("kernel_size", other, kernel[0]), partial(included, pads=wider, kernel=(other,) * len(ones))
-            yield instead("kernel_size", other, kernel[0]), partial(included, pads=pads, kernel=(other,) * len(ones))
-        if other != stride[0]:
-            yield instead("stride", other, stride[0]), partial(included, pads=pads, stride=(other,) * len(ones))
+            yield instead("kernel_size", count, kernel[0]), partial(included, pads=wider, kernel=(count,) * len(ones))
+            yield instead("kernel_size", count, kernel[0]), partial(included, pads=pads, kernel=(count,) * len(ones))
+        if count != stride[0]:
+            yield instead("stride", count, stride[0]), partial(included, pads=pads, stride=(count,) * len(ones))
     yield "no padding", partial(included, pads=((0, 0),) * len(ones))
     for mode in ("reflect", "replicate", "circular"):
         yield (
@@ -421,8 +421,18 @@ def adaptive_max_pool(b: Bound) -> Known:
 # Resizing: every convention is one matrix for each axis ---------------------------------------------------------------
 
 
-def _picked(size: int, index: np.ndarray) -> np.ndarray:
-    return np.eye(size)[np.clip(index.astype(int), 0, size - 1)]
+def _nearest(size: int, out: int, scale: float | None, how: str, rounding: Any, shift: float) -> np.ndarray:
+    index = rounding(_positions(size, out, how, scale) + shift).astype(int)
+    return np.eye(size)[np.clip(index, 0, size - 1)]
+
+
+def _area(size: int, out: int) -> np.ndarray:
+    """What each element of the output covers of the input, parts of elements too."""
+    edges = np.arange(out + 1) * size / out
+    low, high = edges[:-1, None], edges[1:, None]
+    left = np.arange(size)[None, :]
+    shared = np.clip(np.minimum(high, left + 1) - np.maximum(low, left), 0.0, None)
+    return shared / shared.sum(axis=1, keepdims=True)
 
 
 def _positions(size: int, out: int, how: str, scale: float | None) -> np.ndarray:
@@ -455,21 +465,23 @@ def _cubic(size: int, out: int, how: str, scale: float | None, a: float) -> np.n
 
 
 _RESIZINGS: dict[str, Callable[..., np.ndarray]] = {
-    "nearest neighbours (floor)": lambda n, o, s: _picked(n, np.floor(_positions(n, o, "plain", s) + 1e-9)),
+    "nearest neighbours (floor)": lambda n, o, s: _nearest(n, o, s, "plain", np.floor, 1e-9),
     "linear, align_corners=False": lambda n, o, s: _linear(n, o, "half", s),
     "linear, align_corners=True": lambda n, o, s: _linear(n, o, "corners", s),
-    "nearest-exact (half-pixel centres)": lambda n, o, s: _picked(n, np.floor(_positions(n, o, "half", s) + 0.5 + 1e-9)),
+    "nearest-exact (half-pixel centres)": lambda n, o, s: _nearest(n, o, s, "half", np.floor, 0.5 + 1e-9),
     "linear with antialiasing": lambda n, o, s: _linear(n, o, "half", s, antialias=True),
-    "nearest neighbours, align_corners": lambda n, o, s: _picked(n, np.rint(_positions(n, o, "corners", s))),
-    "nearest neighbours, align_corners, rounding down": lambda n, o, s: _picked(n, _positions(n, o, "corners", s) + 1e-9),
-    "nearest neighbours, half-pixel centres rounded down": lambda n, o, s: _picked(n, np.ceil(_positions(n, o, "half", s) - 0.5)),
-    "nearest neighbours, rounded": lambda n, o, s: _picked(n, np.floor(_positions(n, o, "plain", s) + 0.5)),
-    "nearest neighbours, rounded up": lambda n, o, s: _picked(n, np.ceil(_positions(n, o, "plain", s) - 1e-9)),
+    "nearest neighbours, align_corners": lambda n, o, s: _nearest(n, o, s, "corners", np.rint, 0.0),
+    "nearest neighbours, align_corners, rounding down": lambda n, o, s: _nearest(n, o, s, "corners", np.floor, 1e-9),
+    "nearest neighbours, half-pixel ties down": lambda n, o, s: _nearest(n, o, s, "half", np.ceil, -0.5),
+    "nearest neighbours, rounded": lambda n, o, s: _nearest(n, o, s, "plain", np.floor, 0.5),
+    "nearest neighbours, rounded up": lambda n, o, s: _nearest(n, o, s, "plain", np.ceil, -1e-9),
     "linear without half-pixel centres (asymmetric)": lambda n, o, s: _linear(n, o, "plain", s),
     "bicubic (a=-0.75)": lambda n, o, s: _cubic(n, o, "half", s, -0.75),
     "bicubic (a=-0.5)": lambda n, o, s: _cubic(n, o, "half", s, -0.5),
     "bicubic (a=-0.75), align_corners": lambda n, o, s: _cubic(n, o, "corners", s, -0.75),
     "bicubic (a=-0.5), align_corners": lambda n, o, s: _cubic(n, o, "corners", s, -0.5),
+    "tiled: the input over and over": lambda n, o, s: np.eye(n)[np.arange(o) % n],
+    "area by whole steps": lambda n, o, s: _area(n, o),
     "area (adaptive averages)": lambda n, o, s: geometry.adaptive_matrix(n, o),
 }  # fmt: skip
 
@@ -480,10 +492,11 @@ def interpolate(b: Bound) -> Known:
     n = len(size)
     factors = b["scale_factor"]
     if factors is None:
-        out, scales = geometry.per_axis(b["size"], n, "size"), (None,) * n
+        out = geometry.per_axis(b["size"], n, "size")
+        scales: tuple[float | None, ...] = (None,) * n
     else:
-        scales = (factors,) * n if isinstance(factors, int | float) else tuple(factors)
-        out = tuple(map(geometry.resized, size, scales))
+        factors = (factors,) * n if isinstance(factors, int | float) else tuple(factors)
+        out, scales = tuple(map(geometry.resized, size, factors)), factors
     linear = b["mode"] != "nearest"
     usual = f"linear, align_corners={b['align_corners']}" if linear else "nearest neighbours (floor)"
 
