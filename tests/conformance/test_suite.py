@@ -1,7 +1,9 @@
 """The suite on our own backends, all three required; and its own rules: what counts as what, and the report."""
 
+import functools
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -15,6 +17,8 @@ from deliralike.conformance import suite
 from deliralike.conformance.suite.comparing import differences, refused
 from deliralike.conformance.suite.plugin import settle
 from deliralike.errors import BackendUnavailable, SettingError, UnknownName
+from deliralike.nn.functional import Functions
+from deliralike.nn.layers import LAYERS
 from tests.conformance.stranger import BACKEND as STRANGER
 
 # What our own backends do not declare: Chainer has no weight files that are read without running code.
@@ -37,6 +41,34 @@ def test_our_backends_declare_all_but_what_is_listed(backend):
 def test_every_check_has_a_place_in_the_matrix():
     assert {check.level for check in suite.CHECKS} == set(suite.LEVELS)
     assert len({str(check) for check in suite.CHECKS}) == len(suite.CHECKS) > 200
+
+
+# Names for a number of axes that call the function itself, and a loss that compares what a network computes within.
+ELSEWHERE = r"(conv|conv_transpose|(adaptive_)?(avg|max)_pool)[123]d|perceptual_loss"
+
+
+def test_the_suite_calls_every_function_and_makes_every_layer(monkeypatch):
+    functions = {name for name in dir(Functions) if not name.startswith("_") and callable(getattr(Functions, name))}
+    called, kinds = set(), set()
+    for name in functions:
+        monkeypatch.setitem(vars(STRANGER.nn), name, noted(called, name, getattr(STRANGER.nn, name)))
+    for name in LAYERS:
+        kind = getattr(STRANGER.nn, name)
+        monkeypatch.setattr(kind, "__init__", noted(kinds, name, kind.__init__))
+    assert suite.run(STRANGER).passed
+    assert {name for name in functions - called if not re.fullmatch(ELSEWHERE, name)} == set()
+    assert kinds == set(LAYERS)
+
+
+def noted(names, name, function):
+    """The function, which notes its name when it is called."""
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        names.add(name)
+        return function(*args, **kwargs)
+
+    return call
 
 
 def test_checks_are_functions_that_need_no_pytest():
@@ -240,9 +272,9 @@ def test_two_lines_in_an_authors_own_tests(tmp_path):
     (tmp_path / "test_mine.py").write_text(
         "from deliralike.conformance.suite.plugin import conformance_tests\n"
         "test_conformance = conformance_tests('tests.conformance.stranger:BACKEND', ['functions/exp', 'replicas/*'])\n"
-        "test_missing = conformance_tests('nowhere:BACKEND', 'functions/*')\n"
+        "test_missing = conformance_tests('nowhere:BACKEND', 'arrays/*')\n"
     )
     run = pytest_run(tmp_path, "-rs")
     assert "1 passed" in run.stdout and "3 skipped" in run.stdout and "not declared: replicas" in run.stdout
-    of_functions = sum(check.capability == "functions" for check in suite.CHECKS)
-    assert f"{of_functions} failed" in run.stdout  # a backend that cannot be loaded skips nothing
+    of_arrays = sum(check.capability == "arrays" for check in suite.CHECKS)
+    assert f"{of_arrays} failed" in run.stdout  # a backend that cannot be loaded skips nothing

@@ -86,9 +86,9 @@ class Case:
 
 
 def add(capability: str, name: str, call: Callable[..., Any], formula: Callable[..., Any], *inputs: np.ndarray,
-        differentiable: bool = True) -> None:  # fmt: skip
+        differentiable: bool = True, needs: tuple[str, ...] = ()) -> None:  # fmt: skip
     """A check of level L1 that a function is its formula."""
-    register(Check(capability, "L1", name, Case(name, call, formula, inputs, differentiable)))
+    register(Check(capability, "L1", name, Case(name, call, formula, inputs, differentiable), needs))
 
 
 def add_slopes(capability: str, name: str, call: Callable[..., Any], x: list[float], slopes: list[float]) -> None:

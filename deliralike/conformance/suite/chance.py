@@ -13,7 +13,14 @@ from deliralike.conformance.suite.comparing import agree, made, native, true, va
 from deliralike.conformance.suite.nets import Dropped
 
 _X = values(4, 3, 2, 5)
-_MASKED = {"Dropout": (4, 3, 2, 5), "Dropout2d": (4, 3, 1, 1), "DropPath": (4, 1, 1, 1)}
+# The shape of the input, and of the mask: some layers drop whole channels, or all of a sample.
+_MASKED = {
+    "Dropout": ((4, 3, 2, 5), (4, 3, 2, 5)),
+    "Dropout1d": ((4, 3, 2), (4, 3, 1)),
+    "Dropout2d": ((4, 3, 2, 5), (4, 3, 1, 1)),
+    "Dropout3d": ((4, 3, 2, 2, 2), (4, 3, 1, 1, 1)),
+    "DropPath": ((4, 3, 2, 5), (4, 1, 1, 1)),
+}
 
 
 def _output(backend: Backend, network: Any, x: np.ndarray) -> np.ndarray:
@@ -23,12 +30,12 @@ def _output(backend: Backend, network: Any, x: np.ndarray) -> np.ndarray:
 @check("chance", "L1")
 def portable_masks(backend: Backend) -> None:
     """Within `random.portable` they are those of `deliralike.random.keep_mask`; what is kept is scaled up."""
-    for kind, shape in _MASKED.items():
-        network = made(backend, Dropped, 0.3, kind)
+    for kind, (of_input, shape) in _MASKED.items():
+        network, x = made(backend, Dropped, 0.3, kind), values(*of_input)
         for step in (0, 7):
             mask = random.keep_mask(5, "drop", step, 0, shape, 0.3)
             with random.portable(seed=5, step=step):
-                agree(f"{kind} at step {step}", _output(backend, network, _X), _X * mask / 0.7)
+                agree(f"{kind} at step {step}", _output(backend, network, x), x * mask / 0.7)
 
 
 @check("chance", "L1")

@@ -185,3 +185,19 @@ def dice(probabilities: np.ndarray, one_hot: np.ndarray, smooth: float = 1e-5) -
     axes = tuple(range(2, probabilities.ndim))
     overlap = (probabilities * one_hot).sum(axes)
     return float(1.0 - ((2.0 * overlap + smooth) / (probabilities.sum(axes) + one_hot.sum(axes) + smooth)).mean())
+
+
+def generalized_dice(probabilities: np.ndarray, one_hot: np.ndarray, smooth: float = 1e-5) -> float:
+    """Sudre et al. 2017; every class is present in every sample."""
+    axes = tuple(range(2, probabilities.ndim))
+    weight = 1.0 / one_hot.sum(axes) ** 2
+    overlap, total = (probabilities * one_hot).sum(axes), probabilities.sum(axes) + one_hot.sum(axes)
+    return float(1.0 - ((2.0 * (weight * overlap).sum(1) + smooth) / ((weight * total).sum(1) + smooth)).mean())
+
+
+def tversky(probabilities: np.ndarray, one_hot: np.ndarray, alpha: float, beta: float, smooth: float = 1e-5) -> float:
+    """Salehi et al. 2017, equation 3, of each sample and class."""
+    axes = tuple(range(2, probabilities.ndim))
+    both = (probabilities * one_hot).sum(axes)
+    too_much, missed = probabilities.sum(axes) - both, one_hot.sum(axes) - both
+    return float(1.0 - ((both + smooth) / (both + alpha * too_much + beta * missed + smooth)).mean())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -111,6 +110,20 @@ _add("Conv2d", (4, 2, 3), {"weight": (2, 2, 3, 3), "bias": (2,)},
 _add("ConvTranspose2d", (4, 2, 3), {"weight": (4, 2, 3, 3), "bias": (2,)}, lambda w, b, x: formulas.convolve_transposed(
      x, w, (2, 2), (1, 1), (1, 1), (1, 1), 1) + b[:, None, None], _IMAGE, stride=2, padding=1,
      output_padding=1)  # fmt: skip
+_LINE, _VOLUME = values(2, 2, 5), values(1, 2, 2, 3, 3)
+_add("Conv1d", (2, 3, 2), {"weight": (3, 2, 2), "bias": (3,)},
+     lambda w, b, x: formulas.convolve(x, w, (1,), ((1, 1),), (2,), 1) + b[:, None], _LINE, padding=1,
+     dilation=2)  # fmt: skip
+_add("Conv3d", (2, 2, 2), {"weight": (2, 2, 2, 2, 2)}, lambda w, x: formulas.convolve(
+     x, w, (1, 2, 2), ((0, 0), (1, 1), (0, 0)), (1, 1, 1), 1), _VOLUME, stride=(1, 2, 2), padding=(0, 1, 0),
+     bias=False)  # fmt: skip
+_add("ConvTranspose1d", (2, 2, 3), {"weight": (2, 2, 3), "bias": (2,)}, lambda w, b, x: formulas.convolve_transposed(
+     x, w, (2,), (0,), (0,), (1,), 1) + b[:, None], _LINE, stride=2)  # fmt: skip
+_add("ConvTranspose3d", (2, 2, 2), {"weight": (2, 1, 2, 2, 2)}, lambda w, x: formulas.convolve_transposed(
+     x, w, (1, 1, 2), (0, 0, 0), (0, 0, 0), (1, 1, 1), 2), _VOLUME, stride=(1, 1, 2), groups=2, bias=False)  # fmt: skip
+_add("BatchNorm3d", (2,), {"weight": (2,), "bias": (2,)}, lambda w, b, x: formulas.batch_norm(x, w, b), _VOLUME)
+_add("InstanceNorm3d", (2,), {"weight": (2,), "bias": (2,)}, lambda w, b, x: formulas.group_norm(x, 2, w, b), _VOLUME,
+     affine=True)  # fmt: skip
 _add("BatchNorm1d", (3,), {"weight": (3,), "bias": (3,)}, lambda w, b, x: formulas.batch_norm(x, w, b), values(5, 3))
 _add("BatchNorm2d", (4,), {"weight": (4,), "bias": (4,)}, lambda w, b, x: formulas.batch_norm(x, w, b, 1e-3), _IMAGE,
      eps=1e-3)  # fmt: skip
@@ -204,15 +217,71 @@ def wrong_inputs(backend: Backend) -> None:
             made(backend, "Embedding", 4, 2)(native(backend, np.array([4])))
 
 
-def _pooled(name: str, wanted: Callable[[np.ndarray], np.ndarray], *settings: Any, **options: Any) -> None:
+@check("layers", "L1")
+def running_statistics_of_instances(backend: Backend) -> None:
+    """Of each sample's mean and unbiased variance the mean over samples, where they are tracked."""
+    layer, x = made(backend, "InstanceNorm1d", 2, track_running_stats=True), values(3, 2, 4)
+    layer(native(backend, x))
+    agree("running_mean", layer.neutral_state()["running_mean"], 0.1 * x.mean((0, 2)))
+    agree("running_var", layer.neutral_state()["running_var"], 0.9 + 0.1 * x.var(2, ddof=1).mean(0))
+
+
+@check("layers", "L1")
+def masks_of_attention(backend: Backend) -> None:
+    """A key that is padding, and a mask of the future: their weights are zero, the others' sum is one."""
+    layer = made(backend, "MultiheadAttention", 4, 2, batch_first=True)
+    x, padding = native(backend, _TOKENS), np.array([[False, False, True], [False, False, False]])
+    future = np.triu(np.full((3, 3), -np.inf), 1)
+    _, weights = layer(x, x, x, native(backend, padding), True, native(backend, future))
+    state = layer.neutral_state()
+    query, key, _ = np.split(_TOKENS @ state["in_proj_weight"].T + state["in_proj_bias"], 3, axis=-1)
+    scores = [query[..., h] @ key[..., h].swapaxes(1, 2) / np.sqrt(2.0) + future for h in (slice(0, 2), slice(2, 4))]
+    wanted = np.mean([formulas.softmax(np.where(padding[:, None], -np.inf, each), -1) for each in scores], 0)
+    agree("weights of attention, averaged over heads", backend.numpy(weights), wanted)
+
+
+@check("layers", "L1")
+def activations_as_layers(backend: Backend) -> None:
+    """Each is its function, with its own defaults."""
+    x = values(3, 5)
+    sigmoid, positive = formulas.sigmoid(x), np.maximum(x, 0.0)
+    for name, settings, wanted in (
+        ("ReLU", (), positive), ("ReLU6", (), np.minimum(positive, 6.0)), ("Sigmoid", (), sigmoid),
+        ("Tanh", (), np.tanh(x)), ("SiLU", (), x * sigmoid), ("Softplus", (), formulas.softplus(x)),
+        ("LeakyReLU", (), np.where(x > 0, x, 0.01 * x)), ("LeakyReLU", (0.2,), np.where(x > 0, x, 0.2 * x)),
+        ("ELU", (), np.where(x > 0, x, np.exp(np.minimum(x, 0.0)) - 1.0)), ("Identity", (), x),
+        ("GELU", (), 0.5 * x * (1.0 + formulas.erf(x / np.sqrt(2.0)))),
+        ("GELU", ("tanh",), 0.5 * x * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)))),
+        ("Hardsigmoid", (), np.clip(x + 3.0, 0.0, 6.0) / 6.0), ("Hardswish", (), x * np.clip(x + 3.0, 0.0, 6.0) / 6.0),
+        ("Softmax", (1,), formulas.softmax(x, 1)), ("LogSoftmax", (0,), formulas.log_softmax(x, 0)),
+    ):  # fmt: skip
+        agree(f"{name}{settings}", backend.numpy(made(backend, name, *settings)(native(backend, x))), wanted)
+
+
+def _pooled(name: str, x: np.ndarray, wanted: np.ndarray, *settings: Any, **options: Any) -> None:
     def function(backend: Backend) -> None:
         layer = made(backend, name, *settings, **options)
-        agree(f"{name}: output", backend.numpy(layer(native(backend, _IMAGE))), wanted(_IMAGE))
+        agree(f"{name}: output", backend.numpy(layer(native(backend, x))), wanted)
 
     register(Check("layers", "L1", name, function))
 
 
-_pooled("MaxPool2d", partial(formulas.max_windows, kernel=(2, 2), stride=(1, 1), pads=((1, 1), (1, 1)),
-        dilation=(1, 1)), 2, stride=1, padding=1)  # fmt: skip
-_pooled("AvgPool2d", lambda x: formulas.sum_windows(x, (2, 2), (1, 1), ((0, 0), (0, 0))) / 4.0, 2, stride=1)
-_pooled("Flatten", lambda x: x.reshape(2, 36))
+def _adapted(x: np.ndarray, reduce: Callable[..., np.ndarray]) -> np.ndarray:
+    """Two windows along the last axis of five, which share the one in the middle; everything along the others."""
+    others = tuple(range(2, x.ndim))
+    return np.stack([reduce(x[..., :3], axis=others), reduce(x[..., 2:], axis=others)], -1).reshape(
+        *x.shape[:2], *(1,) * (x.ndim - 3), 2
+    )
+
+
+for _n in (1, 2, 3):
+    _x = values(2, 2, *(4, 3, 5)[3 - _n :])
+    _stride, _pads, _free = (2,) * _n, ((1, 1),) * _n, ((0, 0),) * _n
+    _pooled(f"MaxPool{_n}d", _x, formulas.max_windows(_x, (3,) * _n, _stride, _pads, (1,) * _n), 3, stride=2, padding=1)
+    _pooled(f"AvgPool{_n}d", _x, formulas.sum_windows(_x, _stride, _stride, _free) / 2.0**_n, 2)
+    _pooled(f"AdaptiveAvgPool{_n}d", _x, _adapted(_x, np.mean), (*(1,) * (_n - 1), 2))
+    _pooled(f"AdaptiveMaxPool{_n}d", _x, _adapted(_x, np.max), (*(1,) * (_n - 1), 2))
+_pooled("Flatten", _IMAGE, _IMAGE.reshape(2, 36))
+_pooled("Upsample", _IMAGE, _IMAGE.repeat(2, 2).repeat(2, 3), scale_factor=2)
+_pooled("PixelShuffle", _IMAGE, np.stack([np.stack([_IMAGE[:, 0], _IMAGE[:, 1]], -1), np.stack([_IMAGE[:, 2],
+        _IMAGE[:, 3]], -1)], 2).reshape(2, 1, 6, 6), 2)  # fmt: skip

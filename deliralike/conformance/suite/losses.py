@@ -58,6 +58,47 @@ _add("one_hot", lambda nn, y: nn.one_hot(y, 3, like=nn.constant(np.ones(1), like
      lambda y: np.moveaxis(np.eye(3)[y], -1, 1), _REGIONS, differentiable=False)  # fmt: skip
 
 
+_add("cross_entropy with another ignored label", lambda nn, x, y: nn.cross_entropy(x, y, ignore_index=1),
+     lambda x, y: formulas.cross_entropy(x, y, ignore=1), _LOGITS, _LABELS)  # fmt: skip
+_add("bce_with_logits with weights", lambda nn, x, t, w, p: nn.bce_with_logits(x, t, w, p), lambda x, t, w, p:
+     (w * (p * t * formulas.softplus(-x) + (1.0 - t) * formulas.softplus(x))).mean(), _X, _SHARE, _WEIGHT,
+     _WEIGHT[::-1])  # fmt: skip
+_add("binary_focal_loss", lambda nn, x, t: nn.binary_focal_loss(x, t), lambda x, t: (formulas.binary_cross_entropy(x, t)
+     * (t * formulas.sigmoid(-x) + (1.0 - t) * formulas.sigmoid(x)) ** 2 * (0.25 * t + 0.75 * (1.0 - t))).mean(),
+     _X, _SHARE)  # fmt: skip
+_add("generalized_dice_loss", lambda nn, x, t: nn.generalized_dice_loss(nn.softmax(x, 1), t),
+     lambda x, t: formulas.generalized_dice(formulas.softmax(x, 1), t), _VOLUME, _ONE_HOT)  # fmt: skip
+_add("tversky_loss", lambda nn, x, t: nn.tversky_loss(nn.softmax(x, 1), t, 0.3, 0.7),
+     lambda x, t: formulas.tversky(formulas.softmax(x, 1), t, 0.3, 0.7), _VOLUME, _ONE_HOT)  # fmt: skip
+_add("boundary_loss", lambda nn, x, d: nn.boundary_loss(x, d, include_background=False),
+     lambda x, d: (x * d)[:, 1:].mean(), _VOLUME, values(2, 3, 2, 4, seed=2))  # fmt: skip
+_add("deep_supervision", lambda nn, x, y, t: nn.deep_supervision(nn.mse_loss, [x, y], t), lambda x, y, t:
+     (2.0 * ((x - t) ** 2).mean() + ((y - t[..., ::2, ::2]) ** 2).mean()) / 3.0, _VOLUME, values(2, 3, 1, 2),
+     values(2, 3, 2, 4, seed=3))  # fmt: skip
+_KINDS = ("non-saturating", "least-squares", "hinge", "wasserstein")
+_add("discriminator_loss", lambda nn, r, f: tuple(nn.discriminator_loss(r, f, kind) for kind in _KINDS), lambda r, f: (
+     (formulas.softplus(-r) + formulas.softplus(f)).mean(), 0.5 * ((r - 1.0) ** 2 + f**2).mean(),
+     (np.maximum(0.0, 1.0 - r) + np.maximum(0.0, 1.0 + f)).mean(), (f - r).mean()), _X, _Y)  # fmt: skip
+_add("generator_loss", lambda nn, f: tuple(nn.generator_loss(f, kind) for kind in _KINDS),
+     lambda f: (formulas.softplus(-f).mean(), 0.5 * ((f - 1.0) ** 2).mean(), -f.mean(), -f.mean()), _X)  # fmt: skip
+
+
+def _slope(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """The gradient of ``sum(tanh(x @ w))`` with respect to x."""
+    return (1.0 - np.tanh(x @ w) ** 2) @ w.T
+
+
+def _penalty(x: np.ndarray, y: np.ndarray, mix: np.ndarray, w: np.ndarray) -> float:
+    slope = _slope(mix[:, None] * x + (1.0 - mix[:, None]) * y, w)
+    return float(((np.sqrt((slope**2).sum(1)) - 1.0) ** 2).mean())
+
+
+_add("gradient_penalty", lambda nn, x, y, mix, w: nn.gradient_penalty(lambda at: nn.tanh(nn.matmul(at, w)), x, y, mix),
+     _penalty, _X, _Y, _SHARE[:, 0], values(3, 2), needs=("double_backward",))  # fmt: skip
+_add("r1_penalty", lambda nn, x, w: nn.r1_penalty(lambda at: nn.tanh(nn.matmul(at, w)), x),
+     lambda x, w: 0.5 * (_slope(x, w) ** 2).sum(1).mean(), _X, values(3, 2), needs=("double_backward",))  # fmt: skip
+
+
 @check("losses", "L7")
 def all_labels_ignored(backend: Backend) -> None:
     """The mean over nothing is 0 and moves nothing."""

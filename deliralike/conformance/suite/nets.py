@@ -102,6 +102,20 @@ def dense(state: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
     return hidden @ state["second.weight"].T + state["second.bias"]
 
 
+class Contained(Network):
+    """Blocks in containers of every kind, one within another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn = self.nn
+        self.body = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Sequential(nn.Linear(2, 2, bias=False)))
+        self.heads = nn.ModuleDict({"b": nn.Linear(2, 1, bias=False), "a": nn.Linear(2, 2, bias=False)})
+
+    def forward(self, x: Any) -> Any:
+        """Compute the outputs."""
+        return self.heads["a"](self.body(x))
+
+
 class Tied(Network):
     """An embedding whose table is the weight of the last layer, too."""
 

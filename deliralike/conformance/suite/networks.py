@@ -11,7 +11,17 @@ import numpy as np
 from deliralike.backends.base import Backend
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import agree, dtype_of, equal, made, native, refused, true, values
-from deliralike.conformance.suite.nets import SMALL, SMALL_BLOCKS, SMALL_BUFFERS, Dense, Small, Started, Tied, dense
+from deliralike.conformance.suite.nets import (
+    SMALL,
+    SMALL_BLOCKS,
+    SMALL_BUFFERS,
+    Contained,
+    Dense,
+    Small,
+    Started,
+    Tied,
+    dense,
+)
 from deliralike.errors import ArgumentError, ConstructionError, StateError
 from deliralike.network import Network
 from deliralike.nn.start import Normal, Uniform, draw
@@ -214,6 +224,19 @@ def pickles(backend: Backend) -> None:
     """By the class as written and the backend's registered name."""
     original = _original(backend)
     _a_copy(backend, pickle.loads(pickle.dumps(original)), original)
+
+
+@check("networks", "L0")
+def containers(backend: Backend) -> None:
+    """Names by position or key, in the order in which blocks were given."""
+    network = made(backend, Contained)
+    names = ["body.0.weight", "body.0.bias", "body.2.0.weight", "heads.b.weight", "heads.a.weight"]
+    equal("names", list(network.neutral_state()), names)
+    state = _state(network, 2)
+    network.load_neutral_state(state)
+    hidden = np.tanh(values(4, 3) @ state[names[0]].T + state[names[1]])
+    wanted = hidden @ state[names[2]].T @ state[names[4]].T
+    agree("outputs", backend.numpy(network(native(backend, values(4, 3)))), wanted)
 
 
 @check("networks", "L0")

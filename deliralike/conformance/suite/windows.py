@@ -93,6 +93,14 @@ def _linear(x: np.ndarray, size: int, align_corners: bool) -> np.ndarray:
 
 
 _LINE = values(2, 2, 5)
+_add(
+    "interpolate by a factor",
+    lambda nn, x: nn.interpolate(x, scale_factor=1.5),
+    lambda x: x[..., [0, 0, 1, 2, 2, 3, 4]],
+    _LINE,
+)
+_add("interpolate, bilinear", lambda nn, x: nn.interpolate(x, (7, 4), mode="bilinear"),
+     lambda x: _linear(_linear(x, 4, False).swapaxes(2, 3), 7, False).swapaxes(2, 3), _IMAGE)  # fmt: skip
 _add("interpolate, nearest", lambda nn, x: nn.interpolate(x, 8), lambda x: x[..., [0, 0, 1, 1, 2, 3, 3, 4]], _LINE)
 _add("interpolate, linear", lambda nn, x: nn.interpolate(x, 8, mode="linear"), lambda x: _linear(x, 8, False), _LINE)
 _add("interpolate, linear and smaller", lambda nn, x: nn.interpolate(x, 3, mode="linear"),
