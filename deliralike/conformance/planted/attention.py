@@ -278,7 +278,14 @@ MISTAKES = [
         for name, parts in _SWAPPED_PARTS.items()
     ),
     _mha("heads, then parts, in the packed weights", _packed_as((1, 0, 2), _in_order), "pack", "order", "interleav"),
-    _mha("width, then heads, in the packed weights", _packed_as((0, 2, 1), _in_order), "pack", "order", "interleav"),
+    _mha(
+        "width, then heads, in the packed weights",
+        _packed_as((0, 2, 1), _in_order),
+        "pack",
+        "order",
+        "interleav",
+        "heads",
+    ),
     _mha("parts last in the packed weights", _packed_as((1, 2, 0), _in_order), "pack", "order", "interleav"),
     _mha("no bias of the projections", _attention(_packed=_no_input_bias), "bias"),
     Mistake(
@@ -286,7 +293,7 @@ MISTAKES = [
         "attention",
         with_methods("attention.out_proj", forward=lambda self, x: x),
         ("out_proj", "attention"),
-        ("projection", "identity"),
+        ("projection", "identity", "unchanged"),
         "attention",
     ),
     Mistake(

@@ -332,7 +332,7 @@ MISTAKES = [
         "no gradient of cells between steps", _lstm(between=lambda nn, h, c: (h, nn.stop_gradient(c))), "gradient"
     ),
     _of_lstm("hidden state forgotten", _lstm(between=lambda nn, h, c: (h * 0.0, c)), "hidden", "state"),
-    _of_lstm("cell forgotten", _lstm(between=lambda nn, h, c: (h, c * 0.0)), "cell", "state"),
+    _of_lstm("cell forgotten", _lstm(between=lambda nn, h, c: (h, c * 0.0)), "cell", "state", "forget gate"),
     _of_lstm("directions exchanged", _directions(lambda nn, y: nn.concatenate(y[::-1], dim=-1)), "direction", "order"),
     _of_lstm(
         "backward outputs not turned round",
