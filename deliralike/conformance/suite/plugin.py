@@ -102,6 +102,8 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             "name a backend: --backend NAME, --backend mypackage.backend:BACKEND or --require NAMES"
         )
+    if config.option.report is not None and not Path(config.option.report).absolute().parent.is_dir():
+        raise pytest.UsageError(f"--report {config.option.report}: there is no such folder")
     config.stash[_results] = {}
     _expected(config)
 
