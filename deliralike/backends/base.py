@@ -188,6 +188,10 @@ class Backend(ABC):
         """A context for programs that run a few times only: a backend that compiles spends little on them."""
         return nullcontext()
 
+    def op_by_op(self) -> AbstractContextManager[Any]:
+        """A context for many small networks that run once: a backend that compiles does so by single operations."""
+        return nullcontext()
+
     def in_dtype(self, network: AbstractNetwork, dtype: str) -> AbstractNetwork:
         """A copy of a network that computes in another floating type; it shares nothing with the network.
 

@@ -121,6 +121,9 @@ class JaxBackend(Backend):
     def compiling_quickly(self) -> AbstractContextManager[Any]:
         return arrays.compiling_quickly()
 
+    def op_by_op(self) -> AbstractContextManager[Any]:
+        return arrays.op_by_op()
+
     def calls_forward(self, block: Any) -> bool:
         return isinstance(block, AbstractNetwork)
 

@@ -167,14 +167,16 @@ def name_of(device: jax.Device) -> str:
 
 
 def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """As ``jax.jit``; within `compiling_quickly` it takes less than half of the time to compile, to slower code."""
+    """As ``jax.jit``; within `compiling_quickly` soon done and slower, within `op_by_op` the function itself."""
+    if _op_by_op.get():
+        return function
     quickly = _quickly.get() and jax.default_backend() == "cpu"
     return jax.jit(function, **options, compiler_options=_QUICKLY if quickly else None)
 
 
 @contextmanager
 def compiling_quickly() -> Iterator[None]:
-    """A context for programs that run a few times only."""
+    """A context for programs that run a few times only: less than half of the time to compile."""
     token = _quickly.set(True)
     try:
         yield
@@ -182,7 +184,18 @@ def compiling_quickly() -> Iterator[None]:
         _quickly.reset(token)
 
 
+@contextmanager
+def op_by_op() -> Iterator[None]:
+    """A context in which programs are not compiled whole; operations are, once for all programs."""
+    token = _op_by_op.set(True)
+    try:
+        yield
+    finally:
+        _op_by_op.reset(token)
+
+
 _quickly: ContextVar[bool] = ContextVar("deliralike_jax_compiling_quickly", default=False)
+_op_by_op: ContextVar[bool] = ContextVar("deliralike_jax_op_by_op", default=False)
 _QUICKLY = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
