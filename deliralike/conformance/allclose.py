@@ -1,0 +1,61 @@
+"""What plain comparisons would see: ``allclose`` on outputs, gradients and loss curves in float32, as is usual."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from deliralike import nest, random
+from deliralike.conformance.subject import Subject
+from deliralike.rules import rule
+from deliralike.training.evaluation import predict
+
+TOLERANCES = (1e-3, 1e-4)
+STEPS = 20
+
+
+def seen_by_allclose(reference: Subject, candidate: Subject, batch: tuple[Any, ...]) -> tuple[str, ...]:
+    """The comparisons that fail, such as ``"outputs 1e-03"``; a candidate that raises fails all.
+
+    Args:
+        reference, candidate: Subjects in float32, which are trained.
+        batch: Inputs and target.
+    """
+    mine = _looked_at(reference, batch)
+    try:
+        theirs = _looked_at(candidate, batch)
+    except Exception:  # noqa: BLE001 - a mistaken network may do anything
+        return tuple(f"{what} {tolerance:.0e}" for what in mine for tolerance in TOLERANCES)
+    return tuple(
+        f"{what} {tolerance:.0e}" for what in mine for tolerance in TOLERANCES
+        if not _all_close(mine[what], theirs[what], tolerance)
+    )  # fmt: skip
+
+
+def _looked_at(subject: Subject, batch: tuple[Any, ...]) -> dict[str, list[Any]]:
+    network, backend = subject.network, subject.network.backend
+    outputs = nest.leaves(list(predict(network, batch[:-1] if len(batch) > 2 else batch[0])))
+    with network.training_mode(True), random.portable(0):
+        gradients = backend.gradients(subject.loss, network, *batch).parameters
+    optimizer = next(iter(subject.optimizers.values()), None)
+    stepping = optimizer(network) if optimizer else backend.optimizer(rule("sgd", lr=0.01, momentum=0.9), network)
+    losses = []
+    with network.training_mode(True):
+        for step in range(STEPS):
+            with random.portable(0, step):
+                losses.append(backend.number(stepping.update(subject.loss, *batch)))
+    return {"outputs": outputs, "gradients": [gradients[name] for name in sorted(gradients)], "curves": losses}
+
+
+def _all_close(mine: list[Any], theirs: list[Any], tolerance: float) -> bool:
+    if len(mine) != len(theirs):
+        return False
+    return all(_close(x, y, tolerance) for x, y in zip(mine, theirs, strict=True))
+
+
+def _close(mine: Any, theirs: Any, tolerance: float) -> bool:
+    if mine is None or theirs is None:
+        return mine is theirs
+    same = np.shape(mine) == np.shape(theirs)
+    return same and bool(np.allclose(mine, theirs, rtol=tolerance, atol=tolerance, equal_nan=True))

@@ -1,0 +1,305 @@
+"""The score of the proof: planted mistakes detected, located and explained, and right candidates left in peace."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from deliralike import backends
+from deliralike.conformance import checkpoints, pipelines, probes, replicas, stepping
+from deliralike.conformance.allclose import TOLERANCES, seen_by_allclose
+from deliralike.conformance.comparing import OPTIMIZERS, compare
+from deliralike.conformance.findings import Finding
+from deliralike.conformance.planted import optimizers as planted_optimizers
+from deliralike.conformance.planted import pipelines as planted_pipelines
+from deliralike.conformance.planted import replicas as planted_replicas
+from deliralike.conformance.planted.fixtures import FIXTURES, fixture
+from deliralike.conformance.subject import Subject
+
+NETWORKS = ("normalization", "convolution", "activation", "dropout", "attention", "sequence", "losses", "wiring",
+            "weights", "precision")  # fmt: skip
+GROUPS = (*NETWORKS, "optimizers", "replicas", "checkpoints", "probes", "pipelines")
+STREAMS = "pipelines"  # has no backend
+REFERENCE = "torch"
+SEEDS = 10
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing to judge, in a process of its own or in this one.
+
+    Attributes:
+        group: The module of `deliralike.conformance.planted`; of a right candidate ``"right"``.
+        name: The mistake's name, or the fixture's.
+        backend: The candidate's.
+        seed: Of the fixture.
+    """
+
+    group: str
+    name: str
+    backend: str
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the proof made of a task.
+
+    Attributes:
+        detected: Whether it diverges.
+        located: Whether a finding names the place.
+        explained: Whether a known explanation names the cause.
+        said: The most telling finding; empty where there is none.
+        seconds: How long it took.
+        allclose: Tolerances at which plain comparisons would have seen it; None where that was not tried.
+    """
+
+    task: Task
+    detected: bool
+    located: bool
+    explained: bool
+    said: str
+    seconds: float
+    allclose: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a group of mistakes on all backends, or right candidates."""
+
+    group: str
+    planted: int
+    detected: int
+    located: int
+    explained: int
+    allclose: Mapping[str, int] = field(default_factory=dict)
+    compared: int = 0
+
+
+@dataclass(frozen=True)
+class Score:
+    """All verdicts.
+
+    Attributes:
+        verdicts: Of planted mistakes.
+        right: Of right candidates.
+        seconds: Wall-clock time of the whole.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    right: tuple[Verdict, ...]
+    seconds: float
+
+    def rows(self) -> list[Row]:
+        """A row for each group, and one for all."""
+        groups = dict.fromkeys(verdict.task.group for verdict in self.verdicts)
+        rows = [_row(group, [v for v in self.verdicts if v.task.group == group]) for group in groups]
+        return [*rows, _row("all", self.verdicts)]
+
+    @property
+    def false_alarms(self) -> tuple[Verdict, ...]:
+        """Right candidates that were not proved."""
+        return tuple(verdict for verdict in self.right if verdict.detected)
+
+    @property
+    def passed(self) -> bool:
+        """Whether all mistakes were detected, 95 % located, 90 % explained, and no right candidate accused."""
+        total = self.rows()[-1]
+        located, explained = total.located / total.planted, total.explained / total.planted
+        return total.detected == total.planted and located >= 0.95 and explained >= 0.90 and not self.false_alarms
+
+    def missed(self) -> Iterator[Verdict]:
+        """Mistakes that were not detected, located or explained."""
+        return (v for v in self.verdicts if not (v.detected and v.located and v.explained))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"rows": [asdict(row) for row in self.rows()], "right": len(self.right),
+                "false_alarms": [asdict(verdict) for verdict in self.false_alarms],
+                "missed": [asdict(verdict) for verdict in self.missed()], "seconds": self.seconds}  # fmt: skip
+
+
+def score(
+    on: Sequence[str] = (),
+    groups: Sequence[str] = GROUPS,
+    seeds: int = SEEDS,
+    processes: int = 2,
+    report: Callable[[Verdict], None] = lambda verdict: None,
+) -> Score:
+    """Plant every mistake in a right candidate on each backend, and compare right candidates with other seeds.
+
+    Args:
+        on: Names of backends; all that are available when empty.
+        groups: Of mistakes; see `GROUPS`.
+        seeds: How many seeds for each right candidate.
+        processes: How many at once; 0 for this process alone.
+        report: Called with each verdict.
+    """
+    start = time.perf_counter()
+    names = tuple(on) or tuple(backends.available())
+    tasks = [*planted_tasks(names, groups), *right_tasks(names, seeds)]
+    verdicts = []
+    for verdict in _judged(tasks, processes):
+        report(verdict)
+        verdicts.append(verdict)
+    mistakes = tuple(verdict for verdict in verdicts if verdict.task.group != "right")
+    right = tuple(verdict for verdict in verdicts if verdict.task.group == "right")
+    return Score(mistakes, right, time.perf_counter() - start)
+
+
+def planted_tasks(on: Sequence[str], groups: Sequence[str] = GROUPS) -> list[Task]:
+    """Every mistake on every backend that can express it."""
+    tasks = []
+    for group in groups:
+        for mistake in _module(group).MISTAKES:
+            for name in ("",) if group == STREAMS else on:
+                needs = getattr(mistake, "needs", ())
+                if not name or set(needs) <= backends.get(name).capabilities:
+                    tasks.append(Task(group, mistake.name, name))
+    return tasks
+
+
+def right_tasks(on: Sequence[str], seeds: int) -> list[Task]:
+    """Every fixture on every backend with as many seeds."""
+    return [Task("right", name, backend, seed) for backend in on for seed in range(seeds) for name in FIXTURES]
+
+
+def judge(task: Task) -> Verdict:
+    """Run the proof on one task."""
+    start = time.perf_counter()
+    if task.group == "right":
+        findings = _of_right(task)
+        return Verdict(task, bool(findings), False, False, _said(findings), time.perf_counter() - start)
+    mistake = next(one for one in _module(task.group).MISTAKES if one.name == task.name)
+    findings = _JUDGES.get(task.group, _of_network)(mistake, task)
+    located = [f for f in findings if any(text in f"{f.place} {f.kind} {f.what}" for text in mistake.place)]
+    causes = [f.explanation.cause for f in findings if f.explanation is not None and f.explanation.known]
+    explained = any(text in cause for text in mistake.cause for cause in causes)
+    seconds = time.perf_counter() - start
+    near = _allclose(mistake, task)
+    return Verdict(task, bool(findings), bool(located), explained, _said(findings), seconds, near)
+
+
+def _of_network(mistake: Any, task: Task) -> tuple[Finding, ...]:
+    (reference, batch), (right, _) = fixture(mistake.fixture, REFERENCE), fixture(mistake.fixture, task.backend)
+    levels = ("L0", "L1", "L2", "L3", "L7") if task.group == "precision" else ("L0", "L1", "L3")
+    return compare(reference, mistake.plant(right), batch, levels=levels).findings
+
+
+def _of_optimizer(mistake: Any, task: Task) -> tuple[Finding, ...]:
+    reference, right = (planted_optimizers.equipped(fixture("vectors", name)[0]) for name in (REFERENCE, task.backend))
+    wrong = mistake.plant(right)
+    names = [name for name in right.optimizers if right.optimizers[name] is not wrong.optimizers[name]]
+    schedules = (None, None) if names else (reference.schedule, wrong.schedule)  # one by itself, not all eleven
+    ours, theirs = (
+        one.but(optimizers={n: one.optimizers[n] for n in names or ["sgd"]}, schedule=schedule)
+        for one, schedule in zip((reference, wrong), schedules, strict=True)
+    )
+    return stepping.level(ours, theirs, in_float32=False).findings
+
+
+def _of_replicas(mistake: Any, task: Task) -> tuple[Finding, ...]:
+    reference, right = (planted_replicas.subject(name) for name in (REFERENCE, task.backend))
+    count = planted_replicas.COUNT
+    return replicas.level(reference, mistake.plant(right), planted_replicas.batch(), (count,)).findings
+
+
+def _of_checkpoint(mistake: Any, task: Task) -> tuple[Finding, ...]:
+    (reference, batch), (right, _) = (_with_optimizers(mistake.fixture, name) for name in (REFERENCE, task.backend))
+    with tempfile.TemporaryDirectory() as folder:
+        return checkpoints.level(reference, mistake.plant(right), batch, folder).findings
+
+
+def _with_optimizers(name: str, backend: str) -> tuple[Subject, Any]:
+    subject, batch = fixture(name, backend)
+    makers = {name: planted_optimizers.following(rule) for name, rule in OPTIMIZERS.items()}
+    return subject.but(optimizers=makers), batch
+
+
+def _of_probe(mistake: Any, task: Task) -> tuple[Finding, ...]:
+    (reference, batch), (right, _) = fixture(mistake.fixture, REFERENCE), fixture(mistake.fixture, task.backend)
+    return probes.level(reference, mistake.plant(right), batch).findings
+
+
+def _of_stream(mistake: Any, task: Task) -> tuple[Finding, ...]:
+    right, plain = planted_pipelines.right(), planted_pipelines.plain()
+    return pipelines.level(right, mistake.plant(right), plain=plain).findings
+
+
+def _of_right(task: Task) -> tuple[Finding, ...]:
+    (reference, batch), (candidate, _) = (fixture(task.name, name, task.seed) for name in (REFERENCE, task.backend))
+    return compare(reference, candidate, batch, levels=("L0", "L1", "L2", "L3")).findings
+
+
+def _allclose(mistake: Any, task: Task) -> tuple[str, ...] | None:
+    """What plain comparisons see, on one backend: mistakes give the same numbers on all."""
+    if task.backend != REFERENCE or task.group not in (*NETWORKS, "optimizers"):
+        return None
+    if task.group == "optimizers":
+        reference, batch = fixture("vectors", REFERENCE, dtype="float32")
+        reference = planted_optimizers.equipped(reference)
+        right = reference
+        wrong = mistake.plant(right)
+        names = [n for n in right.optimizers if right.optimizers[n] is not wrong.optimizers[n]] or ["sgd"]
+        sides = [one.but(optimizers={n: one.optimizers[n] for n in names}) for one in (reference, wrong)]
+        second = sides[1].but(network=fixture("vectors", REFERENCE, dtype="float32")[0].network)
+        return seen_by_allclose(sides[0], second, batch)
+    reference, batch = fixture(mistake.fixture, REFERENCE, dtype="float32")
+    return seen_by_allclose(reference, mistake.plant(fixture(mistake.fixture, REFERENCE, dtype="float32")[0]), batch)
+
+
+def _said(findings: Sequence[Finding]) -> str:
+    return str(findings[0]) if findings else ""
+
+
+def _row(group: str, verdicts: Sequence[Verdict]) -> Row:
+    tried = [verdict for verdict in verdicts if verdict.allclose is not None]
+    kinds = [f"{what} {tolerance:.0e}" for what in ("outputs", "gradients", "curves") for tolerance in TOLERANCES]
+    near = {kind: sum(kind in (verdict.allclose or ()) for verdict in tried) for kind in kinds}
+    detected, located, explained = (
+        sum(getattr(verdict, name) for verdict in verdicts) for name in ("detected", "located", "explained")
+    )
+    return Row(group, len(verdicts), detected, located, explained, near, len(tried))
+
+
+def _module(group: str) -> Any:
+    return importlib.import_module(f"deliralike.conformance.planted.{group}")
+
+
+def _judged(tasks: Sequence[Task], processes: int) -> Iterator[Verdict]:
+    if not processes:
+        yield from map(_judge_op_by_op, tasks)
+        return
+    # a fresh process: one that was forked would share the threads of linear algebra and of XLA
+    with ProcessPoolExecutor(processes, get_context("spawn"), _one_thread) as pool:
+        yield from pool.map(_judge_op_by_op, tasks, chunksize=4)
+
+
+def _one_thread() -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    threadpool_limits(1)
+
+
+def _judge_op_by_op(task: Task) -> Verdict:
+    with backends.get(task.backend or REFERENCE).op_by_op(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # mistaken networks divide by zero
+        return judge(task)
+
+
+_JUDGES: dict[str, Callable[[Any, Task], tuple[Finding, ...]]] = {
+    "optimizers": _of_optimizer,
+    "replicas": _of_replicas,
+    "checkpoints": _of_checkpoint,
+    "probes": _of_probe,
+    "pipelines": _of_stream,
+}
