@@ -128,7 +128,8 @@ PORTS = {
     "nadam": ("torch", "adam", {}, torch.optim.NAdam, {"lr": 0.01}, "nadam("),
     "radam": ("torch", "adam", {}, torch.optim.RAdam, {"lr": 0.01}, "radam("),
     "adamax": ("torch", "adam", {}, torch.optim.Adamax, {"lr": 0.01}, "adamax("),
-    "another rule": ("torch", "adam", {}, torch.optim.RMSprop, {"lr": 0.03, "alpha": 0.93}, "rmsprop(rate=1, momentum=0, beta2=0.93"),
+    "another rule": ("torch", "adam", {}, torch.optim.RMSprop, {"lr": 0.03, "alpha": 0.93},
+                     "rmsprop(rate=1, momentum=0, beta2=0.93"),
 }  # fmt: skip
 
 
@@ -162,7 +163,7 @@ def test_a_native_reference_is_recognised_first():
 UNLISTED = {
     "adam": [({"eps": 4.7e-5}, "eps=4.7e-05 instead of 1e-08"), ({"betas": (0.871, 0.999)}, "beta1=0.871"),
              ({"betas": (0.9, 0.9871)}, "beta2=0.9871"), ({"weight_decay": 0.00731}, "weight_decay=0.00731")],
-    "sgd": [({"momentum": 0.8371}, "momentum=0.8371 instead of 0.9"), ({"weight_decay": 0.0371}, "weight_decay=0.0371")],
+    "sgd": [({"momentum": 0.8371}, "momentum=0.8371 instead of 0.9"), ({"weight_decay": 0.0371}, "decay=0.0371")],
     "rmsprop": [({"alpha": 0.9137}, "alpha=0.9137"), ({"eps": 0.0213}, "eps=0.0213"), ({"momentum": 0.31}, "momentum")],
     "adadelta": [({"rho": 0.77}, "rho=0.77"), ({"eps": 3.3e-4}, "eps=0.00033")],
     "adagrad": [({"eps": 0.0071}, "eps=0.0071")],

@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 import torch
+from flax import nnx
 
 from deliralike import DataParallel, rules
 from deliralike.backends.chainer.arrays import chainer
@@ -46,6 +47,16 @@ def test_the_gradient_is_the_forced_one_in_every_layout(backend):
     for name, update in updates.items():
         wanted = -gradients[name]
         assert abs(update - wanted).max() <= 4 * 2.0**-52 * abs(parameters[name]).max(), name
+
+
+def test_the_gradient_is_the_forced_one_in_a_network_of_flax():
+    """Its kernels have their axes in another order, and their sizes differ."""
+    native = get("jax").wrap(nnx.Conv(2, 3, (4, 5), rngs=nnx.Rngs(0)))
+    forced = stepping.Forced.of(native, 12, 0, unused=True)
+    side = stepping._Side(native, following("sgd", lr=1.0))
+    assert forced.shapes["weight"] == (3, 2, 4, 5)
+    updates = side.step(forced.parameters(0), forced.gradients(0), None)
+    np.testing.assert_allclose(updates["weight"], -forced.gradients(0)["weight"], atol=1e-12)  # in float32
 
 
 def test_forced_numbers_are_portable_varied_and_hold_zeros_and_pauses():
