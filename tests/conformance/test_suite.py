@@ -21,6 +21,7 @@ from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
 from tests.conformance.stranger import BACKEND as STRANGER
 
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}  # for a Python of its own
 # What our own backends do not declare: Chainer has no weight files that are read without running code.
 UNDECLARED = {"torch": set(), "chainer": {"files/files of its own"}, "jax": set()}
 
@@ -71,16 +72,17 @@ def noted(names, name, function):
     return call
 
 
-def test_checks_are_functions_that_need_no_pytest():
+def test_checks_are_functions_that_need_no_pytest_and_no_other_framework():
     code = """
         import sys
         from deliralike.conformance import suite
         check = next(check for check in suite.CHECKS if str(check) == "functions/exp")
-        assert check(suite.resolve("torch")) is None
-        print("pytest" in sys.modules, [name for name in ("jax", "chainer") if name in sys.modules])
+        assert check(suite.resolve("tests.conformance.stranger:BACKEND")) is None
+        print([name for name in ("pytest", "torch", "jax", "chainer") if name in sys.modules])
     """
-    run = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "False []"
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    run = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    assert run.stdout.strip() == "[]", run.stderr
 
 
 def test_a_difference_names_its_first_place():
@@ -195,6 +197,25 @@ def test_names_that_are_none():
     assert suite.resolve("torch") is backends.get("torch")
 
 
+WRONG = {
+    "functions/derivative of relu at 0": ("relu", lambda right: lambda self, x: x * self.cast(x >= 0, x)),
+    "windows/convolve with a stride": (
+        "convolve",
+        lambda right: lambda self, x, w, stride, *rest: right(self, x, w, (1,) * len(stride), *rest),
+    ),
+    "functions/sigmoid": ("sigmoid", lambda right: lambda self, x: right(self, -x)),
+    "functions/types of results": ("cast", lambda right: lambda self, x, dtype: right(self, x, "float32")),
+}
+
+
+@pytest.mark.parametrize("check", WRONG)
+def test_our_own_backends_fail_when_they_are_broken(backend, check, monkeypatch):
+    name, wrong = WRONG[check]
+    kind = type(backend.nn)
+    monkeypatch.setattr(kind, name, wrong(getattr(kind, name)))
+    assert [result.outcome for result in suite.run(backend, check).results] == ["failed"]
+
+
 # The report ----------------------------------------------------------------------------------------------------------
 
 
@@ -228,8 +249,7 @@ def test_the_report_is_a_matrix(monkeypatch):
 def pytest_run(folder, *arguments):
     """A pytest of its own, from outside of this repository's folders."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *arguments]
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=env)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=ENVIRONMENT)
 
 
 def test_the_command_for_a_backend_elsewhere(tmp_path):
