@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest, random
+from deliralike.conformance.findings import is_number
+from deliralike.conformance.semantics import look
 from deliralike.conformance.subject import Subject
+from deliralike.errors import ProofFailed
 from deliralike.rules import rule
-from deliralike.training.evaluation import predict
 
 TOLERANCES = (1e-3, 1e-4)
 STEPS = 20
@@ -35,9 +37,11 @@ def seen_by_allclose(reference: Subject, candidate: Subject, batch: tuple[Any, .
 
 def _looked_at(subject: Subject, batch: tuple[Any, ...]) -> dict[str, list[Any]]:
     network, backend = subject.network, subject.network.backend
-    outputs = nest.leaves(list(predict(network, batch[:-1] if len(batch) > 2 else batch[0])))
-    with network.training_mode(True), random.portable(0):
-        gradients = backend.gradients(subject.loss, network, *batch).parameters
+    evaluated, trained = look(subject, batch, False), look(subject, batch, True)
+    if error := evaluated.error or trained.error:
+        raise ProofFailed(error)
+    outputs = [leaf for leaf in nest.leaves(evaluated.output) if is_number(leaf)]
+    gradients = trained.recording.parameters
     optimizer = next(iter(subject.optimizers.values()), None)
     stepping = optimizer(network) if optimizer else backend.optimizer(rule("sgd", lr=0.01, momentum=0.9), network)
     losses = []

@@ -17,9 +17,9 @@ from deliralike import nest
 from deliralike.conformance.agreement import compare
 from deliralike.conformance.correspondence import SAME, Correspondence
 from deliralike.conformance.explain.wiring import Wiring
-from deliralike.conformance.findings import LIMIT, Accused, Observed
+from deliralike.conformance.findings import LIMIT, Accused, Observed, is_number
 from deliralike.conformance.subject import Subject
-from deliralike.conformance.taps import UNIT, Call, Forced, Held, Unit, cotangents, force, record
+from deliralike.conformance.taps import UNIT, Around, Call, Forced, Held, Unit, cotangents, force, record
 from deliralike.errors import DeliralikeError
 from deliralike.network import AbstractNetwork
 from deliralike.nn.layers import LAYERS
@@ -93,7 +93,7 @@ class _Search:
         for name, call in calls.items():
             if name in found.observed:
                 yield from self._judge(unit, other, name, call, weights[name].output, expected, found, path)
-        yield from self._between(unit, calls, expected, found, cotangent, path)
+        yield from self._between(unit, calls, weights, expected, found, path)
 
     def _judge(
         self, unit: Unit, other: Unit, name: str, call: Call, weight: Any, expected: Forced, found: Forced, path: str
@@ -135,7 +135,13 @@ class _Search:
         yield from _Search(deeper).look_into(mine, inside, cotangent, where)
 
     def _between(
-        self, unit: Unit, calls: Mapping[str, Call], expected: Forced, found: Forced, cotangent: Any, path: str
+        self,
+        unit: Unit,
+        calls: Mapping[str, Call],
+        weights: Mapping[str, Around],
+        expected: Forced,
+        found: Forced,
+        path: str,
     ) -> Iterator[Place]:
         """The unit itself, where its own code differs."""
         mine, theirs = expected.observed[UNIT], found.observed[UNIT]
@@ -154,8 +160,9 @@ class _Search:
             yield Place(path, kind, what, difference, remarks=remarks, wiring=wiring)
             return
         name, wrong = instead
-        outputs = Observed(calls[name].output), Observed(wrong)
-        function = self._accused(unit, path, name.partition("(")[0], {}, calls[name], None, *outputs)
+        pair = _as_function(calls[name], weights[name], wrong, wiring, mine)
+        cotangent = nest_like(calls[name].output, weights[name].output)
+        function = self._accused(unit, path, name.partition("(")[0], {}, calls[name], cotangent, *pair)
         yield Place(path, function.kind, what, difference, (function,), remarks, wiring)
 
     def _accused(
@@ -228,14 +235,34 @@ def _at_hand(unit: Unit, calls: Mapping[str, Call]) -> dict[str, np.ndarray]:
 
 def _instead_of(
     calls: Mapping[str, Call], what: str, mine: Observed, theirs: Observed, found: Forced
-) -> tuple[str, np.ndarray] | None:
+) -> tuple[str, Any] | None:
     """The function whose result the reference has where the candidate has another, without calling that function."""
     expected, came = mine.values().get(what), theirs.values().get(what)
     for name, call in reversed(calls.items()):
-        given = call.path is None and name not in found.observed and isinstance(call.output, np.ndarray)
-        if given and isinstance(expected, np.ndarray) and np.array_equal(call.output, expected):
-            return (name, came) if isinstance(came, np.ndarray) else None
+        given = call.path is None and name not in found.observed and is_number(call.output)
+        if given and is_number(expected) and np.array_equal(call.output, expected):
+            return (name, came) if is_number(came) else None
     return None
+
+
+def _as_function(call: Call, weights: Around, wrong: Any, wiring: Wiring, mine: Observed) -> tuple[Observed, Observed]:
+    """What the reference's function gave, and what the candidate gave in its place.
+
+    Gradients are known of those inputs that nothing else makes use of.
+    """
+    paths = [pair for root, nested in (("args", call.args), ("kwargs", call.kwargs))
+             for pair in nest.leaves_with_paths(nested, root)]  # fmt: skip
+    right: dict[str, Any] = {}
+    theirs: dict[str, Any] = {}
+    for (path, leaf), gradient in zip(paths, weights.inputs, strict=True):
+        for source, array in wiring.sources.items() if gradient is not None else ():
+            alone = (
+                source in wiring.gradients and compare({"": gradient}, {"": mine.inputs[source]}).difference <= LIMIT
+            )
+            if alone and np.array_equal(array, leaf):
+                right[path], theirs[path] = gradient, wiring.gradients[source][1]
+                break
+    return Observed(call.output, right), Observed(wrong, theirs)
 
 
 def _remarks(calls: Mapping[str, Call], found: Forced) -> Iterator[str]:

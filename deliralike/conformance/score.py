@@ -293,7 +293,11 @@ def _one_thread() -> None:
 def _judge_op_by_op(task: Task) -> Verdict:
     with backends.get(task.backend or REFERENCE).op_by_op(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # mistaken networks divide by zero
-        return judge(task)
+        try:
+            return judge(task)
+        except Exception as error:  # noqa: BLE001 - a crash on one mistake is a miss, and the others are judged
+            is_right = task.group == "right"
+            return Verdict(task, is_right, False, False, f"crashed: {type(error).__name__}: {error}", 0.0)
 
 
 _JUDGES: dict[str, Callable[[Any, Task], tuple[Finding, ...]]] = {
