@@ -20,8 +20,10 @@ def bfloat16(x):
 @pytest.mark.parametrize(
     ("candidate", "cause"),
     [
-        (X * 0.37, "times 0.37"),
-        (X / 3, "times 0.333333"),
+        (X * 0.37, "scaled: times 0.37"),
+        (X / 3, "scaled: times 0.333333"),
+        (0 * X + 2, "all 2, as at a fresh start"),
+        (np.where(X == X.max(), 9.0, X), "element ("),
         (-X, "negated"),
         (X + 0.25, "plus 0.25"),
         (2 * X - 1, "times 2 plus -1"),
@@ -79,7 +81,7 @@ GATES = numbers(8, 3, seed=6)
         (KERNEL, KERNEL.transpose(2, 3, 1, 0).reshape(4, 4, 3, 3), "HWIO instead of OIHW, reshaped"),
         (KERNEL[0, 0], KERNEL[0, 0].T, "transposed"),
         (GATES, np.concatenate([GATES[:4], GATES[6:], GATES[4:6]]), "blocks in the order i, f, o, g"),
-        (GATES, GATES * 0.1, "times 0.1"),
+        (GATES, GATES * 0.1, "scaled: times 0.1"),
         (GATES, GATES.astype(np.float32).astype(float), "computed in float32"),
         (GATES, 0 * GATES, "zero"),
         (KERNEL, numbers(4, 4, 3, 3, seed=7), "another start (the same spread"),
@@ -91,6 +93,21 @@ def test_causes_of_other_weights(reference, candidate, cause):
     assert name == "w"
     assert found.known
     assert found.cause.startswith(cause)
+
+
+def test_noise_and_quantisation_are_judged():
+    noise = KERNEL * (1 + 1e-7 * numbers(4, 4, 3, 3, seed=7))
+    ((_, found),) = explain_weights({"w": KERNEL}, {"w": noise})
+    assert "noise of about" in found.cause
+    step = np.abs(KERNEL).max() / 127
+    ((_, found),) = explain_weights({"w": KERNEL}, {"w": np.round(KERNEL / step) * step})
+    assert "quantised" in found.cause and "8 bits" in found.cause
+
+
+def test_a_forget_bias_is_told_from_other_shifts():
+    bias = numbers(12, seed=10)
+    ((_, found),) = explain_weights({"bias_hh_l0": bias}, {"bias_hh_l0": bias + np.repeat([0.0, 1.0, 0.0, 0.0], 3)})
+    assert found.known and found.cause == "forget gate's bias plus 1"
 
 
 def test_exchanged_tensors_are_named():

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
+from deliralike.conformance.explain import calls
 from deliralike.conformance.explain.pointwise import ACTIVATIONS
 from deliralike.conformance.explain.relations import order_along, rounded
 from deliralike.conformance.explain.variant import Call, Formula, Variant, Variants, number
@@ -22,6 +23,8 @@ Change = Callable[[Any, Any], Any]  # of `nn` and one array
 
 def around(accused: Accused, formula: Formula) -> Variants:
     """The block's own formula with something done to weights, inputs or outputs, the likely ones first."""
+    for kind in ("float32", "float16", "bfloat16"):
+        yield Variant(f"computed in {kind}", partial(_computed_in, kind, formula))
     yield from _inputs(accused, formula)  # before the weights, to which what is done to an input may be equal
     yield from _weights(accused, formula)
     yield from _outputs(accused, formula)
@@ -48,6 +51,7 @@ def _weights(accused: Accused, formula: Formula) -> Variants:
             yield Variant(f"{name} reversed along axis {axis}", partial(run, _reversed(axis)))
         for kind in ("float32", "float16", "bfloat16"):
             yield Variant(f"{name} rounded to {kind}", partial(run, _rounded(value, kind)))
+            yield Variant(f"{name} rounded to {kind}, and its gradient", partial(run, _cast(kind)))
         if value.ndim > 1:
             yield Variant(f"{name} standardised for each output", partial(run, _standardised))
         yield Variant(f"{name} without a gradient", partial(run, lambda nn, x: nn.stop_gradient(x)))
@@ -57,13 +61,16 @@ def _weights(accused: Accused, formula: Formula) -> Variants:
 
 
 def _inputs(accused: Accused, formula: Formula) -> Variants:
+    names = calls.names_of(accused.kind)
     leaves = [(path, leaf) for path, leaf in nest.leaves_with_paths(tuple(accused.args), "args")]
     for position, (path, leaf) in enumerate(leaves):
         if not isinstance(leaf, np.ndarray) or leaf.dtype.kind != "f":
             continue
-        name = "input" if position == 0 else path
+        name = "input" if position == 0 else names.get(path, path)
         either = "input (or weight)" if position == 0 and accused.kind.startswith(_BILINEAR) else name
         run = partial(_with_input, formula, position)
+        if position:
+            yield Variant(f"{name} missing (zero)", partial(run, _times(0.0)))
         yield Variant(_times_cause(either), _scaling(run), (0.5, 2.0, 255.0, 1.0 / 255.0))
         yield Variant(f"{name} plus {{}}", _shifting(run), (1.0, -1.0))
         for order in _orders(leaf.shape):
@@ -77,10 +84,13 @@ def _inputs(accused: Accused, formula: Formula) -> Variants:
                 yield Variant(f"channels of the {either} in the order {order}", partial(run, _taken(order, 1)))
         for kind in ("float32", "float16", "bfloat16"):
             yield Variant(f"{name} rounded to {kind}", partial(run, _rounded(leaf, kind)))
+            yield Variant(f"{name} rounded to {kind}, and its gradient", partial(run, _cast(kind)))
         for word, function in ACTIVATIONS.items():
             yield Variant(f"{word} applied to the {name}", partial(run, function))
         if leaf.ndim > 1:
-            yield Variant(f"{name} standardised for each channel", partial(run, _per_channel))
+            for centred, eps in ((True, 1e-5), (True, 0.0), (False, 0.0), (False, 1e-5)):
+                how = "standardised" if centred else "divided by its deviation, not centred (standardised in part)"
+                yield Variant(f"{name} {how} for each channel", partial(run, _per_channel(centred, eps)))
             yield Variant(f"{name} standardised for each sample", partial(run, _standardised))
         yield Variant(f"{name} without a gradient", partial(run, lambda nn, x: nn.stop_gradient(x)))
 
@@ -125,6 +135,7 @@ def _outputs(accused: Accused, formula: Formula) -> Variants:
     yield Variant(f"output clipped to [{low:g}, {high:g}]", partial(run, lambda nn, x: nn.clip(x, low, high)))
     for kind in ("float32", "float16", "bfloat16"):
         yield Variant(f"output rounded to {kind}", partial(run, _rounded(y, kind)))
+        yield Variant(f"output rounded to {kind}, and its gradient", partial(run, _cast(kind)))
     yield Variant("output without a gradient", partial(run, lambda nn, x: nn.stop_gradient(x)))
 
 
@@ -222,14 +233,34 @@ def _rounded(value: np.ndarray, kind: str) -> Change:
     return lambda nn, x: x + nn.constant(error, like=x)
 
 
+def _cast(kind: str) -> Change:
+    return lambda nn, x: nn.cast(nn.cast(x, kind), "float64")
+
+
+def _computed_in(kind: str, formula: Formula, call: Call) -> Any:
+    """Everything cast to a shorter type, and the outputs back."""
+
+    def cast(x: Any, to: str) -> Any:
+        return call.nn.cast(x, to) if "float" in str(getattr(x, "dtype", "")) else x
+
+    weights, args, kwargs = nest.map(lambda x: cast(x, kind), (dict(call.weights), call.args, dict(call.kwargs)))
+    outputs = formula(call.but(weights=weights, args=args, kwargs=kwargs))
+    call.after.update({name: cast(value, "float64") for name, value in call.after.items()})
+    return nest.map(lambda x: cast(x, "float64"), outputs)
+
+
 def _standardised(nn: Any, x: Any) -> Any:
     dims = tuple(range(1, len(x.shape)))
     return (x - nn.mean(x, dims, keepdim=True)) / nn.sqrt(nn.var(x, dims, keepdim=True) + 1e-5)
 
 
-def _per_channel(nn: Any, x: Any) -> Any:
-    dims = (0, *range(2, len(x.shape)))
-    return (x - nn.mean(x, dims, keepdim=True)) / nn.sqrt(nn.var(x, dims, keepdim=True) + 1e-5)
+def _per_channel(centred: bool, eps: float) -> Change:
+    def change(nn: Any, x: Any) -> Any:
+        dims = (0, *range(2, len(x.shape)))
+        deviation = nn.sqrt(nn.var(x, dims, keepdim=True) + eps)
+        return (x - nn.mean(x, dims, keepdim=True) if centred else x) / deviation
+
+    return change
 
 
 def _orders(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -70,12 +70,12 @@ def attend(nn: Any, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float | 
         weights = {"one more": lambda x: more, "sigmoid": nn.sigmoid, "relu": nn.relu, "none": lambda x: x}[weigh](
             scores
         )
-    if mask == "after" and forbidden is not None:
-        weights = nn.where(nn.broadcast_to(forbidden, weights.shape), 0.0, weights)
+    if mask == "after" and bias is not None:
+        weights = weights * nn.exp(bias)
     weights = nn.stop_gradient(weights) if "weights" in constant else weights
     weights = weights if dropped is None or drop == "nothing" else weights * dropped
     if drop == "and rescaled":
-        weights = weights / nn.sum(weights, -1, keepdim=True)
+        weights = weights / (nn.sum(weights, -1, keepdim=True) + 1e-9)
     return nn.matmul(weights, v), weights
 
 
@@ -151,7 +151,8 @@ def attention(b: Bound) -> Iterator[tuple]:
     yield "weights without their dropout", partial(made, dropped=None)
 
 
-def multihead(call: Call, *, order: tuple[int, ...] = (0, 1, 2), split: str = "", merge: str = "", packed: str = "",
+def multihead(call: Call, *, order: tuple[int, ...] = (0, 1, 2), split: str = "", merge: str = "",
+              packed: tuple[str, ...] = ("part", "head", "width"),
               projected: bool = True, mask_of: str = "", weights_of: str = "mean", batch_first: bool | None = None,
               picked: tuple[int, ...] = (0, 1, 2), heads_reversed: bool = False, **rule: Any) -> Any:  # fmt: skip
     """Multi-head attention as `deliralike.nn.layers.attention`, by rules of its own.
@@ -161,7 +162,7 @@ def multihead(call: Call, *, order: tuple[int, ...] = (0, 1, 2), split: str = ""
         order: Of the blocks of queries, keys and values in the packed projection.
         split: ``"minor"`` where heads are the minor axis of the width.
         merge: ``"minor"`` likewise, ``"none"`` where heads and tokens are not exchanged back.
-        packed: ``"by head"`` where the packed rows are (heads, 3, width) instead of (3, heads, width).
+        packed: The order in which the rows of the packed projection run over parts (q, k, v), heads and width.
         projected: Whether the output is projected.
         mask_of: The mask that is left out, ``"attn"`` or ``"keys"``; ``"keys inverted"``, ``"attn inverted"``.
         weights_of: What is given back: ``"mean"``, ``"sum"``, ``"first"`` or ``"heads"``.
@@ -184,9 +185,9 @@ def multihead(call: Call, *, order: tuple[int, ...] = (0, 1, 2), split: str = ""
     tokens = [given[name] if first else nn.permute(given[name], (1, 0, 2)) for name in names[:3]]
     split_up = []
     for part, x in zip(order, tokens, strict=True):
-        rows = np.arange(3 * width).reshape(3, width)[part]
-        if packed == "by head":
-            rows = np.arange(3 * width).reshape(heads, 3, d)[:, part].ravel()
+        sizes = {"part": 3, "head": heads, "width": d}
+        rows = np.arange(3 * width).reshape([sizes[axis] for axis in packed])
+        rows = rows.transpose([packed.index(axis) for axis in ("part", "head", "width")])[part].ravel()
         weight = nn.select(w["in_proj_weight"], nn.constant(rows, like=w["in_proj_weight"]), 0)
         bias = w.get("in_proj_bias")
         bias = None if bias is None else nn.select(bias, nn.constant(rows, like=bias), 0)
@@ -272,8 +273,11 @@ def multihead_attention(settings: Mapping[str, Any], given: Mapping[str, Any]) -
     yield Variant("heads split without exchanging heads and tokens", partial(multihead, split="none"))
     yield Variant("heads split and merged without exchanging heads and tokens",
                   partial(multihead, split="none", merge="none"))  # fmt: skip
-    yield Variant("packed projection read as (heads, 3, width) instead of (3, heads, width)",
-                  partial(multihead, packed="by head"))  # fmt: skip
+    for packed in permutations(("part", "head", "width")):
+        if packed != ("part", "head", "width"):
+            order_of = ", ".join(packed)
+            yield Variant(f"rows of the packed projection in the order {order_of} instead of part, head, width",
+                          partial(multihead, packed=packed))  # fmt: skip
     yield Variant("heads joined in the reverse order", partial(multihead, heads_reversed=True))
     names = ("queries", "keys", "values")
     for picked in product(range(3), repeat=3):

@@ -127,6 +127,9 @@ class Bench:
             wanted = np.zeros_like(found) if wanted is None and found is not None else wanted
         if found is None or wanted is None or found.shape != wanted.shape:
             return 0.0 if found is wanted else np.inf
+        both = np.isnan(found) & np.isnan(wanted)
+        if both.any():  # what neither has is no difference
+            found, wanted = np.where(both, 0.0, found), np.where(both, 0.0, wanted)
         difference = _norm(found - wanted)
         size = max(_norm(found), _norm(wanted))
         if difference == 0.0 or size <= NULL * max(self._sizes.values()):

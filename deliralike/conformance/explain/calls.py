@@ -38,6 +38,16 @@ def function_of(kind: str) -> str | None:
     return name if kind[:1].islower() and hasattr(Functions, name) else None
 
 
+def names_of(kind: str) -> dict[str, str]:
+    """The names of a function's arguments by their paths; empty for layers."""
+    if kind in FUNCTION_OF or (name := function_of(kind)) is None:
+        return {}
+    parameters = [
+        parameter for parameter in inspect.signature(getattr(Functions, name)).parameters if parameter != "self"
+    ]
+    return {f"args[{index}]": parameter for index, parameter in enumerate(parameters)}
+
+
 def binder(kind: str) -> Callable[[Call], Bound]:
     """From a call of a kind to the arguments of its function, defaults filled in."""
     name = function_of(kind) or kind

@@ -134,7 +134,9 @@ def _candidates(
                     judge.wanted, one.starts, one.least, one.most,
                 )  # fmt: skip
                 yield one.cause.format(number(value)), judge.distance(judge.vector(partial(_at, one.loss, value)))
-            elif not one.starts:
+            for value in one.starts if not judge.with_gradient else ():  # one value would fit any number
+                yield one.cause.format(number(value)), judge.distance(judge.vector(partial(_at, one.loss, value)))
+            if not one.starts:
                 yield one.cause, judge.distance(judge.vector(one.loss))
         yield from _from_reference(judge, reference)
         for one in known:

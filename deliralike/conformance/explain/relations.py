@@ -56,7 +56,9 @@ ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "abs": np.abs,
     "exp": np.exp,
     "square": np.square,
-    "sqrt": np.sqrt,
+    "sqrt (its root)": np.sqrt,
+    "inverse": lambda x: 1.0 / x,
+    "inverse square root": lambda x: 1.0 / np.sqrt(x),
     "log": np.log,
     "sign": np.sign,
 }
@@ -94,16 +96,28 @@ def relations(reference: Any, candidate: Any, inputs: Mapping[str, Any]) -> Iter
         yield Relation("not finite", 0.0)
         return
     with np.errstate(all="ignore"):
+        if c.size > 1 and np.ptp(c) == 0.0 and np.ptp(r) > 0.0:
+            yield Relation(f"all {number(float(c.flat[0]))}, as at a fresh start", 0.0)
         yield from _stored(r, c)
         for name, value in inputs.items():
             yield Relation(f"{name} unchanged", relative_difference(c, value))
         if r.shape == c.shape:
             yield from _scaled(r, c)
             yield from _functions(r, c)
+            yield from _single(r, c)
             yield from _partly(r, c)
             for name, value in inputs.items():
                 yield from _residual(r, c, name, np.asarray(value))
         yield from _moved(r, c)
+
+
+def _single(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
+    """The same but for one element or two."""
+    places = np.argwhere(r != c)
+    if r.size >= 16 and 0 < len(places) <= 2:
+        at = [tuple(map(int, place)) for place in places]
+        shown = (f"element {i} is {number(float(c[i]))} instead of {number(float(r[i]))}" for i in at)
+        yield Relation("; ".join(shown), 0.0)
 
 
 def _functions(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
@@ -127,7 +141,7 @@ def _scaled(r: np.ndarray, c: np.ndarray) -> Iterator[Relation]:
     x, y = r.ravel(), c.ravel()
     if square := float(x @ x):
         factor = _plain(float(x @ y) / square, lambda a: relative_difference(c, a * r))
-        cause = "negated" if factor == -1.0 else f"times {number(factor)}"
+        cause = "negated (the sign)" if factor == -1.0 else f"scaled: times {number(factor)}"
         yield Relation(cause, relative_difference(c, factor * r))
     shift = _plain(float((y - x).mean()), lambda b: relative_difference(c, r + b))
     yield Relation(f"plus {number(shift)}", relative_difference(c, r + shift))

@@ -75,7 +75,7 @@ def explain(accused: Accused, backend: Backend, patience: float = PATIENCE, seed
     bench = Bench(accused, backend, seed)
     trials = [_Trial("", bench.reference, bench.distances(bench.reference))]
     if trials[0].distance <= LIMIT:
-        return None
+        return _absent(accused)
     end = time.monotonic() + patience
     for variant in variants(bench):
         if (trial := _tried(bench, variant)) is not None:
@@ -86,18 +86,32 @@ def explain(accused: Accused, backend: Backend, patience: float = PATIENCE, seed
     return _unknown(trials) if parts is None else _together(parts)
 
 
+def _absent(accused: Accused) -> Explanation | None:
+    """Gradients that are not there at all, which counts even where they would be zero."""
+    pairs = [(n, value, accused.candidate.parameters.get(n)) for n, value in accused.reference.parameters.items()]
+    lacking = [name for name, mine, its in pairs if mine is not None and its is None]
+    return Explanation(f"no gradient of {', '.join(lacking)} (missing)", 0.0) if lacking else None
+
+
 def _of_loss(accused: Accused) -> Explanation | None:
     """The cause of a loss of `nn`, which has a value and the gradient of its first argument."""
     bound = binder(accused.kind)(Call(None, {}, accused.args, accused.kwargs, {}, accused.training))
     prediction, target, *_ = bound.values()
-    scale = float(np.asarray(accused.cotangent)) if np.size(accused.cotangent) == 1 else 1.0
+    given = [value for value in nest.leaves(accused.cotangent) if value is not None]
+    scale = float(np.ravel(given[0])[0]) if given and np.size(given[0]) == 1 else 0.0
     sides = []
     for side in (accused.reference, accused.candidate):
-        if np.size(side.outputs) != 1:
+        if np.size(side.outputs) != 1 or side.outputs is None:
             return None
-        gradient = side.inputs.get("args[0]")
-        sides.append((float(np.asarray(side.outputs)), None if gradient is None or not scale else gradient / scale))
-    return explain_loss(prediction, target, sides[0], sides[1], {**bound, **accused.settings})
+        gradient = side.inputs.get("args[0]") if scale else None
+        sides.append((float(np.ravel(side.outputs)[0]), None if gradient is None else gradient / scale))
+    settings = {**bound, **accused.settings}
+    found = explain_loss(prediction, target, sides[0], sides[1], settings)
+    if found is not None and not found.known:  # a gradient may have a cause of its own
+        alone = explain_loss(prediction, target, (sides[0][0], None), (sides[1][0], None), settings)
+        if alone is not None and alone.known:
+            return Explanation(f"{alone.cause} (by its value alone)", alone.match, alone.next_best)
+    return found
 
 
 def _tried(bench: Bench, variant: Variant) -> _Trial | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import permutations
 from typing import Any
 
@@ -126,7 +127,10 @@ def permute(b: Bound) -> Iterator[tuple]:
     usual = tuple(d % len(b["x"].shape) for d in b["dims"])
     for order in permutations(range(len(usual))):
         if order != usual:
-            yield f"axes permuted to {order} instead of {usual}", lambda nn, b, order=order: nn.permute(b["x"], order)
+            yield (
+                f"axes permuted in the order {order} instead of {usual}",
+                lambda nn, b, order=order: nn.permute(b["x"], order),
+            )
 
 
 def pad(b: Bound) -> Iterator[tuple]:
@@ -154,9 +158,17 @@ def reduction(name: str, b: Bound) -> Iterator[tuple]:
             )
     for dim in range(rank):
         yield instead("dim", dim, b["dim"]), lambda nn, b, dim=dim: getattr(nn, name)(b["x"], dim, b["keepdim"])
-    if name == "max" or isinstance(b["dim"], int):
-        yield "maximum instead of the " + name, lambda nn, b: nn.max(b["x"], b["dim"], b["keepdim"])
-        yield f"mean instead of the {name}", lambda nn, b: nn.mean(b["x"], b["dim"], b["keepdim"])
+    dims = (b["dim"],) if isinstance(b["dim"], int) else tuple(b["dim"] or range(rank))
+    yield f"maximum instead of {name}", partial(_largest, dims=dims)
+    if name == "max":
+        yield "mean instead of max", lambda nn, b: nn.mean(b["x"], b["dim"], b["keepdim"])
+
+
+def _largest(nn: Any, b: Bound, dims: Sequence[int]) -> Any:
+    x, rank = b["x"], len(b["x"].shape)
+    for dim in sorted((dim % rank for dim in dims), reverse=True):
+        x = nn.max(x, dim, b.get("keepdim", False))
+    return x
 
 
 def matmul(b: Bound) -> Iterator[tuple]:

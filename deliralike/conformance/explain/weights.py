@@ -35,7 +35,8 @@ def explain_weights(
     found = []
     wrong = {n: np.asarray(r) for n, r in reference.items() if n in candidate and _apart(r, candidate[n]) > LIMIT}
     for name, value in wrong.items():
-        found.append((name, _explained(name, value, np.asarray(candidate[name]), wrong)))
+        others = {n: np.asarray(r) for n, r in reference.items()}
+        found.append((name, _explained(name, value, np.asarray(candidate[name]), wrong, others)))
     return found
 
 
@@ -43,24 +44,27 @@ def _apart(reference: np.ndarray, candidate: np.ndarray) -> float:
     return relative_difference(reference, candidate)
 
 
-def _explained(name: str, r: np.ndarray, c: np.ndarray, wrong: Mapping[str, np.ndarray]) -> Explanation:
+def _explained(
+    name: str, r: np.ndarray, c: np.ndarray, wrong: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
+) -> Explanation:
     apart = min(_apart(r, c), 1e300)
-    best = _likeliest(name, r, c, wrong)
+    best = _likeliest(name, r, c, wrong, others)
     if best is not None and best.distance <= min(1e-8, 1e-3 * apart):
         return Explanation(best.cause, best.distance, apart)
-    start = _another_start(r, c)
-    if start is not None:
-        return Explanation(start, 0.0, apart)
+    for judged in (_noise(r, c), _quantised(r, c), _another_start(r, c)):
+        if judged is not None:
+            return Explanation(judged, 0.0, apart)
     return Explanation("nothing that is known" if best is None else best.cause, apart)
 
 
-def _likeliest(name: str, r: np.ndarray, c: np.ndarray, wrong: Mapping[str, np.ndarray]) -> Relation | None:
-    candidates = [*_layouts(r, c), *_other_tensor(name, c, wrong), *_gates(name, r, c)]
+def _likeliest(
+    name: str, r: np.ndarray, c: np.ndarray, wrong: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
+) -> Relation | None:
+    candidates = [*_layouts(r, c), *_other_tensor(name, c, wrong, others), *_gates(name, r, c)]
     exact = next((one for one in candidates if one.distance <= EXACT), None)
     general = None if exact is not None else nearest(r, c)
-    return exact or min(
-        (one for one in [general, *candidates] if one is not None), key=lambda one: one.distance, default=None
-    )
+    possible = [one for one in [general, *candidates] if one is not None]
+    return exact or min(possible, key=lambda one: one.distance, default=None)
 
 
 def _layouts(r: np.ndarray, c: np.ndarray) -> list[Relation]:
@@ -73,7 +77,7 @@ def _layouts(r: np.ndarray, c: np.ndarray) -> list[Relation]:
         named = {
             "HWIO instead of OIHW": (2, 3, 1, 0),
             "OHWI instead of OIHW": (0, 2, 3, 1),
-            "IOHW instead of OIHW": (1, 0, 2, 3),
+            "IOHW instead of OIHW (input and output channels exchanged)": (1, 0, 2, 3),
             "kernel transposed (height and width exchanged)": (0, 1, 3, 2),
         }
         for word, order in named.items():
@@ -90,10 +94,15 @@ def _layouts(r: np.ndarray, c: np.ndarray) -> list[Relation]:
     return found
 
 
-def _other_tensor(name: str, c: np.ndarray, wrong: Mapping[str, np.ndarray]) -> list[Relation]:
-    """The values of another tensor."""
-    same = [(other, value) for other, value in wrong.items() if other != name and value.shape == c.shape]
-    return [Relation(f"holds {other} (exchanged)", relative_difference(c, value)) for other, value in same]
+def _other_tensor(
+    name: str, c: np.ndarray, wrong: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
+) -> list[Relation]:
+    """The values of another tensor, whose own ones may be elsewhere or where they belong."""
+    same = [(other, value) for other, value in others.items() if other != name and value.shape == c.shape and np.ptp(c)]
+    return [
+        Relation(f"holds {n} ({'exchanged' if n in wrong else 'a copy of the other'})", relative_difference(c, v))
+        for n, v in same
+    ]
 
 
 def _gates(name: str, r: np.ndarray, c: np.ndarray) -> list[Relation]:
@@ -109,6 +118,13 @@ def _gates(name: str, r: np.ndarray, c: np.ndarray) -> list[Relation]:
             found.append(
                 Relation(f"blocks in the order {word} instead of {', '.join(letters)}", relative_difference(c, moved))
             )
+        for block, letter in enumerate(letters):
+            added = np.split(c - r, blocks)[block]
+            shift = float(added.mean())
+            if shift and c.ndim == 1:
+                raised = np.concatenate([part + shift * (i == block) for i, part in enumerate(parts)])
+                word = "forget gate's bias" if letter == "f" else f"block {letter}"
+                found.append(Relation(f"{word} plus {shift:.6g}", relative_difference(c, raised)))
         mixed = np.stack(parts, 1).reshape(r.shape)
         found.append(Relation(f"the {blocks} blocks interleaved", relative_difference(c, mixed)))
     return found
@@ -127,3 +143,25 @@ def _another_start(r: np.ndarray, c: np.ndarray) -> str | None:
     ):
         return "another start (the same spread, other values: another seed)"
     return f"another start (spread {c.std():.3g} instead of {r.std():.3g})"
+
+
+def _noise(r: np.ndarray, c: np.ndarray) -> str | None:
+    """Whether each element differs by as little as another arithmetic would make it differ."""
+    if r.shape != c.shape or c.size < LEAST:
+        return None
+    differs = np.abs(c - r) / (np.abs(r) + np.abs(r).mean() + 1e-300)
+    if differs.max() > 1e-5 or np.count_nonzero(c != r) < 0.5 * c.size:
+        return None
+    return f"noise of about {float(np.median(differs)):.0e}, as other arithmetic or rounding gives"
+
+
+def _quantised(r: np.ndarray, c: np.ndarray) -> str | None:
+    """Whether the values are few and evenly spaced."""
+    if r.shape != c.shape or c.size < LEAST or relative_difference(r, c) > 0.1:
+        return None
+    steps = np.diff(np.unique(c))
+    step = float(steps[steps > 1e-9 * np.abs(c).max()].min(initial=np.inf))
+    levels = np.abs(c).max() / step if np.isfinite(step) else np.inf
+    if levels > 2**12 or not np.allclose(c / step, np.round(c / step), atol=1e-4):
+        return None
+    return f"quantised: rounded to whole steps of {step:.3g}, about {np.ceil(np.log2(2 * levels + 1)):.0f} bits"

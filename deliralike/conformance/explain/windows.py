@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import permutations, product
@@ -338,6 +339,10 @@ def _other_maxima(b: Bound, pads: Pads, windows: Callable[..., Any]) -> Known:
 
     yield "absolutely largest element instead of the maximum", largest
     yield "smooth maximum: logarithm of the sum of exponentials", smooth
+    yield (
+        "smooth maximum: logarithm of the mean of exponentials",
+        lambda nn, b: smooth(nn, b) - math.log(np.prod(kernel)),
+    )
     yield "gradient of the average instead of the maximum's", mean_gradient
     for offset in (0, 1):
         yield (
