@@ -6,7 +6,9 @@ from autograd.extend import defvjp, primitive
 from autograd.tracer import getval
 
 from deliralike import random, rules
+from deliralike.conformance import suite
 from deliralike.network import AbstractNetwork
+from deliralike.nn.layers import LAYERS
 from tests.conformance import stranger
 from tests.conformance.stranger import BACKEND, optimizer
 
@@ -616,3 +618,239 @@ def a_state_without_its_counts(patch):
 @broken("zoo/gradient of transformer_classifier", "zoo/gradient of unet", "gradients/of arrays used twice")
 def gradients_of_branches_that_are_not_added(patch):
     patch.setattr(optimizer, "add_outgrads", lambda known, new: (new, False))
+
+
+# What else may go wrong ----------------------------------------------------------------------------------------------
+
+
+@broken("arrays/types are kept and converted")
+def types_that_are_not_kept(patch):
+    right = stranger.arrays.array
+    patch.setattr(type(BACKEND), "array", lambda self, value, dtype=None, device=None: right(value, dtype or "float64"))
+
+
+@broken("arrays/what is there is named")
+def a_backend_without_a_version(patch):
+    patch.setattr(type(BACKEND), "version", lambda self: "")
+
+
+@broken("arrays/batches are prepared")
+def labels_that_become_floating(patch):
+    patch.setattr(type(BACKEND), "prepare", lambda self, batch, network: stranger.nest.map(
+        lambda leaf: self.array(leaf, network.dtype_name) if isinstance(leaf, np.ndarray) else leaf,
+        batch))  # fmt: skip
+
+
+@broken("files/safetensors")
+def buffers_that_are_not_loaded(patch):
+    right = AbstractNetwork.load_neutral_state
+    patch.setattr(
+        Base,
+        "load_neutral_state",
+        lambda self, state, strict=True: right(
+            self, state | {k: v for k, v in self.neutral_state().items() if "running" in k}
+        ),
+    )
+
+
+@broken("networks/start values")
+def weights_that_are_rounded(patch):
+    right = stranger.network.Variable.write
+    patch.setattr(stranger.network.Variable, "write", lambda self, value: right(self, np.float32(getval(value))))
+
+
+@broken("gradients/nests of inputs")
+def results_beside_a_loss_that_are_lost(patch):
+    right = stranger.Gradients
+    patch.setattr(stranger, "Gradients", lambda loss, parameters, inputs, beside: right(loss, parameters, inputs))
+
+
+@broken("second derivatives/gradient of what does not depend")
+def gradients_of_constants_that_are_not_zero(patch):
+    patch.setattr(Functions, "gradient", lambda self, function, x: RIGHT["gradient"](self, function, x) + 1e-3)
+
+
+@broken("layers/wrong inputs")
+def shapes_that_are_not_checked(patch):
+    patch.setattr(NN.Linear, "forward", lambda self, x: self.nn.linear(x, self.weight, self.bias))
+
+
+@broken("networks/blocks and their paths")
+def blocks_in_reverse_order(patch):
+    right = Base.named_blocks
+    patch.setattr(Base, "named_blocks", lambda self: reversed(list(right(self))))
+
+
+@broken("networks/abstract and native")
+def nothing_that_is_native(patch):
+    patch.setattr(type(BACKEND), "is_native", lambda self, value: False)
+
+
+@broken("networks/mistakes in building")
+def plain_lists_of_layers(patch):
+    for module in ("tests.conformance.stranger.network", "deliralike.network"):
+        patch.setattr(f"{module}.refuse_plain_container", lambda owner, name, value: None)
+
+
+@broken("networks/calls of blocks are followed")
+def calls_that_pass_by_forward(patch):
+    patch.setattr(Base, "__call__", lambda self, *args, **kwargs: type(self).forward(self, *args, **kwargs))
+
+
+@broken("networks/copies")
+def copies_that_share(patch):
+    patch.setattr(Base, "__deepcopy__", lambda self, memo: self, raising=False)
+
+
+@broken("networks/copies", "networks/pickles")
+def copies_that_are_thawed(patch):
+    patch.setattr(stranger.network.Variable, "__setstate__", lambda self, state: vars(self).update(
+        state | {"trainable": self.is_parameter if vars(self) else state["is_parameter"]}), raising=False)  # fmt: skip
+
+
+@broken("networks/copies in another type")
+def counters_that_become_floating(patch):
+    patch.setattr(type(BACKEND), "set_dtype", lambda self, network, dtype: [
+        setattr(slot, "value", slot.value.astype(dtype)) for slot in network.neutral_slots().values()])  # fmt: skip
+
+
+@broken("networks/outputs of a whole network", "gradients/of parameters and inputs", "gradients/evaluating")
+def linear_maps_that_remember(patch):
+    calls = iter(range(10**6))
+    patch.setattr(Functions, "linear", lambda self, x, w, b=None: RIGHT["linear"](self, x, w, b) + 1e-3 * next(calls))
+
+
+@broken("networks/containers", "zoo/mlp as outlined", "zoo/unet as outlined", "zoo/gru_classifier as outlined",
+        "zoo/transformer_classifier as outlined")  # fmt: skip
+def biases_that_are_forgotten(patch):
+    right = Base.neutral_slots
+    patch.setattr(Base, "neutral_slots", lambda self: {k: v for k, v in right(self).items() if not k.endswith("bias")})
+
+
+@broken("functions/concrete")
+def values_at_hand_that_are_others(patch):
+    patch.setattr(Functions, "concrete", lambda self, x: getval(x)[::-1])
+
+
+@broken("functions/argmax", "functions/first of equal maxima")
+def positions_of_minima(patch):
+    patch.setattr(Functions, "argmax", lambda self, x, dim: np.argmin(getval(x), dim))
+
+
+@broken("losses/one_hot")
+def classes_counted_from_one(patch):
+    patch.setattr(
+        Functions, "one_hot", lambda self, y, classes, like: RIGHT["one_hot"](self, (y + 1) % classes, classes, like)
+    )
+
+
+@broken("losses/labels out of range")
+def labels_that_are_not_checked(patch):
+    patch.setattr(Functions, "_check_labels", lambda self, *args: None)
+
+
+@broken("losses/confident and wrong")
+def logarithms_of_probabilities(patch):
+    patch.setattr(Functions, "log_softmax", lambda self, x, dim: self.log(self.softmax(x, dim) + 1e-30))
+
+
+@broken("layers/one value for each channel")
+def the_variance_of_one_value(patch):
+    patch.setattr(NN.BatchNorm1d, "forward", lambda self, x: self.nn.batch_norm_train(x, self.weight, self.bias)[0])
+
+
+@broken("layers/running statistics of instances")
+def instances_with_the_statistics_of_the_batch(patch):
+    right = NN.InstanceNorm1d._update
+    patch.setattr(NN.InstanceNorm1d, "_update", lambda self, mean, var, count: right(self, mean, var, 3 * count))
+
+
+@broken("layers/masks of attention")
+def padding_that_is_attended_to(patch):
+    right = NN.MultiheadAttention.forward
+    patch.setattr(
+        NN.MultiheadAttention, "forward", lambda self, q, k, v, padding=None, *rest: right(self, q, k, v, None, *rest)
+    )
+
+
+@broken("layers/running statistics move with gradients")
+def statistics_that_move_twice(patch):
+    right = type(BACKEND).gradients
+
+    def wrong(self, loss, network, *inputs):
+        loss(network, *self.prepare(inputs, network))
+        return right(self, loss, network, *inputs)
+
+    patch.setattr(type(BACKEND), "gradients", wrong)
+
+
+@broken("chance/evaluation draws nothing")
+def dropout_in_evaluation(patch):
+    patch.setattr(NN.Dropout, "training", property(lambda self: True, lambda self, value: None), raising=False)
+
+
+@broken("optimizers/accumulation")
+def micro_batches_that_count_alike(patch):
+    patch.setattr("deliralike.optimizer.samples_of", lambda batch, dim: 1)
+
+
+RULES = ["sgd", "sgd with momentum", "sgd with Nesterov's momentum", "adam", "amsgrad", "rmsprop",
+         "rmsprop with momentum", "adagrad", "adadelta", "adamw", "lion", "lamb"]  # fmt: skip
+
+
+@broken(*(f"optimizers/{name}" for name in RULES))
+def learning_rates_that_are_rounded(patch):
+    patch.setattr(Optimizer, "lr", property(lambda self: self._groups.lr,
+                  lambda self, lr: setattr(self, "_groups", self._groups.with_lr(float(np.float32(lr))))))  # fmt: skip
+
+
+@broken("optimizers/sgd with weight decay", "optimizers/adam with weight decay")
+def decay_that_is_left_out(patch):
+    patch.setattr(rules.Rule, "_decayed", lambda self, p, g: g)
+
+
+@broken("zoo/gradient of mlp", "zoo/gradient of gru_classifier", "functions/linear")
+def gradients_of_linear_maps_that_are_slightly_off(patch):
+    patch.setattr(Functions, "linear", lambda self, *args: slightly(RIGHT["linear"](self, *args), "gradients"))
+
+
+@broken("layers/activations as layers")
+def a_layer_with_another_default(patch):
+    patch.setattr(NN.GELU, "forward", lambda self, x: self.nn.gelu(x, "tanh"))
+
+
+# Every function and layer with a check of its own, wrong by little -------------------------------------------------
+
+
+def slightly(result, how):
+    """Outputs that are off by a millionth, or that are right but have gradients that are off by a ten-thousandth."""
+    if isinstance(result, tuple | list):
+        return type(result)(slightly(each, how) for each in result)
+    if result is None or result.dtype.kind != "f":
+        return result
+    return result * (1.0 + 1e-6) if how == "values" else result + 1e-4 * (result - getval(result))
+
+
+SLIGHTLY = {}  # by name of a check: the class that has the function, and the function's name
+
+
+def _own_checks():
+    for check in suite.CHECKS:
+        capability, word = check.capability, check.name.split()[0].rstrip(",")
+        if check.level != "L1" or check.name in ("argmax", "stop gradient"):
+            continue
+        if capability in ("functions", "windows", "losses") and hasattr(Functions, word):
+            SLIGHTLY[str(check)] = Functions, word
+        elif capability == "layers" and word in LAYERS:
+            SLIGHTLY[str(check)] = getattr(NN, word), "forward"
+
+
+_own_checks()
+
+
+def plant_slightly(patch, check, how):
+    """Make the function that a check is named after slightly wrong."""
+    kind, name = SLIGHTLY[check]
+    right = vars(kind).get(name) or getattr(kind, name)
+    called = right.__get__ if hasattr(right, "__get__") else lambda self, kind: right
+    patch.setattr(kind, name, lambda self, *args, **kwargs: slightly(called(self, kind)(*args, **kwargs), how))

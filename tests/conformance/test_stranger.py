@@ -11,8 +11,9 @@ from autograd import grad
 
 from deliralike import backends
 from deliralike.conformance import suite
+from deliralike.conformance.suite.layers import Layer
 from tests.conformance import stranger
-from tests.conformance.broken import BROKEN
+from tests.conformance.broken import BROKEN, SLIGHTLY, plant_slightly
 from tests.conformance.stranger import BACKEND
 
 FOLDER = Path(stranger.__file__).parent
@@ -64,27 +65,48 @@ def test_it_uses_nothing_that_the_guide_does_not_name():
 # Broken on purpose ---------------------------------------------------------------------------------------------------
 
 
-def test_it_is_broken_in_many_ways():
-    assert len(BROKEN) >= 60
+# On the stranger these are not declared; `tests/conformance/test_suite.py` breaks one of our own there.
+ELSEWHERE = {"replicas/outputs", "replicas/updates", "replicas/storage and names", "chance/states of generators",
+             "files/files of its own"}  # fmt: skip
+# Operators are Python's, not functions of `nn`. Derivatives at a point are planted by hand where conventions differ.
+UNTOUCHED = {"functions/operators", "functions/operators that broadcast", "functions/indexing"}
+
+
+def failures(checks):
+    report = suite.run(BACKEND, checks)
+    return [result for result in report.results if result.outcome == "failed"]
+
+
+def test_every_check_fails_on_something():
     names = {str(check) for check in suite.CHECKS}
-    assert {check for _, checks in BROKEN.values() for check in checks} <= names
+    by_hand = {check for _, checks in BROKEN.values() for check in checks}
+    assert by_hand <= names and len(BROKEN) >= 100
+    assert {name for name in names - by_hand - set(SLIGHTLY) - ELSEWHERE - UNTOUCHED if " at 0" not in name} == set()
 
 
 @pytest.mark.parametrize("title", BROKEN)
-def test_a_broken_backend_fails_in_the_check_that_is_about_it(title, monkeypatch):
+def test_a_broken_backend_fails_in_the_check_that_is_about_it(title, monkeypatch, registered):
     plant, checks = BROKEN[title]
-    assert suite.run(BACKEND, checks).passed
+    assert not failures(checks)
     with monkeypatch.context() as patch:
         plant(patch)
-        report = suite.run(BACKEND, checks)
-    assert [result.check for result in report.results if result.outcome != "failed"] == []
-    messages = [result.message for result in report.results]
+        found = failures(checks)
+    assert {result.check for result in found} == set(checks)
     # It is a difference that they name, not an accident of how it was broken.
-    accidents = [
-        text for text in messages if re.match(r"(TypeError|AttributeError|NameError|KeyError|IndexError):", text)
-    ]
-    assert not accidents, messages
-    assert suite.run(BACKEND, checks).passed  # nothing of it is left behind
+    messages = [result.message for result in found]
+    assert not [text for text in messages if re.match(r"(Type|Attribute|Name|Key|Index)Error:", text)], messages
+    assert not failures(checks)  # nothing of it is left behind
+
+
+@pytest.mark.parametrize("how", ["values", "gradients"])
+@pytest.mark.parametrize("check", SLIGHTLY)
+def test_what_is_slightly_wrong_fails(check, how, monkeypatch):
+    function = next(each.function for each in suite.CHECKS if str(each) == check)
+    if how == "gradients" and not getattr(function, "differentiable", isinstance(function, Layer)):
+        return  # a check of values alone
+    plant_slightly(monkeypatch, check, how)
+    (found,) = failures([check])
+    assert (": gradient of" in found.message) == (how == "gradients")
 
 
 def test_gradients_of_autograd_itself_follow_other_conventions():

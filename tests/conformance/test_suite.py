@@ -19,6 +19,8 @@ from deliralike.conformance.suite.plugin import settle
 from deliralike.errors import BackendUnavailable, SettingError, UnknownName
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
+from deliralike.parallel.hooks import AccumulateGradients, CopyParameters
+from deliralike.parallel.replicated import ReplicatedNetwork
 from tests.conformance.stranger import BACKEND as STRANGER
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}  # for a Python of its own
@@ -214,6 +216,37 @@ def test_our_own_backends_fail_when_they_are_broken(backend, check, monkeypatch)
     kind = type(backend.nn)
     monkeypatch.setattr(kind, name, wrong(getattr(kind, name)))
     assert [result.outcome for result in suite.run(backend, check).results] == ["failed"]
+
+
+def nothing(*args, **kwargs):
+    return None
+
+
+# What the stranger does not declare, broken on PyTorch.
+BEYOND = {
+    "replicas/outputs": lambda patch, torch: patch.setattr(
+        ReplicatedNetwork, "gather", lambda self, outputs, sizes: torch.concatenate(outputs[::-1], 0)
+    ),
+    "replicas/updates": lambda patch, torch: patch.setattr(
+        AccumulateGradients, "__call__", lambda self, optimizer, gradients: gradients
+    ),
+    "replicas/storage and names": lambda patch, torch: patch.setattr(CopyParameters, "__call__", nothing),
+    "chance/states of generators": lambda patch, torch: patch.setattr(type(torch), "load_random_state", nothing),
+    "files/files of its own": lambda patch, torch: patch.setattr(
+        type(torch),
+        "read_weights",
+        lambda self, path: {name: value * 0 for name, value in self.read_states(path)[""].items()},
+    ),
+}
+
+
+@pytest.mark.parametrize("check", BEYOND)
+def test_what_goes_beyond_the_minimum_fails_when_it_is_broken(check, monkeypatch):
+    torch = backends.get("torch")
+    assert [result.outcome for result in suite.run(torch, check).results] == ["passed"]
+    BEYOND[check](monkeypatch, torch)
+    (result,) = suite.run(torch, check).results
+    assert result.outcome == "failed" and "Error:" not in result.message
 
 
 # The report ----------------------------------------------------------------------------------------------------------

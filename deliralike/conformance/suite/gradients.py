@@ -81,6 +81,7 @@ def nests_of_inputs(backend: Backend) -> None:
         return value, at["x"] * 2.0
 
     result = backend.gradients(loss, made(backend, Dense), batch)
+    equal("the number of results beside the loss", len(result.beside), 1)
     agree("what the loss returned beside its value", result.beside[0], 2.0 * _X)
     found = result.inputs[0]
     agree("gradient of a leaf", found["x"], batch["more"][0])

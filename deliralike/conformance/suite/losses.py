@@ -54,8 +54,8 @@ _add(
     _X,
     _Y,
 )
-_add("one_hot", lambda nn, y: nn.one_hot(y, 3, like=nn.constant(np.ones(1), like=nn.cast(y, "float32"))),
-     lambda y: np.moveaxis(np.eye(3)[y], -1, 1), _REGIONS, differentiable=False)  # fmt: skip
+_add("one_hot", lambda nn, y, x: nn.one_hot(y, 3, like=x), lambda y, x: np.moveaxis(np.eye(3)[y], -1, 1), _REGIONS, _X,
+     differentiable=False)  # fmt: skip
 
 
 _add("cross_entropy with another ignored label", lambda nn, x, y: nn.cross_entropy(x, y, ignore_index=1),

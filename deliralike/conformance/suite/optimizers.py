@@ -44,8 +44,12 @@ def _follows(name: str, settings: Mapping[str, Any], wanted: Callable[[], rules.
         start = {key: value.astype(np.float64) for key, value in network.neutral_state().items()}
         path = _updates(backend.optimizer(rule(name, lr=_RATES[0], **settings), network))
         for key in _SHAPES:
+            before = came = start[key]
             for step, value in enumerate(rules.run(wanted(), start[key], _GRADIENTS[key], _RATES)):
                 agree(f"{name}: {key} after update {step + 1}", path[step][key], value)
+                if dtype_of(backend) == "float64":  # each update beside itself: beside the parameter it may be small
+                    agree(f"{name}: update {step + 1} of {key}", path[step][key] - came, value - before)
+                before, came = value, path[step][key]
         agree(f"{name}: a parameter without a gradient", path[-1]["unused"], start["unused"], 0.0)
 
     return function
