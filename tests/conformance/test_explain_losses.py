@@ -54,11 +54,15 @@ def explained(loss, **settings):
         (lambda z: entropy(z, labels=np.where(LABELS < 0, 3, LABELS)), ["ignored labels counted as the last class"]),
         (lambda z: entropy(z, smoothing=0.1), ["label smoothing=0.1 instead of 0"]),
         (lambda z: entropy(z, smoothing=0.137), ["label smoothing=0.137"]),
-        (lambda z: entropy(z, labels=np.where(LABELS < 0, LABELS, (LABELS + 1) % 4)), ["labels off by +1"]),
+        (lambda z: entropy(z, labels=np.where(LABELS < 0, LABELS, (LABELS + 1) % 4)), ["labels off by one (+1)"]),
         (lambda z: entropy(z) / np.log(2), ["base 2"]),
         (lambda z: entropy(z, p=lambda z: probabilities(probabilities(z))), ["softmax twice"]),
         (lambda z: entropy(z / 1.7), ["temperature=1.7"]),
         (lambda z: entropy(z, p=lambda z: 1 / (1 + np.exp(-z))), ["sigmoid instead of softmax"]),
+        (lambda z: entropy(z, weight=np.sqrt(WEIGHT)), ["class weights", "roots"]),
+        (lambda z: entropy(z, weight=np.roll(WEIGHT, 1)), ["class weights in another order"]),
+        (lambda z: entropy(z, labels=np.where(LABELS == 3, -1, LABELS)), ["class 3 ignored as well"]),
+        (lambda z: entropy(z, labels=np.where(np.arange(6) < 3, LABELS, -1)), ["first half of the batch"]),
         (lambda z: 3.3 * entropy(z), ["loss times 3.3"]),
         (lambda z: entropy(z) + 0.5, ["loss plus 0.5", "does not depend"]),
     ],
@@ -144,3 +148,12 @@ def test_without_gradients_the_value_alone_decides():
     d = PREDICTION - TRUTH
     found = explain_loss(PREDICTION, TRUTH, ((d**2).mean(), None), (np.abs(d).mean(), None))
     assert found.known and "absolute error" in found.cause
+
+
+def test_a_single_value_tells_a_number_of_few_digits_only():
+    usual = entropy(LOGITS).real, None
+    settings = {"weight": WEIGHT, "ignore_index": -100}
+    plain = explain_loss(LOGITS, LABELS, usual, (entropy(LOGITS, smoothing=0.033), None), settings)
+    assert plain.known and "label smoothing=0.033" in plain.cause
+    other = explain_loss(LOGITS, LABELS, usual, (entropy(LOGITS) + 0.0123456789, None), settings)
+    assert other is None or not other.known

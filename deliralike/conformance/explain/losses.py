@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -134,14 +134,21 @@ def _candidates(
                     judge.wanted, one.starts, one.least, one.most,
                 )  # fmt: skip
                 yield one.cause.format(number(value)), judge.distance(judge.vector(partial(_at, one.loss, value)))
-            for value in one.starts if not judge.with_gradient else ():  # one value would fit any number
-                yield one.cause.format(number(value)), judge.distance(judge.vector(partial(_at, one.loss, value)))
+            if one.starts and not judge.with_gradient:
+                yield from _plain_numbers(judge, one)
             if not one.starts:
                 yield one.cause, judge.distance(judge.vector(one.loss))
         yield from _from_reference(judge, reference)
         for one in known:
             if not one.starts and judge.with_gradient:
                 yield from _times(judge, judge.vector(one.loss), one.cause)
+
+
+def _plain_numbers(judge: _Judge, one: _Known) -> Iterator[tuple[str, float]]:
+    """One value fits some number, whatever the cause is: only one with few digits says something."""
+    fitted, _ = fit(lambda at: judge.vector(partial(_at, one.loss, at)), judge.wanted, one.starts, one.least, one.most)
+    for value in {float(f"{fitted:.2e}"), *one.starts}:
+        yield one.cause.format(number(value)), judge.distance(judge.vector(partial(_at, one.loss, value)))
 
 
 def _at(loss: Callable[..., Any], value: float, x: np.ndarray) -> Any:
@@ -236,7 +243,7 @@ def log_softmax(z: np.ndarray, axis: int = 1) -> np.ndarray:
 def _cross_entropy(
     z: np.ndarray, on: Labels, *, divisor: str = "weights", smoothing: float | None = None, weighted: bool = True,
     shift: int = 0, spread: str = "all", log_p: Callable[[np.ndarray], np.ndarray] = log_softmax, focus: float = 0.0,
-    spread_weighted: bool = True,
+    spread_weighted: bool = True, whole: bool = False,
 ) -> Any:  # fmt: skip
     """Cross-entropy of labels under conventions of its own.
 
@@ -252,6 +259,7 @@ def _cross_entropy(
         log_p: Instead of the logarithm of the softmax.
         focus: The exponent of focal loss.
         spread_weighted: Whether the smoothing's part is weighted as well.
+        whole: Whether the label keeps its whole share.
     """
     smoothing = on.smoothing if smoothing is None else smoothing
     logs, hot = log_p(z), on.one_hot(shift)
@@ -261,7 +269,7 @@ def _cross_entropy(
     counted = on.kept[:, None] * 1.0 - (hot if spread == "others" else 0.0)
     every = -counted * per_class_spread * logs
     share = {"all": smoothing / on.classes, "others": smoothing / max(on.classes - 1, 1), "total": smoothing}[spread]
-    each = (1.0 - smoothing) * right + share * every.sum(1) if smoothing else right
+    each = (1.0 if whole else 1.0 - smoothing) * right + share * every.sum(1) if smoothing else right
     if focus:
         each = each * (1.0 - np.exp((hot * logs).sum(1))) ** focus
     return _divided(each, on, divisor, weighted, shift)
@@ -276,7 +284,14 @@ def _divided(each: np.ndarray, on: Labels, divisor: str, weighted: bool = True, 
     if divisor == "sample means":
         axes = tuple(range(1, each.ndim))
         return (each.sum(axes) / weights.sum(axes)).mean()
+    if divisor == "largest":
+        return each.flat[int(np.argmax(each.real))]
+    ignored = float((~on.kept).sum())
     total = {
+        "with ignored": weights.sum() + ignored * on.weight[0],
+        "with ignored, last": weights.sum() + ignored * on.weight[-1],
+        "one less": weights.sum() - 1.0,
+        "one more": weights.sum() + 1.0,
         "weights": weights.sum(),
         "counted": on.kept.sum(),
         "all": each.size,
@@ -303,6 +318,11 @@ DIVISORS = {
     "all weights": "divided by the sum of all class weights",
     "positions": "divided by the number of positions alone (sum over the batch)",
     "root": "divided by the root of the number of labels",
+    "with ignored": "ignored labels in the denominator, with the weight of the first class",
+    "with ignored, last": "ignored labels in the denominator, with the weight of the last class",
+    "one less": "one less in the denominator",
+    "one more": "one more in the denominator",
+    "largest": "maximum over the labels instead of the mean",
 }
 
 
@@ -330,13 +350,17 @@ def _classification(on: Labels) -> Iterator[_Known]:
         yield _Known(f"no label smoothing instead of {number(on.smoothing)}", loss(smoothing=0.0))
         yield _Known("label smoothing spread over the other classes alone", loss(spread="others"))
         yield _Known("label smoothing not divided by the number of classes", loss(spread="total"))
+        yield _Known("label smoothing: the label keeps its whole share", loss(whole=True))
         yield _Known("label smoothing without class weights", loss(spread_weighted=False))
+    yield from _other_labels(on)
+    yield _Known("{} (eps) added to the denominator", partial(_with_eps, on), (1e-5, 1e-3), 0.0, 0.1)
+    yield _Known("probabilities clipped at {} from below", partial(_clipped, on), (1e-7, 1e-3, 0.1), 0.0)
     smoothing = f"label smoothing={{}} instead of {number(on.smoothing)}"
     yield _Known(smoothing, lambda z, s: _cross_entropy(z, on, smoothing=s), (0.1, 0.05, 0.2), 0.0, 1.0)
     yield _Known("label smoothing={} spread over the other classes alone",
                  lambda z, s: _cross_entropy(z, on, smoothing=s, spread="others"), (0.1, 0.2), 0.0, 1.0)  # fmt: skip
     for shift in (1, -1):
-        yield _Known(f"labels off by {shift:+d}", loss(shift=shift))
+        yield _Known(f"labels off by one ({shift:+d})", loss(shift=shift))
     yield _Known("logarithm to base 2", lambda z: _cross_entropy(z, on) / math.log(2.0))
     yield _Known("logarithm to base 10", lambda z: _cross_entropy(z, on) / math.log(10.0))
     yield _Known(
@@ -377,6 +401,40 @@ def _classification(on: Labels) -> Iterator[_Known]:
         yield _Known(f"{DIVISORS[divisor]}; class weights missing", loss(divisor=divisor, weighted=False))
         yield _Known(f"label smoothing={{}}; {DIVISORS[divisor]}",
                      partial(_smoothed, on, divisor), (0.1, 0.2), 0.0, 1.0)  # fmt: skip
+
+
+def _other_labels(on: Labels) -> Iterator[_Known]:
+    """Other weights, and other labels that count."""
+    if on.weighted:
+        for shift in (1, -1):
+            rolled = replace(on, weight=np.roll(on.weight, shift))
+            yield _Known(f"class weights in another order, shifted by {shift:+d}", _made(rolled))
+        yield _Known("class weights: their roots (to the power of 0.5)", _made(replace(on, weight=np.sqrt(on.weight))))
+        yield _Known("class weights to the power of {}",
+                     lambda z, a: _cross_entropy(z, replace(on, weight=on.weight**a)), (0.5, 2.0))  # fmt: skip
+    half = np.arange(len(on.target)).reshape(-1, *(1,) * (on.target.ndim - 1)) < len(on.target) // 2
+    yield _Known("first half of the batch alone", _made(replace(on, kept=on.kept & half)))
+    yield _Known("second half of the batch alone", _made(replace(on, kept=on.kept & ~half)))
+    for label in np.unique(on.target[on.kept]) if on.classes <= 64 else ():
+        fewer = replace(on, kept=on.kept & (on.target != label))
+        yield _Known(f"class {label} ignored as well (a weight of zero)", _made(fewer))
+    for shift in (1, -1):
+        clamped = np.clip(on.target + shift, 0, on.classes - 1)
+        yield _Known(f"labels off by one ({shift:+d}, clamped)", _made(replace(on, target=clamped)))
+
+
+def _with_eps(on: Labels, z: np.ndarray, eps: float) -> Any:
+    total = on.weights().sum()
+    return _cross_entropy(z, on) * (total / (total + eps))
+
+
+def _clipped(on: Labels, z: np.ndarray, low: float) -> Any:
+    return _cross_entropy(z, on, log_p=partial(_clipped_log, low=low))
+
+
+def _clipped_log(z: np.ndarray, low: float) -> np.ndarray:
+    p = np.exp(log_softmax(z))
+    return np.log(np.where(p.real < low, low, p))
 
 
 def _made(on: Labels, **how: Any) -> Loss:
@@ -497,7 +555,7 @@ def _binary(target: np.ndarray, settings: Mapping[str, Any]) -> Iterator[_Known]
     yield from _reduced("label smoothing={}", lambda z, s: made(z, target * (1 - s) + 0.5 * s), (0.1, 0.2))
     yield from _reduced("pos_weight={}", lambda z, p: made(z, positive=p), (2.0, 0.5))
     yield from _reduced("temperature={}", lambda z, t: made(z / t), (2.0, 0.5), 1e-3)
-    yield from _reduced("focal loss with gamma={}", lambda z, g: _focal(z, target, g), (2.0, 1.0))
+    yield from _reduced("focal loss without alpha, gamma={}", lambda z, g: _focal(z, target, g), (2.0, 1.0))
     for alpha in (0.25, 0.75):
         share = alpha * target + (1 - alpha) * (1 - target)
         yield from _reduced(
