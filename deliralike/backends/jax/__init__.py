@@ -114,9 +114,16 @@ class JaxBackend(Backend):
         return find(loss_function, network, self.prepare(inputs, network))
 
     def set_dtype(self, network: AbstractNetwork, dtype: str) -> None:
+        before = np.dtype(network.dtype_name)
         for _, node in walk(network):
-            if isinstance(node, nnx.Variable) and jax.numpy.issubdtype(node.get_value().dtype, jax.numpy.floating):
-                node.set_value(node.get_value().astype(dtype))
+            if isinstance(node, nnx.Variable):
+                if jax.numpy.issubdtype(node.get_value().dtype, jax.numpy.floating):
+                    node.set_value(node.get_value().astype(dtype))
+                continue
+            # layers of flax's own that were told the network's type; one that was told another keeps it
+            for name in {"dtype", "param_dtype"} & vars(node).keys():
+                if vars(node)[name] is not None and np.dtype(vars(node)[name]) == before:
+                    setattr(node, name, jax.numpy.dtype(dtype))
 
     def compiling_quickly(self) -> AbstractContextManager[Any]:
         return arrays.compiling_quickly()

@@ -1,0 +1,167 @@
+"""Tiny networks for proofs, written once, and each way to write one natively; a batch of odd sizes."""
+
+import numpy as np
+import torch
+from flax import nnx
+
+from deliralike import backends
+from deliralike.backends.chainer.arrays import chainer
+from deliralike.conformance.subject import Subject
+from deliralike.network import Network
+from tests.conformance import ports
+
+CLASSES = 3
+
+
+def batch(samples=5, features=4, seed=3):
+    """Vectors and their classes."""
+    random = np.random.default_rng(seed)
+    return random.standard_normal((samples, features)), random.integers(0, CLASSES, samples)
+
+
+def made(kind, backend="torch", *args, seed=1, **settings):
+    """A network written once in float64, its weights drawn so that none is telling nothing."""
+    name = backend if isinstance(backend, str) else backend.name
+    return ports.filled(kind.on(name, dtype="float64")(*args, **settings), seed)
+
+
+def subject(kind, backend="torch", *args, loss=None, **settings):
+    """The same as one side of a comparison."""
+    network = made(kind, backend, *args, **settings)
+    return Subject(network) if loss is None else Subject(network, loss)
+
+
+def squares(network, x, *rest):
+    """The sum of squares of all that a network gives, weighted by position."""
+    outputs = [y for y in _leaves(network(x, *rest)) if network.backend.is_array(y)]
+    return sum((k + 1) * network.backend.nn.sum(y * y) for k, y in enumerate(outputs))
+
+
+def _leaves(values):
+    if isinstance(values, dict):
+        return [leaf for key in sorted(values) for leaf in _leaves(values[key])]
+    return [leaf for value in values for leaf in _leaves(value)] if isinstance(values, list | tuple) else [values]
+
+
+class Plain(Network):
+    """Two layers with a function of `nn` and a sum between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = self.nn.Linear(4, 4), self.nn.Linear(4, CLASSES)
+
+    def forward(self, x):
+        return self.two(self.joined(x, self.nn.tanh(self.one(x))))
+
+    def joined(self, x, y):
+        return x + y
+
+
+class Block(Network):
+    """A linear layer and an activation."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.act = self.nn.Linear(4, 4), self.nn.Sigmoid()
+
+    def forward(self, x):
+        return self.act(self.fc(x)) * 1.5
+
+
+class Deep(Network):
+    """Blocks within blocks, one with a norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = Block(), self.nn.BatchNorm1d(4)
+        self.inner = Pair()
+        self.head = self.nn.Linear(4, CLASSES)
+
+    def forward(self, x):
+        return self.head(self.inner(self.norm(self.first(x))))
+
+
+class Pair(Network):
+    """Two blocks."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = Block(), Block()
+
+    def forward(self, x):
+        return self.right(self.left(x)) + x
+
+
+class Shared(Network):
+    """One layer called twice, the second time with what it gave."""
+
+    def __init__(self):
+        super().__init__()
+        self.twice, self.head = self.nn.Linear(4, 4), self.nn.Linear(4, CLASSES)
+
+    def forward(self, x):
+        return self.head(self.twice(self.nn.tanh(self.twice(x))))
+
+
+# Native networks -------------------------------------------------------------------------------------------------
+
+
+class TorchNet(torch.nn.Module):
+    """`Plain`."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(4, 4), torch.nn.Linear(4, CLASSES)
+
+    def forward(self, x):
+        return self.two(x + torch.tanh(self.one(x)))
+
+
+class ChainerNet(chainer.Chain):
+    """`Plain`."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.one, self.two = chainer.links.Linear(4, 4), chainer.links.Linear(4, CLASSES)
+
+    def forward(self, x):
+        return self.two(x + chainer.functions.tanh(self.one(x)))
+
+
+class ChainerCalled(chainer.Chain):
+    """`Plain` as it was written before Chainer 5: without a method ``forward``."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.one, self.two = chainer.links.Linear(4, 4), chainer.links.Linear(4, CLASSES)
+
+    def __call__(self, x):
+        return self.two(x + chainer.functions.tanh(self.one(x)))
+
+
+class FlaxNet(nnx.Module):
+    """`Plain`."""
+
+    def __init__(self):
+        self.one, self.two = nnx.Linear(4, 4, **ports.wide()), nnx.Linear(4, CLASSES, **ports.wide())
+
+    def __call__(self, x):
+        return self.two(x + nnx.tanh(self.one(x)))
+
+
+NATIVE = {"torch": (TorchNet,), "chainer": (ChainerNet, ChainerCalled), "jax": (FlaxNet,)}
+KINDS = [(backend, kind) for backend, kinds in NATIVE.items() for kind in kinds]
+
+
+def native(kind, backend, seed=1):
+    """A native network in float64 with the weights of ``made(Plain)``, seen as an abstract one."""
+    network = ports.made(kind, backend)
+    network.load_neutral_state(made(Plain, "torch", seed=seed).neutral_state())
+    return network
+
+
+def get(backend):
+    """A backend by name."""
+    return backends.get(backend)
