@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from deliralike import backends, nest
 from deliralike.conformance import curve, explain, matching, probes, replicas, rounding, semantics, stepping, structure
 from deliralike.conformance.correspondence import SAME, Correspondence, Matched
-from deliralike.conformance.explain import wiring
+from deliralike.conformance.explain import types, wiring
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Explanation, Finding, Level
 from deliralike.conformance.layouts import Layouts
 from deliralike.conformance.localise import Place, localise
@@ -208,13 +209,17 @@ class _Comparison:
         self._leave_out("level L1 failed", "L2", "L4", "L5", "L6", "L7")
 
     def _modes(self) -> Iterator[tuple[str, semantics.Mode]]:
-        elements = semantics.ELEMENTS if self.match is None else None  # laid out otherwise, others would be picked
+        elements = self._elements()
         for name, training in semantics.MODES.items():
             sides = [semantics.look(one, self.batch, training, self.settings.seed, elements)
                      for one in (self.reference, self.candidate)]  # fmt: skip
             if sides[0].error:
                 raise ProofFailed(f"the reference raises in {name} mode, so nothing can be compared: {sides[0].error}")
             yield name, semantics.compared(*sides, self.correspondence)
+
+    def _elements(self) -> int | None:
+        """How many elements of each layer's output are looked at: all where another layout would pick others."""
+        return semantics.ELEMENTS if self.match is None else None
 
     def _why_undecided(self) -> str:
         """Why a difference says nothing: numbers that are not finite, or a network that draws random numbers."""
@@ -233,7 +238,8 @@ class _Comparison:
     def _unsteady(self, side: str, mode: str, seen: semantics.Look) -> str:
         """The first block that differs between two equal runs of a side."""
         subject = self.reference if side == "reference" else self.candidate
-        changed = semantics.unsteady(subject, self.batch, semantics.MODES[mode], seen, self.settings.seed)
+        training, seed = semantics.MODES[mode], self.settings.seed
+        changed = semantics.unsteady(subject, self.batch, training, seen, seed, self._elements())
         if not changed:
             return ""
         block = dict(subject.network.named_blocks()).get(changed[0].partition("#")[0])
@@ -265,20 +271,28 @@ class _Comparison:
         return Level("L3", TITLES["L3"], status, worst, tuple(findings.values()), notes)
 
     def _finding(self, place: Place, mode: str) -> Finding:
-        backend = self.reference.network.backend
-        explanation: Explanation | None = None
-        for accused in place.accused:
-            found = explain.explain(accused, backend)
-            if found is not None and (explanation is None or found.match < explanation.match):
-                explanation = found
-            if explanation is not None and explanation.known:
-                break
-        if place.wiring is not None and not (explanation and explanation.known):
-            wired = wiring.explain(place.wiring)
-            if explanation is None or (wired is not None and wired.match < explanation.match):
-                explanation = wired
+        explanation = self._explanation(place)
         remarks = (*place.remarks, *self._exact_before(place, mode), *self._effect())
         return Finding("L3", place.path, place.what, place.difference, place.kind, mode, LIMIT, explanation, remarks)
+
+    def _explanation(self, place: Place) -> Explanation | None:
+        """The first known explanation, or else the nearest of all."""
+        found: list[Explanation] = []
+        for attempt in self._attempts(place):
+            explanation = attempt()
+            found += [] if explanation is None else [explanation]
+            if found and found[-1].known:
+                return found[-1]
+        return min(found, key=lambda one: one.match, default=None)
+
+    def _attempts(self, place: Place) -> Iterator[Callable[[], Explanation | None]]:
+        backend = self.reference.network.backend
+        for accused in place.accused:
+            yield partial(types.explain, accused.reference.values(), accused.candidate.values())
+            yield partial(explain.explain, accused, backend)
+        if place.wiring is not None:
+            yield partial(types.explain, {"": place.wiring.reference}, {"": place.wiring.candidate})
+            yield partial(wiring.explain, place.wiring)
 
     def _exact_before(self, place: Place, mode: str) -> Iterator[str]:
         before = list(itertools.takewhile(lambda name: name.partition("#")[0] != place.path, self.modes[mode].layers))

@@ -184,6 +184,7 @@ def judge(task: Task) -> Verdict:
     findings = _JUDGES.get(task.group, _of_network)(mistake, task)
     located = [f for f in findings if any(text in f"{f.place} {f.kind} {f.what}" for text in mistake.place)]
     causes = [f.explanation.cause for f in findings if f.explanation is not None and f.explanation.known]
+    causes += [f.what for f in findings if f.level == "L0" and f.explanation is None]  # structure speaks for itself
     explained = any(text in cause for text in mistake.cause for cause in causes)
     seconds = time.perf_counter() - start
     near = _allclose(mistake, task)

@@ -11,6 +11,7 @@ functions of `nn` between them; what happens inside of a tapped call belongs to 
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -340,11 +341,21 @@ def _tapped(unit: Unit, network: AbstractNetwork, tap: Callable[..., Any]) -> It
     def around_function(name: str, functions: Any, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         if inside or not unit.functions:
             return call(*args, **kwargs)
-        return through(f"{name}()", None, call, args, kwargs)
+        return through(f"{name}()", None, call, *_bound(call, args, kwargs))
 
     backend = network.backend
     with backend.called_through(network, around_block), functions_called_through(backend.nn, around_function):
         yield
+
+
+def _bound(call: Callable[..., Any], args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """Arguments by position, with the defaults: however a function is called, the same stand in the same places."""
+    try:
+        bound = inspect.signature(call).bind(*args, **kwargs)
+    except TypeError:
+        return args, kwargs  # the call itself says what is wrong
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
 
 
 def _copied(network: AbstractNetwork, values: Any) -> Any:
@@ -389,7 +400,12 @@ def _tied(values: Any, same: tuple[int, ...]) -> Any:
 
 
 def _instead(own: Any, given: Any) -> Any:
-    """A given array in the place of another; floating ones as a new one, so that code may write in place."""
+    """A given array in the place of another; floating ones as a new one, so that code may write in place.
+
+    One with more or fewer axes stays: what follows could not go on with the given one.
+    """
+    if len(getattr(own, "shape", ())) != len(given.shape):
+        return own
     return given + 0.0 if _is_floating(given) else given
 
 
