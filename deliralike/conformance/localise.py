@@ -7,6 +7,7 @@ block does, it is accused itself. So the deepest accusation wins, and only the t
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -61,7 +62,8 @@ def localise(
     """The places that differ in one mode, in the order of their calls.
 
     Args:
-        reference, candidate: Networks in float64 that hold the same weights.
+        reference, candidate: Networks in float64 that hold the same weights; the candidate's loss sees it in the
+            reference's layout (`Correspondence.loss`).
         batch: NumPy arrays: inputs and target.
         training: The mode.
         correspondence: Which block of the candidate is which of the reference.
@@ -72,7 +74,7 @@ def localise(
         return NETWORK if path == "" else None
 
     unit = Unit(reference.network, reference.loss, batch, training, root, seed=seed)
-    other = replace(unit, network=candidate.network, call=correspondence.loss(candidate.loss))
+    other = replace(unit, network=candidate.network, call=candidate.loss)
     return list(_Search(correspondence).look_into(unit, other, None, "loss"))
 
 
@@ -157,13 +159,13 @@ class _Search:
         )
         instead = _instead_of(calls, what, mine, theirs, found)
         if instead is None:
-            yield Place(path, kind, what, difference, remarks=remarks, wiring=wiring)
+            yield Place(path, kind, _in_words(what), difference, remarks=remarks, wiring=wiring)
             return
         name, wrong = instead
         pair = _as_function(calls[name], weights[name], wrong, wiring, mine)
         cotangent = nest_like(calls[name].output, weights[name].output)
         function = self._accused(unit, path, name.partition("(")[0], {}, calls[name], cotangent, *pair)
-        yield Place(path, function.kind, what, difference, (function,), remarks, wiring)
+        yield Place(path, function.kind, _in_words(what), difference, (function,), remarks, wiring)
 
     def _accused(
         self, unit: Unit, path: str, kind: str, known: Mapping[str, Any], call: Call, cotangent: Any,
@@ -189,6 +191,14 @@ def first_difference(reference: Observed, candidate: Observed) -> tuple[str, flo
             if difference > LIMIT:
                 return name, difference
     return "", 0.0
+
+
+def _in_words(what: str) -> str:
+    """``"output['the input of head'][0][0]"`` as ``"the input of head"``; of several inputs the position stays."""
+    found = re.fullmatch(r"output\['(the input of [^']+)'\]\[0\](\[.*\])", what)
+    if found is None:
+        return what.replace("output['output']", "output")
+    return found[1] if found[2] == "[0]" else f"{found[1]}, args{found[2]}"
 
 
 def nest_like(values: Any, leaves: list[Any]) -> Any:
