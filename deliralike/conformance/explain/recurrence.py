@@ -215,7 +215,7 @@ def recurrent(kind: str, settings: Mapping[str, Any]) -> Iterator[Variant]:
         own = "".join(gates[order.index(i)] for i in range(blocks))
         yield Variant(f"gate order {', '.join(own)}, interleaved (hidden, {blocks}) instead of blocks",
                       lambda call, order=order: native(reordered(call, order, blocks, interleaved=True)))  # fmt: skip
-    yield Variant("first layer's dropout, or none, between the layers", native)
+    yield Variant("no dropout between the layers", native)
 
 
 _HARD: dict[str, Any] = {
