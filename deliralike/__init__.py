@@ -7,11 +7,17 @@ Example:
     11181642
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from deliralike import backends, errors, parallel, random, weights, zoo
 from deliralike.backends import DataParallel, wrap
 from deliralike.network import AbstractNetwork, Network, build
 from deliralike.nn import start
 from deliralike.parallel import in_replicas
+
+if TYPE_CHECKING:
+    from deliralike.conformance import Proof, Subject, compare
 
 __version__ = "0.1.0"
 
@@ -19,8 +25,11 @@ __all__ = [
     "AbstractNetwork",
     "DataParallel",
     "Network",
+    "Proof",
+    "Subject",
     "backends",
     "build",
+    "compare",
     "errors",
     "in_replicas",
     "parallel",
@@ -30,3 +39,10 @@ __all__ = [
     "wrap",
     "zoo",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The proof stands above all else here and is imported when it is asked for."""
+    if name in ("Proof", "Subject", "compare"):
+        return getattr(importlib.import_module("deliralike.conformance"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 import deliralike
-from deliralike.cli import backends, compare, convert, demo, predict, runs, settings, train, zoo
+from deliralike.cli import backends, compare, conformance, convert, demo, predict, runs, settings, train, zoo
 from deliralike.errors import DeliralikeError
 
 BAD_INPUT, INTERRUPTED = 2, 130
@@ -60,7 +60,7 @@ def common(
     """Write a network once; train it on PyTorch, Chainer or JAX; prove that it is the same network everywhere."""
 
 
-for _module in (demo, backends, zoo, settings, train, runs, predict, convert, compare):
+for _module in (demo, backends, zoo, settings, train, runs, predict, convert, compare, conformance):
     app.command(_module.__name__.rpartition(".")[2])(_module.command)
 
 

@@ -1,13 +1,21 @@
-"""Proof that two networks are the same network: comparison in float64, tensor by tensor."""
+"""Proof that two networks are the same network, or the first place where they differ, and why."""
 
 from deliralike.conformance.agreement import (
     Agreement,
     Comparison,
     Probe,
     agreement,
-    compare,
     probe,
     relative_difference,
 )
+from deliralike.conformance.comparing import LEVELS, compare
+from deliralike.conformance.findings import Explanation, Finding, Level
+from deliralike.conformance.matching import Match, propose
+from deliralike.conformance.probing import distance_loss
+from deliralike.conformance.proof import Proof, Proofs, load
+from deliralike.conformance.subject import Subject
 
-__all__ = ["Agreement", "Comparison", "Probe", "agreement", "compare", "probe", "relative_difference"]
+__all__ = [
+    "LEVELS", "Agreement", "Comparison", "Explanation", "Finding", "Level", "Match", "Probe", "Proof", "Proofs",
+    "Subject", "agreement", "compare", "distance_loss", "load", "probe", "propose", "relative_difference",
+]  # fmt: skip

@@ -14,6 +14,7 @@ from deliralike.conformance.agreement import compare
 
 LIMIT = 1e-10  # of relative differences in float64, where right backends agree to about 4e-15
 MATCH = 1e-8  # up to here a convention explains a difference
+_FAR = 0.3  # from here on the nearest convention says nothing
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Explanation:
         if self.known:
             match = f"match {self.match:.0e}" if self.match else "exact match"
             return _short(f"Explained by {self.cause} ({match}{following}).")
+        if self.match > _FAR:
+            return "Cause unknown."
         return _short(f"Cause unknown; the nearest is {self.cause} (off by {self.match:.0e}).")
 
 
