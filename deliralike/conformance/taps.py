@@ -85,7 +85,7 @@ class Call:
 
     Attributes:
         path: The block's path in the network that was followed; None for a function.
-        same: For each leaf of the arguments the first one that is the very same object: layers may ask for that.
+        same: For each leaf of the arguments the first one that is the very same array: layers may ask for that.
     """
 
     path: str | None
@@ -129,10 +129,12 @@ class Forced:
     Attributes:
         observed: What each tap computed by itself; under `UNIT` what the unit computed between them.
         others: Taps that were met besides those that were forced.
+        beyond: What these were given, and what they made of it.
     """
 
     observed: Mapping[str, Observed]
     others: tuple[str, ...]
+    beyond: Mapping[str, Call] = field(default_factory=dict)
 
 
 def record(unit: Unit, cotangent: Any = None) -> Recording:
@@ -147,7 +149,7 @@ def record(unit: Unit, cotangent: Any = None) -> Recording:
         calls: dict[str, Any] = {}
 
         def tap(name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-            given, same = _copied(network, (args, kwargs)), _same((args, kwargs))
+            given, same = _copied(network, (args, kwargs)), _same(network, (args, kwargs))
             output = call(*args, **kwargs)
             calls[name] = (path, *given, _copied(network, output), same)
             return output
@@ -198,12 +200,14 @@ def force(unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], 
     def run(network: AbstractNetwork, weight: Arrays | None, weighing: Any, given: Any, inputs: Any) -> Any:
         terms: list[Any] = []
         own: dict[str, Any] = {}
-        others: list[str] = []
+        others: dict[str, Any] = {}
 
         def tap(name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
             if name not in given:
-                others.append(name)
-                return call(*args, **kwargs)
+                before = _copied(network, (args, kwargs))
+                result = call(*args, **kwargs)
+                others[name] = (path, *before, _copied(network, result))
+                return result
             (into, output), (weight_into, weight_output) = given[name], weighing[name]
             before = _copied(network, (args, kwargs))
             terms.append(_weighted(network, (args, kwargs), weight_into))
@@ -219,7 +223,8 @@ def force(unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], 
         return sum(terms[1:], start=terms[0]), _copied(network, result), own, others
 
     found, state = _run(unit, run, _weights(cotangent), weighing, given, unit.inputs)
-    return Forced(_observed(unit, found, state, calls), tuple(found.beside[2]))
+    beyond = {name: Call(*parts) for name, parts in found.beside[2].items()}
+    return Forced(_observed(unit, found, state, calls), tuple(beyond), beyond)
 
 
 def watch(unit: Unit, elements: int | None = None) -> Recording:
@@ -385,10 +390,12 @@ def _with(network: AbstractNetwork, values: Any, arrays: Arrays, change: Callabl
     return nest.unflatten(structure, [x if y is None or id(x) in held else change(x, y) for x, y in pairs])
 
 
-def _same(values: Any) -> tuple[int, ...]:
-    """For each leaf the position of the first one that is the same object."""
+def _same(network: AbstractNetwork, values: Any) -> tuple[int, ...]:
+    """For each leaf the position of the first one that is the same array; its own for a plain value."""
     first: dict[int, int] = {}
-    return tuple(first.setdefault(id(leaf), position) for position, leaf in enumerate(nest.leaves(values)))
+    positions = enumerate(nest.leaves(values))
+    is_array = network.backend.is_array
+    return tuple(first.setdefault(id(leaf), at) if is_array(leaf) else at for at, leaf in positions)
 
 
 def _tied(values: Any, same: tuple[int, ...]) -> Any:

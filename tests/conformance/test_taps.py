@@ -1,0 +1,394 @@
+"""Taps: what is recorded equals NumPy and the frameworks' own hooks, and what is forced is judged alone."""
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike import nest
+from deliralike.conformance.taps import UNIT, Held, Unit, cotangents, force, record, watch
+from deliralike.training import classification_loss
+from tests.conformance.small import KINDS, Deep, Network, Plain, Shared, TorchNet, batch, made, native, squares
+
+WRITTEN_ONCE = [(name, Plain) for name in ("torch", "chainer", "jax")]
+
+
+def unit(network, call=squares, args=None, training=True, **options):
+    """A network's loss as a unit; its blocks are taps, the network itself is looked into."""
+    args = (batch()[0],) if args is None else args
+    return Unit(network, call, args, training, lambda path: path or None, **options)
+
+
+def both(network):
+    """Tests run on JAX op by op, so that nothing is compiled."""
+    return network.backend.op_by_op()
+
+
+def close(first, second, rtol=1e-12):
+    np.testing.assert_allclose(first, second, rtol=rtol, atol=1e-13)
+
+
+def get(name, kind):
+    return made(kind, name) if kind is Plain else native(kind, name)
+
+
+def by_hand(state, x):
+    """`Plain` with the sum of squares as its loss: what goes in and comes out, and the gradient of each."""
+    one = x @ state["one.weight"].T + state["one.bias"]
+    hidden = np.tanh(one)
+    joined = x + hidden
+    two = joined @ state["two.weight"].T + state["two.bias"]
+    of_two = 2 * two
+    of_joined = of_two @ state["two.weight"]
+    of_one = of_joined * (1 - hidden**2)
+    return {
+        "one": (x, one, of_one @ state["one.weight"], of_one),
+        "tanh()": (one, hidden, of_one, of_joined),
+        "two": (joined, two, of_joined, of_two),
+        "x": of_joined + of_one @ state["one.weight"],
+        "parameters": {
+            "one.weight": of_one.T @ x, "one.bias": of_one.sum(0),
+            "two.weight": of_two.T @ joined, "two.bias": of_two.sum(0),
+        },
+    }  # fmt: skip
+
+
+# Recorded --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "kind"), [*KINDS, *WRITTEN_ONCE])
+def test_activations_and_cotangents_are_those_computed_by_hand(name, kind):
+    network = get(name, kind)
+    with both(network):
+        seen = record(unit(network))
+        around = cotangents(unit(network), seen.calls)
+    wanted = by_hand(network.neutral_state(), batch()[0])
+    names = ["one", "tanh()", "two"] if kind is Plain else ["one", "two"]
+    assert [call for call in seen.calls if call != "sum()"] == names
+    for call in names:
+        into, out, of_into, of_out = wanted[call]
+        close(seen.calls[call].args[0], into)
+        close(seen.calls[call].output, out)
+        close(around[call].inputs[0], of_into)
+        close(around[call].output[0], of_out)
+    close(seen.output, (wanted["two"][1] ** 2).sum())
+    close(seen.inputs[0], wanted["x"])
+    for parameter, gradient in wanted["parameters"].items():
+        close(seen.parameters[parameter], gradient)
+
+
+def test_they_are_those_of_torch_hooks():
+    network, seen = made(Deep, "torch"), {}
+
+    def forward(path):
+        def hook(module, args, output):
+            seen[path] = [args[0].detach().numpy(), output.detach().numpy()]
+
+        return hook
+
+    def backward(path):
+        def hook(module, into, out):
+            seen[path] += [into[0].numpy(), out[0].numpy()]
+
+        return hook
+
+    recording = record(unit(network))
+    around = cotangents(unit(network), recording.calls)
+    for path in ("first", "norm", "inner", "head"):
+        module = network.get_submodule(path)
+        module.register_forward_hook(forward(path))
+        module.register_full_backward_hook(backward(path))
+    before = network.neutral_state()
+    with network.training_mode(True):
+        squares(network, torch.tensor(batch()[0], requires_grad=True)).backward()
+    network.load_neutral_state(before)
+    for path, (into, out, of_into, of_out) in seen.items():
+        call = recording.calls[path]
+        for mine, theirs in zip((call.args[0], call.output, around[path].inputs[0], around[path].output[0]),
+                                (into, out, of_into, of_out), strict=True):  # fmt: skip
+            np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_block_called_twice_is_two_taps(backend):
+    network = made(Shared, backend)
+    with both(network):
+        seen = record(unit(network))
+        around = cotangents(unit(network), seen.calls)
+    assert [name for name in seen.calls if "sum" not in name] == ["twice", "tanh()", "twice#2", "head"]
+    state, x = network.neutral_state(), batch()[0]
+    once = np.tanh(x @ state["twice.weight"].T + state["twice.bias"])
+    close(seen.calls["twice#2"].args[0], once)
+    output = (once @ state["twice.weight"].T + state["twice.bias"]) @ state["head.weight"].T + state["head.bias"]
+    of_second = 2 * output @ state["head.weight"]
+    close(around["twice#2"].output[0], of_second)
+    close(around["twice"].output[0], of_second @ state["twice.weight"] * (1 - once**2))
+
+
+class Changing(torch.nn.Module):
+    """Writes into the output of its layer, twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(4, 4), torch.nn.Linear(4, 3)
+        self.act = torch.nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        hidden = self.one(x)
+        hidden.mul_(2.0)
+        return self.two(self.act(hidden))
+
+
+def test_what_is_written_in_place_was_recorded_before():
+    network = native(TorchNet, "torch").backend.wrap(Changing().double())
+    seen = record(unit(network))
+    state, x = network.neutral_state(), batch()[0]
+    one = x @ state["one.weight"].T + state["one.bias"]
+    assert (one < 0).any()
+    close(seen.calls["one"].output, one)
+    close(seen.calls["act"].args[0], 2 * one)
+    close(seen.calls["act"].output, 2 * np.maximum(one, 0))
+    close(seen.calls["two"].args[0], 2 * np.maximum(one, 0))
+    plain = network.backend.gradients(squares, network, x).parameters
+    forced = force(unit(network), seen.calls, cotangents(unit(network), seen.calls))
+    for name in plain:
+        layer, _, parameter = name.partition(".")
+        close(forced.observed[layer].parameters[parameter], plain[name])
+
+
+class Nested(Network):
+    """Gives a dict with a tuple, takes another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.source, self.sink = Source(), Sink()
+
+    def forward(self, x):
+        return self.sink(self.source(x), factor=2.0, x=x)
+
+
+class Source(Network):
+    """A dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = self.nn.Linear(4, 3)
+
+    def forward(self, x):
+        y = self.fc(x)
+        return {"both": (y, self.nn.tanh(y)), "kept": "a text", "none": None}
+
+
+class Sink(Network):
+    """Takes it."""
+
+    def forward(self, values, factor, x):
+        return values["both"][0] * factor + values["both"][1]
+
+
+def test_nested_outputs_and_keywords_are_recorded_and_forced(backend):
+    network = made(Nested, backend)
+    with both(network):
+        seen = record(unit(network))
+        around = cotangents(unit(network), seen.calls)
+        found = force(unit(network), seen.calls, around)
+    state, x = network.neutral_state(), batch()[0]
+    y = x @ state["source.fc.weight"].T + state["source.fc.bias"]
+    source, sink = seen.calls["source"], seen.calls["sink"]
+    close(source.output["both"][1], np.tanh(y))
+    assert (source.output["kept"], source.output["none"], sink.kwargs["factor"]) == ("a text", None, 2.0)
+    close(sink.kwargs["x"], x)
+    of_sink = 2 * (2 * y + np.tanh(y))
+    close(nest.leaves(around["source"].output)[0], 2 * of_sink)
+    close(found.observed["sink"].inputs["args[0]['both'][0]"], 2 * of_sink)
+    close(found.observed["sink"].inputs["args[0]['both'][1]"], of_sink)
+    close(found.observed["sink"].inputs["kwargs['x']"], np.zeros_like(x))
+    close(found.observed["source"].parameters["fc.bias"], (2 * of_sink + of_sink * (1 - np.tanh(y) ** 2)).sum(0))
+
+
+class Attending(Network):
+    """Attention to itself, which some layers ask for by the identity of their inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = ()
+        self.block = Same()
+
+    def forward(self, x):
+        return self.block(x, x, x)
+
+
+class Same(Network):
+    """Gives another result when its inputs are not one object."""
+
+    def forward(self, query, key, value):
+        return query * (2.0 if query is key and key is value else 5.0)
+
+
+def test_equal_inputs_stay_one_object(backend):
+    network, x = made(Attending, backend), batch()[0]
+    with both(network):
+        seen = record(unit(network))
+        around = cotangents(unit(network), seen.calls)
+        found = force(unit(network), seen.calls, around)
+    close(seen.calls["block"].output, 2 * x)
+    close(around["block"].output[0], 4 * x)
+    close(found.observed["block"].outputs, 2 * x)
+    close(sum(found.observed["block"].inputs.values()), 8 * x)
+    close(found.observed["block"].inputs["args[0]"], 8 * x)
+
+
+class Bias(Network):
+    """Gives a parameter of its own to a function of `nn`."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = self.nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.nn.linear(x, self.fc.weight)
+
+
+def test_a_parameter_among_the_arguments_is_named(backend):
+    network = made(Bias, backend)
+    with both(network):
+        seen = record(unit(network))
+        around = cotangents(unit(network), seen.calls)
+        found = force(unit(network), seen.calls, around)
+    call = seen.calls["linear()"]
+    assert isinstance(call.args[1], Held)
+    assert call.args[1] == "fc.weight"
+    state, x = network.neutral_state(), batch()[0]
+    wanted = (2 * x @ state["fc.weight"].T).T @ x
+    close(seen.parameters["fc.weight"], wanted)
+    close(found.observed[UNIT].parameters["fc.weight"], wanted)
+
+
+@pytest.mark.parametrize("elements", [None, 1, 7])
+def test_watching_sees_every_block_and_keeps_some_elements(backend, elements):
+    network = made(Deep, backend)
+    options = {"call": classification_loss, "args": batch()}
+    with both(network):
+        seen = watch(unit(network, **options), elements)
+        full = record(unit(network, **options))
+    assert list(seen.calls) == ["first.fc", "first.act", "first", "norm", "inner.left.fc", "inner.left.act",
+                                "inner.left", "inner.right.fc", "inner.right.act", "inner.right", "inner", "head",
+                                ""]  # fmt: skip
+    close(seen.calls[""].output, full.calls["head"].output)
+    close(seen.output, full.output)
+    kept, whole = seen.calls["norm"].output, full.calls["norm"].output
+    step = 1 if elements is None else -(-whole.size // elements)
+    close(kept.ravel(), whole.ravel()[::step])
+
+
+# Left as they were -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_state_and_mode_are_left_as_they_were(backend, training):
+    network = made(Deep, backend).train(not training)
+    before = network.neutral_state()
+    with both(network):
+        seen = record(unit(network, training=training))
+        around = cotangents(unit(network, training=training), seen.calls)
+        force(unit(network, training=training), seen.calls, around)
+        watch(unit(network, training=training))
+    assert network.training is (not training)
+    after = network.neutral_state()
+    for name, value in before.items():
+        np.testing.assert_array_equal(after[name], value)
+    moved = not np.array_equal(seen.state["norm.running_mean"], before["norm.running_mean"])
+    assert moved is training
+
+
+def test_they_are_after_an_error_too(backend):
+    network = made(Deep, backend)
+    before, methods = network.neutral_state(), vars(backend.nn).copy()
+
+    def loss(network, x):
+        network(x)
+        raise ZeroDivisionError("planted")
+
+    for run in (record, watch):
+        with both(network), pytest.raises(ZeroDivisionError):
+            run(unit(network, loss))
+    for name, value in network.neutral_state().items():
+        np.testing.assert_array_equal(value, before[name])
+    assert not network.training
+    assert vars(backend.nn) == methods
+    assert all("forward" not in vars(block) for _, block in network.named_blocks())
+
+
+# Forced ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "kind"), [*KINDS, *WRITTEN_ONCE])
+def test_each_layer_computes_from_what_it_is_given(name, kind):
+    """The weights of the forced network are others: each of its layers is still fed as in the first network."""
+    reference, other = get(name, kind), get(name, kind)
+    state = {key: value * 1.25 for key, value in reference.neutral_state().items()}
+    other.load_neutral_state(state)
+    with both(reference):
+        seen = record(unit(reference))
+        around = cotangents(unit(reference), seen.calls)
+        found = force(unit(other), seen.calls, around)
+    wanted = by_hand(reference.neutral_state(), batch()[0])
+    for call in ("one", "two"):
+        into, _, _, of_out = wanted[call]
+        close(found.observed[call].outputs, into @ state[f"{call}.weight"].T + state[f"{call}.bias"])
+        close(found.observed[call].inputs["args[0]"], of_out @ state[f"{call}.weight"])
+        close(found.observed[call].parameters["weight"], of_out.T @ into)
+        close(found.observed[call].parameters["bias"], of_out.sum(0))
+        close(found.observed[call].state["weight"], state[f"{call}.weight"])
+    between = found.observed[UNIT].outputs
+    close(nest.leaves(between["the input of one"])[0], batch()[0])
+    close(nest.leaves(between["the input of two"])[0], wanted["two"][0])
+    assert found.others == ()
+
+
+def test_the_network_forced_with_its_own_is_itself(backend):
+    network = made(Deep, backend)
+    with both(network):
+        seen = record(unit(network))
+        around = cotangents(unit(network), seen.calls)
+        found = force(unit(network), seen.calls, around)
+    for name, call in seen.calls.items():
+        close(found.observed[name].outputs, call.output)
+        for gradient, (path, _) in zip(around[name].inputs, nest.leaves_with_paths(call.args, "args"), strict=False):
+            if gradient is not None and f"{path}" in found.observed[name].inputs:
+                close(found.observed[name].inputs[path], gradient, rtol=1e-10)
+    gathered = {f"{name}.{key}": value for name, one in found.observed.items() for key, value in one.parameters.items()}
+    assert set(gathered) == set(seen.parameters)
+    for name, value in seen.parameters.items():
+        close(gathered[name], value, rtol=1e-10)
+
+
+def test_plain_values_that_are_one_object_are_not_tied():
+    """Small numbers and None are always one object; a candidate that gives others must be heard."""
+
+    class Numbers(Network):
+        def __init__(self, second):
+            super().__init__()
+            self.second = second
+            self.block = Powers()
+
+        def forward(self, x):
+            return self.block(x, 2, self.second)
+
+    class Powers(Network):
+        def forward(self, x, first, second):
+            return x * first + second
+
+    one, two = made(Numbers, "torch", 2), made(Numbers, "torch", 3)
+    seen = record(unit(one))
+    found = force(unit(two), seen.calls, cotangents(unit(one), seen.calls))
+    close(found.observed["block"].outputs, 2 * batch()[0] + 3)
+
+
+def test_taps_that_one_side_lacks_are_named():
+    seen = record(unit(made(Plain, "torch")))
+    other = native(TorchNet, "torch")
+    around = cotangents(unit(made(Plain, "torch")), seen.calls)
+    found = force(unit(other, functions=True), seen.calls, around)
+    assert "tanh()" not in found.observed
+    back = record(unit(other))
+    found = force(unit(made(Plain, "torch")), back.calls, cotangents(unit(other), back.calls))
+    assert "tanh()" in found.others
