@@ -44,7 +44,7 @@ def _suite(names: list[str], files: Any) -> bool:
     reports = [suite.run(name) for name in names]
     for one in reports:
         say(str(one))
-    _write(files, [json.loads(one.as_json()) for one in reports], "\n\n".join(map(str, reports)))
+    _write(files, [one.as_json() for one in reports], "\n\n".join(map(str, reports)))
     return all(one.passed for one in reports)
 
 
