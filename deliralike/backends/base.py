@@ -224,6 +224,13 @@ class Backend(ABC):
         """Whether calling a block of the framework ends in its method ``forward``."""
         return hasattr(block, "forward")
 
+    def neutral_layer(self, block: Any) -> tuple[str, dict[str, Any]] | None:
+        """The layer of `nn` that a layer of the framework's own is, and its settings there.
+
+        None for all others, and for layers with the names and settings of those of `nn`.
+        """
+        return None
+
     def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> ReplicatedNetwork:
         """A network as several replicas; its weights and the random state stay as they are."""
         raise CapabilityError(f"backend {self.name!r} has no replicated networks: use one device")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.findings import Observed
-from deliralike.conformance.layouts import Layouts
+from deliralike.conformance.layouts import Layouts, Transform
 from deliralike.conformance.matching import Match
 from deliralike.conformance.taps import UNIT, Around, Call, Forced, Recording, Unit, force
 from deliralike.network import AbstractNetwork
@@ -102,17 +101,19 @@ class Matched(Correspondence):
 
     def to_candidate(self, values: Any) -> Any:
         """As in `Correspondence`."""
-        return _all_turned(values, self._around, back=True)
+        return _Way(self._around).there(values)
 
     def forced(self, unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any) -> Forced:
         """As in `Correspondence`."""
         given, weighing = {}, {}
         for name, call in calls.items():
-            there = partial(_all_turned, layouts=self._of_tap(name), back=True)
-            given[name] = Call(call.path, *there((call.args, call.kwargs, call.output)), call.same)
-            weighing[name] = Around(*there((weights[name].inputs, weights[name].output)))
+            into, out = self._into(name), _Way(self._of_tap(name))
+            args, kwargs = into.there((call.args, call.kwargs))
+            given[name] = replace(call, args=args, kwargs=kwargs, output=out.there(call.output))
+            weighing[name] = Around(into.there(weights[name].inputs), out.there(weights[name].output))
         found = force(unit, given, weighing, self.to_candidate(cotangent))
-        return replace(found, observed={name: self._observed(name, one) for name, one in found.observed.items()})
+        observed = {name: self._observed(name, one, given) for name, one in found.observed.items()}
+        return replace(found, observed=observed)
 
     def to_reference(self, recording: Recording) -> Recording:
         """As in `Correspondence`; of a recording of the whole network."""
@@ -121,8 +122,8 @@ class Matched(Correspondence):
         for name, call in recording.calls.items():
             path, number, count = name.partition("#")
             if path in names:
-                layouts = self._inner if path else self.layouts
-                calls[f"{names[path]}{number}{count}"] = replace(call, output=_all_turned(call.output, layouts))
+                way = _Way(self._inner if path else self.layouts)
+                calls[f"{names[path]}{number}{count}"] = replace(call, output=way.back(call.output))
         return Recording(
             recording.output,
             calls,
@@ -158,24 +159,28 @@ class Matched(Correspondence):
         pairs = ((a, b) for a, b in self.match.blocks.items() if a.startswith(mine) and b.startswith(theirs))
         return {b.removeprefix(theirs): a.removeprefix(mine) for a, b in pairs}
 
-    def _observed(self, name: str, one: Observed) -> Observed:
+    def _into(self, name: str) -> _Way:
+        """How a tap's arguments are laid out."""
+        path = _join(self._inside[0], name.partition("#")[0])
+        return _Way(self._of_tap(name), _columns(self.match, path))
+
+    def _observed(self, name: str, one: Observed, given: Mapping[str, Call]) -> Observed:
         inside = _join(self._inside[0], name.partition("#")[0])
         around = (inside, self.match.blocks[inside]) if inside in self.match.blocks else self._inside
-        return replace(
-            one,
-            outputs=self._between(one.outputs) if name == UNIT else _all_turned(one.outputs, self._of_tap(name)),
-            inputs=self._between(one.inputs) if name == UNIT else _all_turned(dict(one.inputs), self._of_tap(name)),
-            parameters=self._below(around, one.parameters, gradients=True),
-            state=self._below(around, one.state),
-        )
+        if name == UNIT:
+            outputs: Any = {what: self._between(what, value, given) for what, value in one.outputs.items()}
+            inputs = {what: self._between(what, value, given) for what, value in one.inputs.items()}
+        else:
+            outputs, inputs = _Way(self._of_tap(name)).back(one.outputs), self._into(name).back(dict(one.inputs))
+        parameters = self._below(around, one.parameters, gradients=True)
+        return Observed(outputs, inputs, parameters, self._below(around, one.state))
 
-    def _between(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What a unit computes between its taps, of which each array is laid out as that of the tap beside it."""
-        return {what: _all_turned(value, self._beside(what)) for what, value in values.items()}
-
-    def _beside(self, what: str) -> Layouts:
-        _, of, tap = what.partition("put of ")  # "the input of", "the output of"
-        return self._of_tap(tap) if of else self._around
+    def _between(self, what: str, value: Any, given: Mapping[str, Call]) -> Any:
+        """What a unit computes between its taps: the input of one, laid out as that; an output, or the unit's own."""
+        if (name := what.removeprefix("the input of ")) != what:
+            return self._into(name).back(_shaped(value, (given[name].args, given[name].kwargs)))
+        tap = what.removeprefix("the output of ")
+        return _Way(self._around if tap == what else self._of_tap(tap)).back(value)
 
     def _below(self, around: tuple[str, str], named: Mapping[str, Any], gradients: bool = False) -> dict[str, Any]:
         """Tensors by the candidate's names within a block, by those of the reference."""
@@ -187,14 +192,60 @@ class Matched(Correspondence):
 _PLAIN = Layouts()
 
 
-def _all_turned(values: Any, layouts: Layouts, back: bool = False) -> Any:
-    """A nest in the reference's layout; back, in the candidate's."""
-    return nest.map(lambda leaf: _turned(leaf, layouts, back), values)
+@dataclass(frozen=True)
+class _Way:
+    """From the reference's layout to the candidate's, and back.
+
+    Attributes:
+        layouts: The order of the axes.
+        columns: Of a matrix whose columns are flattened pictures, the order of these.
+    """
+
+    layouts: Layouts
+    columns: Transform | None = None
+
+    def there(self, values: Any) -> Any:
+        """A nest in the candidate's layout."""
+        return nest.map(lambda leaf: self._moved(leaf, back=False) if isinstance(leaf, np.ndarray) else leaf, values)
+
+    def back(self, values: Any) -> Any:
+        """A nest in the reference's layout."""
+        return nest.map(lambda leaf: self._moved(leaf, back=True) if isinstance(leaf, np.ndarray) else leaf, values)
+
+    def _moved(self, array: np.ndarray, back: bool) -> np.ndarray:
+        if self.columns is not None and array.ndim == 2 and array.shape[1] == self.columns.start[1]:
+            rows = len(array)
+            shapes = ((rows, *shape[1:]) for shape in (self.columns.start, self.columns.split, self.columns.end))
+            start, split, end = shapes
+            order = Transform(start, split, self.columns.axes, end)
+            return order.invert(array) if back else order.apply(array)
+        axes = _order(self.layouts, array.ndim)
+        if axes is None:
+            return array
+        return np.ascontiguousarray(np.transpose(array, axes if back else np.argsort(axes)))
 
 
-def _turned(leaf: Any, layouts: Layouts, back: bool) -> Any:
-    order = _order(layouts, np.ndim(leaf)) if isinstance(leaf, np.ndarray) else None
-    return leaf if order is None else np.ascontiguousarray(np.transpose(leaf, np.argsort(order) if back else order))
+def _columns(match: Match, path: str) -> Transform | None:
+    """The order of a layer's inputs where one side flattens pictures in another order than the other."""
+    for pair in match.names:
+        move = pair.transform
+        if pair.straight and pair.reference[0].source == _join(path, "weight") and move.axes == (0, 2, 1):
+            return move if len(move.start) == len(move.end) == 2 else None
+    return None
+
+
+def _shaped(values: Any, likes: Any) -> Any:
+    """A nest with arrays in the shapes of those of another, where they have as many elements on other axes."""
+    leaves, structure = nest.flatten(values)
+    wanted = nest.leaves(likes)
+    if len(leaves) != len(wanted):
+        return values
+
+    def shaped(leaf: Any, like: Any) -> Any:
+        fits = isinstance(leaf, np.ndarray) and isinstance(like, np.ndarray) and leaf.size == like.size
+        return leaf.reshape(like.shape) if fits and leaf.ndim != like.ndim else leaf
+
+    return nest.unflatten(structure, [shaped(*pair) for pair in zip(leaves, wanted, strict=True)])
 
 
 def _order(layouts: Layouts, axes: int) -> tuple[int, ...] | None:

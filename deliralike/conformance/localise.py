@@ -21,7 +21,6 @@ from deliralike.conformance.explain.wiring import Wiring
 from deliralike.conformance.findings import LIMIT, Accused, Observed, is_number
 from deliralike.conformance.subject import Subject
 from deliralike.conformance.taps import UNIT, Around, Call, Forced, Held, Unit, cotangents, force, record
-from deliralike.errors import DeliralikeError
 from deliralike.network import AbstractNetwork
 from deliralike.nn.layers import LAYERS
 
@@ -89,13 +88,26 @@ class _Search:
         expected = force(unit, calls, weights, cotangent)
         try:
             found = self.correspondence.forced(other, calls, weights, cotangent)
-        except (DeliralikeError, ValueError, TypeError, RuntimeError, IndexError, AttributeError, KeyError) as error:
-            yield Place(path, _kind(unit.network), f"raises {type(error).__name__}: {error}", np.inf)
+        except Exception as error:  # noqa: BLE001 - a network to be judged may do anything
+            yield from self._raising(unit, other, calls, weights, path, f"raises {type(error).__name__}: {error}")
             return
         for name, call in calls.items():
             if name in found.observed:
                 yield from self._judge(unit, other, name, call, weights[name].output, expected, found, path)
         yield from self._between(unit, calls, weights, expected, found, path)
+
+    def _raising(
+        self, unit: Unit, other: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], path: str, what: str
+    ) -> Iterator[Place]:
+        """The places within a unit of which the candidate raises an error: each block is looked into by itself."""
+        inner = [
+            place for name, call in calls.items() if call.path is not None
+            for place in self._inside(unit, other, call, nest_like(call.output, weights[name].output),
+                                      joined(path, call.path))
+        ]  # fmt: skip
+        yield from inner
+        if not any(place.what.startswith("raises ") for place in inner):
+            yield Place(path, _kind(unit.network), what, np.inf)
 
     def _judge(
         self, unit: Unit, other: Unit, name: str, call: Call, weight: Any, expected: Forced, found: Forced, path: str
@@ -112,13 +124,15 @@ class _Search:
             return
         where = joined(path, call.path)
         block = dict(unit.network.named_blocks())[call.path]
-        accused = self._accused(unit, where, type(block).__name__, settings(block), call, cotangent, mine, theirs)
+        kind = type(block).__name__
+        layer = unit.backend.neutral_layer(block) or (kind, settings(block))
+        accused = self._accused(unit, where, *layer, call, cotangent, mine, theirs)
         inner = list(self._inside(unit, other, call, cotangent, where))
         if accused.kind in LAYERS and not any(place.path != where for place in inner):
-            deeper = tuple(one for place in inner for one in place.accused if place.kind != accused.kind)
-            yield Place(where, accused.kind, what, difference, (accused, *deeper))
+            deeper = tuple(one for place in inner for one in place.accused if place.kind != kind)
+            yield Place(where, kind, what, difference, (accused, *deeper))
         else:
-            yield from inner or [Place(where, accused.kind, what, difference, (accused,))]
+            yield from inner or [Place(where, kind, what, difference, (accused,))]
 
     def _inside(self, unit: Unit, other: Unit, call: Call, cotangent: Any, where: str) -> Iterator[Place]:
         """The places within a block that differs."""

@@ -70,7 +70,9 @@ class Unit:
 
     def output(self, network: AbstractNetwork, inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
         """Call a network, which may be a copy that a compiler traces, with native arguments."""
-        args, kwargs = _tied(inputs, self.same)
+        is_array = network.backend.is_array
+        own = nest.map(lambda leaf: _instead(leaf, leaf) if is_array(leaf) else leaf, inputs)
+        args, kwargs = _tied(own, self.same)
         return self.call(network, *args, **kwargs)
 
     @property
@@ -409,24 +411,32 @@ def _tied(values: Any, same: tuple[int, ...]) -> Any:
 def _instead(own: Any, given: Any) -> Any:
     """A given array in the place of another; floating ones as a new one, so that code may write in place.
 
-    One with more or fewer axes stays: what follows could not go on with the given one.
+    One with more or fewer axes is reshaped, as where one side flattens before a layer and the other within it; with
+    another number of elements it stays: what follows could not go on with the given one.
     """
-    if len(getattr(own, "shape", ())) != len(given.shape):
-        return own
+    shape = tuple(getattr(own, "shape", ()))
+    if len(shape) != len(given.shape):
+        if not _have_like_shapes(own, given) or not shape:
+            return own
+        given = given.reshape(shape)
     return given + 0.0 if _is_floating(given) else given
 
 
 def _weighted(network: AbstractNetwork, values: Any, weights: Arrays) -> Any:
-    """The sum of a nest's arrays times weights; 0.0 where there are none, or those of other shapes."""
+    """The sum of a nest's arrays times weights; 0.0 where there are none, or those of other sizes."""
     nn, held = network.backend.nn, _held(network)
     leaves = nest.leaves(values)
     if len(leaves) != len(weights):
         return 0.0
-    fitting = [
-        nn.sum(x * nn.stop_gradient(w)) for x, w in zip(leaves, weights, strict=True)
-        if w is not None and id(x) not in held and tuple(getattr(x, "shape", ())) == tuple(w.shape)
-    ]  # fmt: skip
+    pairs = [(x, w) for x, w in zip(leaves, weights, strict=True) if w is not None and id(x) not in held]
+    fitting = [nn.sum(x * nn.stop_gradient(w.reshape(x.shape))) for x, w in pairs if _have_like_shapes(x, w)]
     return sum(fitting[1:], start=fitting[0]) if fitting else 0.0
+
+
+def _have_like_shapes(own: Any, given: Any) -> bool:
+    """Whether two arrays have one shape, or as many elements on more or fewer axes."""
+    mine, theirs = tuple(getattr(own, "shape", ())), tuple(given.shape)
+    return mine == theirs or (len(mine) != len(theirs) and math.prod(mine) == math.prod(theirs))
 
 
 def _scalar(network: AbstractNetwork, output: Any, weight: Arrays | None) -> Any:

@@ -15,6 +15,7 @@ from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork, replicated_networks
 from deliralike.backends.chainer.functional import ChainerFunctions
 from deliralike.backends.chainer.network import AbstractChainerNetwork, WrappedChainerNetwork, set_dtype
+from deliralike.backends.chainer.neutral_layers import neutral_layer
 from deliralike.backends.chainer.optimizer import ChainerOptimizer
 from deliralike.backends.chainer.parallel_optimizer import (
     DataParallelChainerOptimizer,
@@ -105,6 +106,9 @@ class ChainerBackend(Backend):
 
     def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> DataParallelChainerNetwork:
         return DataParallelChainerNetwork.of(network, settings)
+
+    def neutral_layer(self, block: Any) -> tuple[str, dict[str, Any]] | None:
+        return neutral_layer(block)
 
     def optimizer(
         self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None
