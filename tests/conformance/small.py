@@ -1,5 +1,7 @@
 """Tiny networks for proofs, written once, and each way to write one natively; a batch of odd sizes."""
 
+import zlib
+
 import numpy as np
 import torch
 from flax import nnx
@@ -20,9 +22,19 @@ def batch(samples=5, features=4, seed=3):
 
 
 def made(kind, backend="torch", *args, seed=1, **settings):
-    """A network written once in float64, its weights drawn so that none is telling nothing."""
+    """A network written once in float64 in evaluation mode; each weight is drawn by its name, none tells nothing."""
     name = backend if isinstance(backend, str) else backend.name
-    return ports.filled(kind.on(name, dtype="float64")(*args, **settings), seed)
+    network = kind.on(name, dtype="float64")(*args, **settings)
+    slots = {id(slot.native): (key, slot) for key, slot in reversed(network.neutral_slots().items())}  # a tied one once
+    network.load_neutral_state({key: _drawn(key, slot, seed) for key, slot in slots.values()})
+    return network.eval()
+
+
+def _drawn(name, slot, seed):
+    if name.endswith("num_batches_tracked"):
+        return np.asarray(3)
+    value = np.random.default_rng([seed, zlib.crc32(name.encode())]).normal(size=slot.shape) * 0.5
+    return np.abs(value) + 0.1 if name.endswith("running_var") else value
 
 
 def subject(kind, backend="torch", *args, loss=None, **settings):

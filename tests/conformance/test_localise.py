@@ -1,0 +1,297 @@
+"""Places: each layer is judged alone at the reference's inputs, the deepest accusation wins."""
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike.backends.chainer.arrays import chainer
+from deliralike.conformance.findings import Observed
+from deliralike.conformance.localise import first_difference, joined, localise, settings
+from deliralike.conformance.subject import Subject
+from deliralike.training import classification_loss
+from tests.conformance import small
+from tests.conformance.small import KINDS, Block, Deep, Network, Pair, Plain, Shared, batch, get, made, native
+
+NAMES = ("torch", "chainer", "jax")
+
+
+def found(reference, candidate, loss=classification_loss, training=True, given=None):
+    """The places; networks on JAX run op by op."""
+    sides = [one if isinstance(one, Subject) else Subject(one, loss) for one in (reference, candidate)]
+    with get("jax").op_by_op():
+        return localise(*sides, batch() if given is None else given, training)
+
+
+def where(places):
+    return [(place.path, place.kind, place.what) for place in places]
+
+
+def wrong(kind, backend, changes):
+    """A network with methods of some blocks replaced; ``changes[path](block, right)`` gives the method."""
+    network = made(kind, backend)
+    blocks = dict(network.named_blocks())
+    for path, change in changes.items():
+        block = blocks[path]
+        vars(block)["forward"] = change(block.forward)
+    return network
+
+
+def times(factor):
+    return lambda right: lambda *args: right(*args) * factor
+
+
+def double_gradient(backend):
+    """A function whose value is that of the identity and whose gradient is twice as large."""
+    nn = get(backend).nn
+    return lambda right: lambda *args: 2.0 * right(*args) - nn.stop_gradient(right(*args))
+
+
+# Networks written once -------------------------------------------------------------------------------------------
+
+
+def test_right_networks_have_no_places(backend):
+    for kind in (Deep, Shared):
+        assert found(made(kind, "torch"), made(kind, backend)) == []
+
+
+def test_two_mistakes_are_both_found_and_nothing_else_is_accused(backend):
+    """The first one changes all that follows: what follows is right at the reference's inputs."""
+    candidate = wrong(Deep, backend, {"first.fc": times(1.001), "inner.right.act": times(0.999)})
+    places = found(made(Deep, "torch"), candidate)
+    assert where(places) == [("first.fc", "Linear", "output"), ("inner.right.act", "Sigmoid", "output")]
+    np.testing.assert_allclose([place.difference for place in places], [1e-3, 1e-3], rtol=1e-9)
+
+
+def test_a_mistake_of_the_gradient_alone_is_found_where_it_is(backend):
+    candidate = wrong(Deep, backend, {"inner.left.act": double_gradient(backend.name)})
+    (place,) = found(made(Deep, "torch"), candidate)
+    assert (place.path, place.what) == ("inner.left.act", "gradient of args[0]")
+    assert place.difference == pytest.approx(1.0, rel=1e-9)
+
+
+class Scaled(Block):
+    """A block whose own code differs, its layers do not."""
+
+    def forward(self, x):
+        return self.act(self.fc(x)) * 1.6
+
+
+def test_what_a_block_does_between_its_layers_is_the_block_itself(backend):
+    class Odd(Pair):
+        def __init__(self):
+            super().__init__()
+            self.right = Scaled()
+
+    class OddDeep(Deep):
+        def __init__(self):
+            super().__init__()
+            self.inner = Odd()
+
+    (place,) = found(made(Deep, "torch"), made(OddDeep, backend))
+    assert (place.path, place.kind, place.what) == ("inner.right", "Block", "output")
+    assert place.difference == pytest.approx(0.1 / 1.5, rel=1e-9)
+    assert place.wiring is not None
+
+
+@pytest.mark.parametrize(("method", "what"), [("relu", "the input of two"), ("tanh", "the input of tanh()")])
+def test_another_function_or_another_input_of_one_is_seen_by_what_follows(backend, method, what):
+    class Other(Plain):
+        def forward(self, x):
+            if method == "relu":
+                return self.two(self.joined(x, self.nn.relu(self.one(x))))
+            return self.two(self.joined(x, self.nn.tanh(self.one(x) * 1.1)))
+
+    (place,) = found(made(Plain, "torch"), made(Other, backend))
+    assert (place.path, place.kind) == ("", "Plain")
+    assert place.what.startswith(what)
+
+
+def test_a_function_of_nn_that_takes_another_setting_is_a_place(backend):
+    class Normed(Plain):
+        dim = 1
+
+        def forward(self, x):
+            return self.two(self.nn.softmax(self.one(x), dim=self.dim))
+
+    class Other(Normed):
+        dim = 0
+
+    places = found(made(Normed, "torch"), made(Other, backend))
+    assert where(places)[0] == ("", "softmax", "output")
+    assert {place.path for place in places} == {""}
+
+
+def test_both_calls_of_a_shared_block_are_judged(backend):
+    places = found(made(Shared, "torch"), wrong(Shared, backend, {"twice": times(1.01)}))
+    assert where(places) == [("twice", "Linear", "output")] * 2
+    np.testing.assert_allclose([place.difference for place in places], 0.01, rtol=1e-9)
+
+
+def test_a_running_statistic_is_a_place(backend):
+    class Faster(Deep):
+        def __init__(self):
+            super().__init__()
+            self.norm = self.nn.BatchNorm1d(4, momentum=0.2)
+
+    reference, candidate = made(Deep, "torch"), made(Faster, backend)
+    (place,) = found(reference, candidate)
+    assert (place.path, place.kind, place.what) == ("norm", "BatchNorm1d", "running_mean")
+    assert place.accused[0].settings["momentum"] == 0.1
+    assert found(reference, candidate, training=False) == []
+
+
+def test_the_loss_is_a_place(backend):
+    def doubled(network, x, labels):
+        return 2.0 * classification_loss(network, x, labels)
+
+    (place,) = found(Subject(made(Plain, "torch")), Subject(made(Plain, backend), doubled))
+    assert (place.path, place.what) == ("loss", "output")
+    assert place.difference == pytest.approx(1.0, rel=1e-9)
+
+
+def test_a_candidate_that_raises_within_a_block_is_named():
+    for name in NAMES:
+
+        def raising(right):
+            def forward(*args):
+                raise ZeroDivisionError("planted")
+
+            return forward
+
+        places = found(made(Deep, "torch"), wrong(Deep, name, {"inner.left.act": raising}))
+        assert where(places) == [("inner.left.act", "Sigmoid", "raises ZeroDivisionError: planted")]
+        assert places[0].difference == np.inf
+
+
+def test_errors_of_chainer_are_no_end_of_the_search():
+    """They derive from nothing but Exception."""
+
+    class Raising(chainer.Chain):
+        def __init__(self):
+            super().__init__()
+            with self.init_scope():
+                self.one, self.two = chainer.links.Linear(4, 4), chainer.links.Linear(4, 3)
+
+        def forward(self, x):
+            return self.two(chainer.functions.concat((x, self.one(x)[:1]), axis=1))
+
+    (place,) = found(native(small.ChainerNet, "chainer"), native(Raising, "chainer"))
+    assert "raises InvalidType" in place.what
+
+
+# Native networks -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS)
+def test_native_networks_have_places(name, kind):
+    reference, candidate = native(kind, name), native(kind, name)
+    assert found(reference, candidate) == []
+    state = candidate.neutral_state()
+    candidate.load_neutral_state(state | {"two.bias": state["two.bias"] + 0.5, "one.bias": state["one.bias"] + 0.5})
+    assert [place.path for place in found(reference, candidate)] == ["one", "two"]
+
+
+class InPlace(torch.nn.Module):
+    """The activation writes into what the layer gave; `slope` is the candidate's mistake."""
+
+    def __init__(self, slope=0.01):
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(4, 4), torch.nn.Linear(4, 3)
+        self.act = torch.nn.LeakyReLU(slope, inplace=True)
+
+    def forward(self, x):
+        return self.two(self.act(self.one(x)))
+
+
+def test_activations_in_place_accuse_no_other_layer():
+    state = made(Plain, "torch").neutral_state()
+    sides = [get("torch").wrap(InPlace(slope).double()) for slope in (0.01, 0.01, 0.2)]
+    for side in sides:
+        side.load_neutral_state(state)
+    assert found(*sides[:2]) == []
+    (place,) = found(sides[0], sides[2])
+    assert (place.path, place.kind, place.accused[0].settings["negative_slope"]) == ("act", "LeakyReLU", 0.01)
+
+
+class Dictionaries(Network):
+    """A block that gives a dict of a tuple."""
+
+    def __init__(self, kind=None):
+        super().__init__()
+        self.source = (kind or Source)()
+        self.head = self.nn.Linear(4, 3)
+
+    def forward(self, x):
+        values = self.source(x)
+        return self.head(values["pair"][0] + values["pair"][1])
+
+
+class Source(Network):
+    """Gives it."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = self.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return {"pair": (self.fc(x), self.second(x))}
+
+    def second(self, x):
+        return x * 2.0
+
+
+def test_the_leaf_of_a_nested_output_is_named(backend):
+    class Odd(Source):
+        def second(self, x):
+            return x * 3.0
+
+    assert found(made(Dictionaries, "torch"), made(Dictionaries, backend)) == []
+    (place,) = found(made(Dictionaries, "torch"), made(Dictionaries, backend, Odd))
+    assert (place.path, place.what) == ("source", "output['pair'][1]")
+    assert place.difference == pytest.approx(0.5, rel=1e-9)
+
+
+def test_nothing_of_the_networks_changes():
+    for name in NAMES:
+        sides = [made(Deep, "torch"), wrong(Deep, name, {"first.fc": times(1.001)})]
+        before = [(side.neutral_state(), side.training) for side in sides]
+        methods = dict(vars(get(name).nn))
+        found(*sides)
+        for side, (state, training) in zip(sides, before, strict=True):
+            assert side.training == training
+            for key, value in side.neutral_state().items():
+                np.testing.assert_array_equal(value, state[key])
+        assert vars(get(name).nn) == methods
+
+
+# Parts -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_difference_is_that_of_values_before_gradients():
+    mine = Observed(np.ones(3), {"args[0]": np.ones(3)}, {"weight": np.ones(3)}, {"running_mean": np.ones(2)})
+    theirs = Observed(np.ones(3), {"args[0]": np.zeros(3)}, {"weight": np.ones(3)}, {"running_mean": np.full(2, 3.0)})
+    assert first_difference(mine, theirs) == ("running_mean", 2.0)
+    assert first_difference(mine, mine) == ("", 0.0)
+    lacking = Observed(np.ones(3), {"args[0]": np.zeros(3)}, {"weight": np.ones(3)}, {})
+    assert first_difference(mine, lacking) == ("gradient of args[0]", 1.0)
+
+
+def test_null_tensors_are_no_differences():
+    mine = Observed(np.ones(3), {}, {"weight": np.ones(3), "bias": np.full(3, 1e-17)})
+    theirs = Observed(np.ones(3), {}, {"weight": np.ones(3), "bias": np.full(3, -4e-17)})
+    assert first_difference(mine, theirs) == ("", 0.0)
+
+
+@pytest.mark.parametrize(("path", "name", "wanted"), [("loss", "fc", "fc"), ("", "fc", "fc"), ("a", "b.c", "a.b.c"),
+                                                      ("a", "", "a"), ("loss", "", "")])  # fmt: skip
+def test_paths_are_joined(path, name, wanted):
+    assert joined(path, name) == wanted
+
+
+def test_settings_are_those_that_a_layer_was_made_with():
+    nn = get("torch").nn
+    assert settings(nn.BatchNorm1d(4, momentum=0.2))["momentum"] == 0.2
+    native_ones = settings(torch.nn.Conv2d(2, 3, 3, bias=False))
+    assert (native_ones["bias"], native_ones["kernel_size"]) == (False, (3, 3))
+    assert settings(torch.nn.Conv2d(2, 3, 3))["bias"] is True
+    assert settings(object()) == {}
