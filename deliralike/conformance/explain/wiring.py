@@ -1,22 +1,55 @@
-"""Why what a block does between its layers differs: sums, orders, shapes and activations of what is at hand there."""
+"""Why what a block does between its layers differs: formulas of what is at hand there, and which layers are called.
+
+The formula of the reference is sought, then that of the candidate, and what has changed from one to the other is said.
+What the candidate calls besides is done again on the reference's side before it is believed.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
-from itertools import permutations
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.agreement import relative_difference
+from deliralike import nest
+from deliralike.conformance.explain.wiring_gradients import Use, gradients
+from deliralike.conformance.explain.wiring_made import Formula, Found, changed, formulas, nearest
+from deliralike.conformance.explain.wiring_masks import masks
+from deliralike.conformance.explain.wiring_pictures import pictures
 from deliralike.conformance.findings import MATCH, Explanation
 
-_ELEMENTS = 4096  # of each array, for finding the factors of a sum
-_MOST_AXES = 5
-_EXACT = 1e-12
+__all__ = ["Differing", "Made", "Use", "Wiring", "explain"]
+
+Sources = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Differing:
+    """A value that both sides compute between their layers, and differently; ``what`` says where it goes."""
+
+    what: str
+    reference: Any
+    candidate: Any
+
+
+@dataclass(frozen=True)
+class Made:
+    """A call that only the candidate makes.
+
+    Attributes:
+        args, kwargs: What it was given.
+        output: What it gave.
+        off: How far the reference's own function or block is from that, for the same inputs.
+    """
+
+    args: Any
+    kwargs: Any
+    output: Any
+    off: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -27,167 +60,210 @@ class Wiring:
         sources: What is at hand, by name: the block's inputs and the outputs of its layers.
         reference, candidate: The array on each side.
         gradients: Of each source, on both sides, where these differ.
-        missing: Taps that the candidate does not call, and taps that it alone calls.
+        differing: All values that differ, in the order of the candidate's calls; the first is the array above.
+        calls: What the reference gives to each tap, positional and named, in the order of its calls.
+        beyond: Calls that only the candidate makes, in their order.
+        order: The candidate's taps in the order of its calls, without those.
+        uses: What goes into each tap of the reference, with the gradient from there.
     """
 
-    sources: Mapping[str, np.ndarray]
+    sources: Sources
     reference: Any
     candidate: Any
-    gradients: Mapping[str, tuple[Any, Any]]
-    missing: tuple[str, ...] = ()
+    gradients: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    differing: tuple[Differing, ...] = ()
+    calls: Mapping[str, Any] = field(default_factory=dict)
+    beyond: Mapping[str, Made] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
+    uses: tuple[Use, ...] = ()
 
 
 def explain(wiring: Wiring) -> Explanation | None:
     """The nearest of what could have been done with what is at hand; None where nothing can be said."""
-    mine, theirs = wiring.reference, wiring.candidate
-    if relative_difference(mine, theirs) <= _EXACT:
-        return _of_gradients(wiring)
+    sources = {_called(name): array for name, array in wiring.sources.items() if _is_array(array)}
+    if not wiring.differing:
+        named = {_called(name): pair for name, pair in wiring.gradients.items()}
+        return gradients(named, sources, wiring.uses)
+    first, *rest = wiring.differing
+    found = _why(wiring, sources, first)
+    if found is None or not found.known or not (moved := _order(wiring)):
+        return found
+    also = [_why(wiring, sources, one) for one in rest]
+    if not all(one is not None and one.known for one in also):
+        return found
+    return Explanation(f"{found.cause}; {moved}", found.match, found.next_best)
+
+
+def place(what: str) -> str:
+    """Where a value goes, in words.
+
+    Example:
+        >>> place("output['the input of attention'][1]['attn_mask']")
+        'the input attn_mask of attention'
+    """
+    found = re.match(r"output\['(?:the input of )?([^']*)'\](?:\[0\]\[(\d+)\]|\[1\]\['(\w+)'\])?(.*)", what)
+    if found is None:
+        return what
+    tap, number, name, rest = found.groups()
+    if number is None and name is None:
+        return f"the output{rest}"
+    which = name or ("" if number == "0" else number)
+    return f"the input {which}{rest} of {tap}".replace("  ", " ")
+
+
+def _called(name: str) -> str:
+    return f"the input {name}" if name.startswith(("args", "kwargs")) else name
+
+
+def _why(wiring: Wiring, sources: Sources, one: Differing) -> Explanation | None:
+    mine, theirs = one.reference, one.candidate
     if not (_is_array(mine) and _is_array(theirs)):
-        return Explanation(f"{theirs!r} instead of {mine!r}", 0.0)
-    right = next((words for words, array in _made(wiring.sources, mine) if _near(array, mine)), "")
-    found = [(relative_difference(theirs, array), words) for words, array in _made(wiring.sources, theirs)]
-    found += [(relative_difference(theirs, array), words) for words, array in _changed(mine)]
-    found.sort(key=lambda pair: pair[0])
-    if not found or not math.isfinite(found[0][0]):
+        return Explanation(f"{place(one.what)} is {theirs!r} instead of {mine!r}", 0.0)
+    beyond = _beyond(wiring.beyond, sources)
+    found = _found(sources, beyond, mine, theirs)
+    if found.formula is None or not math.isfinite(found.off):
         return None
-    match, words = found[0]
-    others = [distance for distance, other in found[1:] if other != words]
-    instead = f" instead of {right}" if right and right != words else ""
-    return Explanation(f"{words}{instead}", match, min(others, default=None))
+    right = nearest(sources, mine)
+    formula = found.formula
+    used = [off for words, (_, off) in beyond.items() if words in formula.words and words not in sources]
+    match = max([found.off, *used])
+    instead = ""
+    if right.formula is not None and right.off <= MATCH and " instead of " not in formula.words:
+        instead = f" instead of {right.formula.words}"
+        formula = Formula(formula.words, formula.array, formula.terms)
+    notes = [] if right.formula is None or right.off > MATCH else list(_of_terms(wiring, right.formula, formula))
+    notes += _of_calls(wiring)
+    cause = "; ".join([f"{place(one.what)} is {formula.words}{instead}", *notes])
+    return Explanation(cause, match, found.next_best if math.isfinite(found.next_best) else None)
 
 
-def _made(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """What can be made of the sources in the shape of the target."""
-    arrays = {name: array for name, array in sources.items() if _is_array(array)}
-    for name, array in arrays.items():
-        yield from ((words.format(name), made) for words, made in _of_one(array, target.shape))
-    yield from _joined(arrays, target)
-    if (mixed := _mixed(arrays, target)) is not None:
-        yield mixed
+def _found(sources: Sources, beyond: Mapping[str, tuple[np.ndarray, float]], mine: Any, theirs: Any) -> Found:
+    """The candidate's formula: of what the reference has, then of what the candidate calls besides."""
+    both = {**sources, **{words: array for words, (array, _) in beyond.items()}}
+
+    def stages() -> Iterator[Any]:
+        yield from formulas(sources, theirs, many=False)
+        yield masks(sources, mine, theirs)
+        if beyond:
+            yield from formulas(both, theirs, many=False)
+        yield (Formula(f"what it should be, {made.words}", made.array) for made in changed(mine))
+        yield pictures(sources, mine, theirs)
+        yield from formulas(both, theirs, many=True)
+
+    return Found().or_else(stages(), theirs)
 
 
-def _of_one(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
-    if array.shape == shape:
-        yield "{}", array
-        if array.dtype.kind == "f":
-            yield from ((f"{name} of {{}}", change(array)) for name, change in _ACTIVATIONS.items())
-        yield from ((f"{{}} reversed along axis {axis}", np.flip(array, axis)) for axis in range(array.ndim))
-    if array.size == math.prod(shape) and array.ndim <= _MOST_AXES:
-        for order in permutations(range(array.ndim)):
-            turned = "" if order == tuple(range(array.ndim)) else f" with its axes in the order {order}"
-            if turned or array.shape != shape:
-                yield f"{{}}{turned}, reshaped to {shape}", array.transpose(order).reshape(shape)
-    for axes, words in _reduced(array.shape, shape):
-        for name, reduce in (("mean", np.mean), ("sum", np.sum), ("maximum", np.max)):
-            yield f"the {name} of {{}} over {words}", reduce(array, axis=axes).reshape(shape)
-        if len(axes) == 1:
-            for name, index in (("first", 0), ("last", -1)):
-                yield f"the {name} element of {{}} along {words}", array.take(index, axes[0]).reshape(shape)
+# What the candidate calls besides --------------------------------------------------------------------------------
 
 
-def _reduced(shape: tuple[int, ...], target: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Axes over which an array of one shape can be reduced to another."""
-    count = len(shape)
-    for chosen in range(1, 2**count) if 2 <= count <= _MOST_AXES else ():
-        axes = tuple(axis for axis in range(count) if chosen >> axis & 1)
-        left = tuple(size for axis, size in enumerate(shape) if axis not in axes)
-        if left == tuple(size for size in target if size != 1) or left == target:
-            yield axes, f"axis {axes[0]}" if len(axes) == 1 else f"axes {axes}"
+def _beyond(calls: Mapping[str, Made], sources: Sources) -> dict[str, tuple[np.ndarray, float]]:
+    """What the candidate's own calls gave, by a formula in words, each with how far that formula is off."""
+    known = dict(sources)
+    found: dict[str, tuple[np.ndarray, float]] = {}
+    for name, made in calls.items():
+        words, off = _call(name, made, known, found)
+        for path, leaf in nest.leaves_with_paths(made.output, ""):
+            if _is_array(leaf):
+                found[f"{words}{path}"] = leaf, off
+                known[f"{words}{path}"] = leaf
+    return found
 
 
-def _joined(arrays: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Sources one after another along an axis, in the order in which they stand in the target."""
-    for axis in range(target.ndim):
-        names, at = [], 0
-        while at < target.shape[axis]:
-            name = next((n for n, array in arrays.items() if _stands(array, target, axis, at)), None)
-            if name is None:
-                break
-            names.append(name)
-            at += arrays[name].shape[axis]
-        if len(names) > 1 and at == target.shape[axis]:
-            joined = np.concatenate([arrays[name] for name in names], axis)
-            yield f"{', '.join(names)} joined along axis {axis}", joined
+def _call(name: str, made: Made, known: Sources, before: Mapping[str, tuple[np.ndarray, float]]) -> tuple[str, float]:
+    """A call in words: ``"softmax(the output of fc, 1)"``."""
+    shown, off = [], made.off
+    for leaf in nest.leaves((made.args, made.kwargs)):
+        if _is_array(leaf):
+            argument = nearest(known, leaf)
+            words = "something else" if argument.formula is None or argument.off > MATCH else argument.formula.words
+            off = max([off, argument.off, *(off for one, (_, off) in before.items() if one in words)])
+            if words not in shown:
+                shown.append(words)
+        elif leaf is not None and leaf is not False:
+            shown.append(str(leaf))
+    called, again, _ = name.partition("#")
+    return f"{called.removesuffix('()')}{' again' if again and '()' not in name else ''}({', '.join(shown)})", off
 
 
-def _stands(array: np.ndarray, target: np.ndarray, axis: int, at: int) -> bool:
-    if array.ndim != target.ndim or array.shape[axis] == target.shape[axis]:
-        return False
-    part = np.take(target, range(at, min(at + array.shape[axis], target.shape[axis])), axis)
-    return part.shape == array.shape and _near(array, part)
+# What has changed ------------------------------------------------------------------------------------------------
 
 
-def _mixed(arrays: Mapping[str, np.ndarray], target: np.ndarray) -> tuple[str, np.ndarray] | None:
-    """A sum of sources with factors."""
-    fitting = {n: np.broadcast_to(a, target.shape) for n, a in arrays.items()
-               if a.dtype.kind == "f" and _fits(a.shape, target.shape) and np.isfinite(a).all()}  # fmt: skip
-    unlike: dict[str, np.ndarray] = {}
-    for name, array in fitting.items():
-        if not any(np.array_equal(array, other) for other in unlike.values()):
-            unlike[name] = array
-    if not unlike or target.dtype.kind != "f" or not np.isfinite(target).all() or target.size <= len(unlike):
-        return None
-    step = -(-target.size // _ELEMENTS)
-    columns = np.stack([array.ravel()[::step] for array in unlike.values()], 1)
-    factors, *_ = np.linalg.lstsq(columns, target.ravel()[::step], rcond=1e-10)
-    factors = np.where(np.abs(factors - np.round(factors, 6)) < 1e-9, np.round(factors, 6), factors)
-    terms = {name: factor for name, factor in zip(unlike, factors, strict=True) if factor}
-    words = " + ".join(name if factor == 1.0 else f"{factor:.6g} * {name}" for name, factor in terms.items())
-    mixed = sum((factor * unlike[name] for name, factor in terms.items()), start=np.zeros(target.shape))
-    return words or "nothing", mixed
+def _of_terms(wiring: Wiring, right: Formula, wrong: Formula) -> Iterator[str]:
+    """What is missing in a sum, scaled or added."""
+    if not right.terms or not (set(right.terms) & set(wrong.terms) or wrong.words == "zeros"):
+        return
+    roles = _roles(wiring, right.terms)
+    ratios = {name: wrong.terms.get(name, 0.0) / factor for name, factor in right.terms.items()}
+    if len(set(np.round(list(ratios.values()), 9))) == 1 and (ratio := next(iter(ratios.values()))) not in (0.0, 1.0):
+        yield f"scaled by the factor {ratio:.6g}"
+    else:
+        for name, ratio in ratios.items():
+            if ratio == 0.0:
+                yield f"{roles[name]} is missing"
+            elif ratio == -1.0:
+                yield f"{roles[name]} has the wrong sign"
+            elif ratio != 1.0:
+                yield f"{roles[name]} is scaled by the factor {ratio:.6g}"
+    if added := [name for name in wrong.terms if name not in right.terms and name != "1"]:
+        yield f"the sum has one more term, as of a skip connection from {', '.join(added)}"
 
 
-def _changed(reference: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """What can be made of the reference's own result."""
-    for name, change in _ACTIVATIONS.items() if reference.dtype.kind == "f" and np.isfinite(reference).all() else ():
-        yield f"{name} applied to it once more", change(reference)
-    for axis in range(reference.ndim):
-        yield f"reversed along axis {axis}", np.flip(reference, axis)
-        for step in (1, -1):
-            yield f"moved by {step} along axis {axis}", np.roll(reference, step, axis)
+def _roles(wiring: Wiring, terms: Mapping[str, float]) -> dict[str, str]:
+    """Of two terms the one that fewer layers have made is the shortcut, the other is the branch."""
+    depths = _depths(wiring)
+    roles = dict.fromkeys(terms, "")
+    for name in terms:
+        roles[name] = name
+    if len(terms) == 2:
+        first, second = sorted(terms, key=lambda name: depths.get(name, 0))
+        if depths.get(first, 0) < depths.get(second, 0):
+            roles |= {first: f"the shortcut ({first})", second: f"the branch ({second})"}
+    return roles
 
 
-def _of_gradients(wiring: Wiring) -> Explanation | None:
-    """Why only gradients differ: cut off, or with a factor."""
-    parts = []
-    for name, (mine, theirs) in wiring.gradients.items():
-        if relative_difference(mine, theirs) <= MATCH:
-            continue
-        size = float(np.vdot(mine, mine))
-        factor = float(np.vdot(mine, theirs)) / size if size else 0.0
-        words = f"no gradient through {name}" if not np.any(theirs) else f"gradient of {name} times {factor:.6g}"
-        parts.append((relative_difference(theirs, factor * np.asarray(mine)), words))
-    if not parts:
-        return None
-    return Explanation("; ".join(words for _, words in parts), max(match for match, _ in parts))
+def _depths(wiring: Wiring) -> dict[str, int]:
+    """How many calls each source is made by, one after another."""
+    depths = {_called(name): 0 for name in wiring.sources if not name.startswith("the output of ")}
+    for tap, given in wiring.calls.items():
+        arrays = [leaf for leaf in nest.leaves(given) if _is_array(leaf)]
+        from_where = [depth for name, depth in depths.items()
+                      if any(np.array_equal(_source(wiring, name), array) for array in arrays)]  # fmt: skip
+        depth = 1 + max(from_where or depths.values(), default=0)
+        start = f"the output of {tap}"
+        depths |= {name: depth for name in wiring.sources if name == start or name.startswith(f"{start}[")}
+    return depths
 
 
-def _near(array: np.ndarray, target: np.ndarray) -> bool:
-    return relative_difference(target, array) <= MATCH
+def _source(wiring: Wiring, name: str) -> Any:
+    return wiring.sources[name.removeprefix("the input ")]
 
 
-def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    try:
-        return np.broadcast_shapes(shape, target) == target
-    except ValueError:
-        return False
+def _of_calls(wiring: Wiring) -> Iterator[str]:
+    """Layers that are not called, and those that are called more often."""
+    missing = [name for name in wiring.calls if name not in wiring.order] if wiring.order else []
+    if missing:
+        yield f"{', '.join(missing)} {'are' if len(missing) > 1 else 'is'} not called"
+    usual = Counter(name.partition("#")[0] for name in wiring.calls)
+    made = Counter(name.partition("#")[0] for name in (*wiring.order, *wiring.beyond))
+    for name, count in made.items():
+        if usual[name] and count > usual[name]:
+            yield f"{name} is called {_TIMES.get(count, f'{count} times')} instead of {_TIMES.get(usual[name], usual[name])}"
+
+
+def _order(wiring: Wiring) -> str:
+    """That layers are called in another order; empty where they are not."""
+    right = [name for name in wiring.calls if name in wiring.order]
+    if not wiring.order or right == list(wiring.order):
+        return ""
+    return f"called in the order {_list(wiring.order)} instead of {_list(right)}"
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names)
 
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
 
-def _leaky(x: np.ndarray, slope: float) -> np.ndarray:
-    return np.where(x > 0, x, slope * x)
-
-
-_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "relu": lambda x: np.maximum(x, 0.0),
-    "leaky_relu (0.01)": partial(_leaky, slope=0.01),
-    "leaky_relu (0.2)": partial(_leaky, slope=0.2),
-    "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-np.clip(x, -700, 700))),
-    "tanh": np.tanh,
-    "silu": lambda x: x / (1.0 + np.exp(-np.clip(x, -700, 700))),
-    "negative": np.negative,
-    "abs": np.abs,
-}
+_TIMES = {1: "once", 2: "twice"}

@@ -1,0 +1,144 @@
+"""What native networks do between layers without a layer: activations, pooling and resizing, one after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+Change = Callable[[np.ndarray], np.ndarray]
+Made = tuple[str, np.ndarray]
+
+_LARGEST = 2**20  # elements; larger arrays are not pooled in every way
+
+
+def formulas(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[Made]:
+    """Each source after an activation and resized to the shape of a target, or with a slope that the target shows."""
+    for name, array in sources.items():
+        if array.dtype.kind != "f" or target.dtype.kind != "f" or not np.isfinite(target).all():
+            continue
+        if array.shape == target.shape:
+            yield from _with_slope("", name, array, target, lambda x: x, True)
+        for words, resize, is_linear in _resizings(array, target.shape):
+            yield f"{words} of {name}", resize(array)
+            for activation, change in _ACTIVATIONS.items():
+                yield f"{words} of {activation} of {name}", resize(change(array))
+            yield from _with_slope(f"{words} of ", name, array, target, resize, is_linear)
+
+
+def resized(sources: Mapping[str, np.ndarray], target: np.ndarray) -> dict[str, np.ndarray]:
+    """The sources as pictures of a target's size, by what was done: these may be joined with others."""
+    found = {}
+    for name, array in sources.items():
+        for words, resize, _ in _resizings(array, (*array.shape[:2], *target.shape[2:])):
+            found[f"{words} of {name}"] = resize(array)
+    return found
+
+
+def _with_slope(
+    words: str, name: str, array: np.ndarray, target: np.ndarray, resize: Change, is_linear: bool
+) -> Iterator[Made]:
+    """Pooling by the maximum is no linear function, but leaves the order of numbers as it is, as a leaky ReLU does."""
+    above = resize(np.maximum(array, 0.0))
+    below = resize(np.minimum(array, 0.0)) if is_linear else np.minimum(resize(array), 0.0)
+    size = float(np.vdot(below, below))
+    slope = float(np.vdot(target - above, below)) / size if size else 0.0
+    if np.isfinite(slope) and abs(slope) > 1e-9:
+        yield f"{words}leaky_relu (slope {slope:.6g}) of {name}", above + round(slope, 12) * below
+
+
+def _resizings(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[str, Change, bool]]:
+    """Names, functions, and whether they are linear, of what takes pictures of one size to those of another."""
+    fits = array.ndim == len(shape) == 4 and array.shape[:2] == shape[:2] and array.dtype.kind == "f"
+    if not fits or array.shape == shape or array.size > _LARGEST:
+        return
+    start, end = array.shape[2:], shape[2:]
+    if all(after <= before for before, after in zip(start, end, strict=True)):
+        yield from _poolings(start, end)
+    for words, weights in _INTERPOLATIONS.items():
+        rows, columns = (weights(before, after) for before, after in zip(start, end, strict=True))
+        yield words, partial(_interpolated, rows, columns), True
+
+
+def _poolings(start: tuple[int, ...], end: tuple[int, ...]) -> Iterator[tuple[str, Change, bool]]:
+    for size, stride, padding in product((2, 3, 4), (1, 2, 3, 4), (0, 1)):
+        if padding > size // 2:
+            continue
+        floor, ceil = (
+            tuple(int(rounded((n + 2 * padding - size) / stride)) + 1 for n in start)
+            for rounded in (math.floor, math.ceil)
+        )
+        rule = "" if floor == ceil else ", incomplete windows dropped" if floor == end else ", incomplete windows kept"
+        if end not in (floor, ceil):
+            continue
+        numbers = f"of {size} by {size}, stride {stride}{f', padding {padding}' if padding else ''}{rule}"
+        take = partial(_pooled, size, stride, padding, end)
+        yield f"max pooling {numbers}", partial(take, np.max, -np.inf), False
+        yield f"mean pooling {numbers}", partial(take, np.nanmean, np.nan), True
+        if padding or floor != ceil:
+            yield f"mean pooling {numbers}, padding counted", partial(take, np.mean, 0.0), True
+
+
+def _pooled(
+    size: int, stride: int, padding: int, end: tuple[int, ...], reduce: Callable[..., Any], value: float,
+    array: np.ndarray,
+) -> np.ndarray:  # fmt: skip
+    """The windows of pictures, each reduced to one number; `value` stands around the pictures."""
+    after = [(count - 1) * stride + size - padding - n for count, n in zip(end, array.shape[2:], strict=True)]
+    wide = np.pad(array, ((0, 0), (0, 0), *((padding, max(0, more)) for more in after)), constant_values=value)
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (size, size), (2, 3))[:, :, ::stride, ::stride]
+    return np.asarray(reduce(windows[:, :, : end[0], : end[1]], axis=(-2, -1)))
+
+
+def _interpolated(rows: np.ndarray, columns: np.ndarray, array: np.ndarray) -> np.ndarray:
+    return np.einsum("ih,nchw,jw->ncij", rows, array, columns)
+
+
+def _linear(before: int, after: int, aligned: bool) -> np.ndarray:
+    """The weights of linear interpolation: a row for each new element."""
+    scale = (before - 1) / max(1, after - 1) if aligned else before / after
+    shift = 0.0 if aligned else 0.5
+    places = np.clip((np.arange(after) + shift) * scale - shift, 0, before - 1)
+    return np.maximum(0.0, 1.0 - np.abs(places[:, None] - np.arange(before)))
+
+
+def _nearest(before: int, after: int, shift: float) -> np.ndarray:
+    places = np.floor((np.arange(after) + shift) * before / after).astype(int)
+    return np.eye(before)[np.minimum(places, before - 1)]
+
+
+_INTERPOLATIONS: dict[str, Callable[[int, int], np.ndarray]] = {
+    "bilinear resizing with align_corners=False": partial(_linear, aligned=False),
+    "bilinear resizing with align_corners=True": partial(_linear, aligned=True),
+    "nearest resizing": partial(_nearest, shift=0.0),
+    "nearest resizing from the centres (nearest-exact)": partial(_nearest, shift=0.5),
+}
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-np.clip(x, -700, 700)))
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return x * 0.5 * (1.0 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2.0)))
+
+
+_ACTIVATIONS: dict[str, Change] = {
+    "relu": lambda x: np.maximum(x, 0.0),
+    "leaky_relu (0.01)": lambda x: np.where(x > 0, x, 0.01 * x),
+    "leaky_relu (0.2)": lambda x: np.where(x > 0, x, 0.2 * x),
+    "sigmoid": _sigmoid,
+    "tanh": np.tanh,
+    "silu": lambda x: x * _sigmoid(x),
+    "gelu": _gelu,
+    "gelu by tanh": lambda x: x * 0.5 * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))),
+    "relu6": lambda x: np.clip(x, 0.0, 6.0),
+    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0.0))),
+    "softplus": lambda x: np.logaddexp(x, 0.0),
+    "negative": np.negative,
+    "abs": np.abs,
+}
