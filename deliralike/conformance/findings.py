@@ -138,7 +138,7 @@ class Observed:
         outputs: A nest of arrays.
         inputs: The gradient with respect to each array among the inputs, by path (``"args[0]"``); None without one.
         parameters: The gradient of each parameter of the block, by name within the block (``"weight"``).
-        state: Parameters and buffers after the call.
+        state: Buffers after the call.
     """
 
     outputs: Any = None

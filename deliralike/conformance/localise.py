@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from deliralike import nest
-from deliralike.conformance.agreement import compare
+from deliralike import nest, random
+from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.correspondence import SAME, Correspondence
-from deliralike.conformance.explain.wiring import Wiring
+from deliralike.conformance.explain.wiring import Differing, Made, Use, Wiring
 from deliralike.conformance.findings import LIMIT, Accused, Observed, is_number
 from deliralike.conformance.subject import Subject
 from deliralike.conformance.taps import UNIT, Around, Call, Forced, Held, Unit, cotangents, force, record
@@ -85,16 +85,23 @@ class _Search:
         """The places within a unit, and the unit itself where what it does between its taps differs."""
         calls = record(unit, cotangent).calls
         weights = cotangents(unit, calls, cotangent)
-        expected = force(unit, calls, weights, cotangent)
         try:
-            found = self.correspondence.forced(other, calls, weights, cotangent)
+            calls, expected, found = self._forced(unit, other, calls, weights, cotangent)
         except Exception as error:  # noqa: BLE001 - a network to be judged may do anything
             yield from self._raising(unit, other, calls, weights, path, f"raises {type(error).__name__}: {error}")
             return
+        between = list(self._between(unit, calls, weights, expected, found, path))
         for name, call in calls.items():
-            if name in found.observed:
-                yield from self._judge(unit, other, name, call, weights[name].output, expected, found, path)
-        yield from self._between(unit, calls, weights, expected, found, path)
+            if name not in found.observed:
+                continue
+            pair = expected.observed[name], found.observed[name]
+            what, difference = first_difference(*pair)
+            of_many_calls = between and call.path is not None and f"{name}#2" in found.others
+            if difference <= LIMIT or (of_many_calls and not what.startswith("output")):
+                continue  # several calls add up to gradients and running statistics: that they are made is said below
+            weight = nest_like(call.output, weights[name].output)
+            yield from self._judge(unit, other, name, call, weight, path, what, difference, pair)
+        yield from between
 
     def _raising(
         self, unit: Unit, other: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], path: str, what: str
@@ -109,30 +116,45 @@ class _Search:
         if not any(place.what.startswith("raises ") for place in inner):
             yield Place(path, _kind(unit.network), what, np.inf)
 
+    def _forced(
+        self, unit: Unit, other: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any
+    ) -> tuple[Mapping[str, Call], Forced, Forced]:
+        """Both sides forced; by blocks alone where the candidate calls other functions, that cannot take what is given.
+
+        Raises:
+            Exception: What the candidate raises.
+        """
+        expected = force(unit, calls, weights, cotangent)
+        try:
+            return calls, expected, self.correspondence.forced(other, calls, weights, cotangent)
+        except Exception:  # noqa: BLE001 - as above
+            calls = {name: call for name, call in calls.items() if call.path is not None}
+            weights = {name: weights[name] for name in calls}
+            found = self.correspondence.forced(other, calls, weights, cotangent)
+            return calls, force(unit, calls, weights, cotangent), found
+
     def _judge(
-        self, unit: Unit, other: Unit, name: str, call: Call, weight: Any, expected: Forced, found: Forced, path: str
-    ) -> Iterator[Place]:
-        mine, theirs = expected.observed[name], found.observed[name]
-        what, difference = first_difference(mine, theirs)
-        if difference <= LIMIT:
-            return
-        cotangent = nest_like(call.output, weight)
+        self, unit: Unit, other: Unit, name: str, call: Call, cotangent: Any, path: str, what: str, difference: float,
+        pair: tuple[Observed, Observed],
+    ) -> Iterator[Place]:  # fmt: skip
+        """A tap that differs: a function, a layer, or the places within a block."""
         if call.path is None:
             function = name.partition("(")[0]
-            accused = self._accused(unit, path, function, {}, call, cotangent, mine, theirs)
+            accused = self._accused(unit, path, function, {}, call, cotangent, *pair)
             yield Place(path, function, what, difference, (accused,))
             return
         where = joined(path, call.path)
         block = dict(unit.network.named_blocks())[call.path]
         kind = type(block).__name__
         layer = unit.backend.neutral_layer(block) or (kind, settings(block))
-        accused = self._accused(unit, where, *layer, call, cotangent, mine, theirs)
         inner = list(self._inside(unit, other, call, cotangent, where))
-        if accused.kind in LAYERS and not any(place.path != where for place in inner):
-            deeper = tuple(one for place in inner for one in place.accused if place.kind != kind)
-            yield Place(where, kind, what, difference, (accused, *deeper))
-        else:
-            yield from inner or [Place(where, kind, what, difference, (accused,))]
+        is_layer = layer[0] in LAYERS and not any(place.path != where for place in inner)
+        if inner and not is_layer:
+            yield from inner
+            return
+        accused = self._accused(unit, where, *layer, call, cotangent, *pair)
+        deeper = tuple(one for place in inner for one in place.accused if place.kind != kind)
+        yield Place(where, kind, what, difference, (accused, *deeper))
 
     def _inside(self, unit: Unit, other: Unit, call: Call, cotangent: Any, where: str) -> Iterator[Place]:
         """The places within a block that differs."""
@@ -140,8 +162,7 @@ class _Search:
         partner = self.correspondence.block(other.network, path)
         if partner is None:
             return
-        state = unit.network.neutral_state()
-        args, kwargs = nest.map(lambda leaf: state[leaf] if isinstance(leaf, Held) else leaf, (call.args, call.kwargs))
+        args, kwargs = _filled(unit.network, (call.args, call.kwargs))
         deeper = self.correspondence.within(path)
         block = _as_network(unit.network, dict(unit.network.named_blocks())[path])
         mine = replace(unit, network=block, call=_call, args=args, kwargs=kwargs, tapped=deeper.tap, same=call.same)
@@ -161,7 +182,9 @@ class _Search:
     ) -> Iterator[Place]:
         """The unit itself, where its own code differs."""
         mine, theirs = expected.observed[UNIT], found.observed[UNIT]
-        what, difference = first_difference(mine, theirs)
+        order = [name for name in found.observed if name != UNIT]
+        differences = _differing(mine, theirs, order)
+        what, difference = differences[0] if differences else first_difference(mine, theirs)
         if difference <= LIMIT:
             return
         kind, remarks = "" if path == "loss" else _kind(unit.network), tuple(_remarks(calls, found))
@@ -170,6 +193,11 @@ class _Search:
             mine.values().get(what),
             theirs.values().get(what),
             {n: (g, theirs.inputs[n]) for n, g in mine.inputs.items() if n in theirs.inputs},
+            tuple(Differing(name, mine.values()[name], theirs.values()[name]) for name, _ in differences),
+            {name: (call.args, call.kwargs) for name, call in calls.items()},
+            {name: _made(unit, call, name) for name, call in found.beyond.items()},
+            tuple(order),
+            tuple(_uses(calls, weights)),
         )
         instead = _instead_of(calls, what, mine, theirs, found)
         if instead is None:
@@ -185,11 +213,59 @@ class _Search:
         self, unit: Unit, path: str, kind: str, known: Mapping[str, Any], call: Call, cotangent: Any,
         mine: Observed, theirs: Observed,
     ) -> Accused:  # fmt: skip
-        state = unit.network.neutral_state()
-        args, kwargs = nest.map(lambda leaf: state[leaf] if isinstance(leaf, Held) else leaf, (call.args, call.kwargs))
+        args, kwargs = _filled(unit.network, (call.args, call.kwargs))
         prefix = f"{call.path}." if call.path else ""
-        own = {n.removeprefix(prefix): v for n, v in state.items() if call.path is not None and n.startswith(prefix)}
+        slots = {} if call.path is None else unit.network.neutral_slots()
+        own = {n.removeprefix(prefix): slot.read() for n, slot in slots.items() if n.startswith(prefix)}
         return Accused(path, kind, known, own, args, kwargs, cotangent, unit.training, mine, theirs)
+
+
+def _filled(network: AbstractNetwork, values: Any) -> Any:
+    """A nest with the network's own parameters and buffers in their places."""
+    slots = network.neutral_slots()
+    return nest.map(lambda leaf: slots[leaf].read() if isinstance(leaf, Held) else leaf, values)
+
+
+def _differing(mine: Observed, theirs: Observed, order: Sequence[str]) -> list[tuple[str, float]]:
+    """What a unit computes forward that differs, in the order of the candidate's calls, and by how much."""
+    left, right = mine.values(), theirs.values()
+    shared = {name: left[name] for name in left if name in right}
+    null = set(compare(shared, {name: right[name] for name in shared}).null)
+    distances = {n: compare({n: left[n]}, {n: right[n]}).difference for n in shared if n not in null}
+    position = {f"output['the input of {name}']": place for place, name in enumerate(order)}
+
+    def called(what: str) -> int:
+        return next((place for start, place in position.items() if what.startswith(start)), len(position))
+
+    return sorted(((n, d) for n, d in distances.items() if d > LIMIT), key=lambda pair: called(pair[0]))
+
+
+def _uses(calls: Mapping[str, Call], weights: Mapping[str, Around]) -> Iterator[Use]:
+    """What each tap is given, with the gradient that comes back from there."""
+    for name, call in calls.items():
+        for leaf, gradient in zip(nest.leaves((call.args, call.kwargs)), weights[name].inputs, strict=True):
+            if isinstance(leaf, np.ndarray) and gradient is not None:
+                yield Use(name, leaf, gradient)
+
+
+def _made(unit: Unit, call: Call, name: str) -> Made:
+    """A call that only the candidate makes, done again on the reference's side."""
+    network, backend, blocks = unit.network, unit.network.backend, dict(unit.network.named_blocks())
+    state = network.neutral_state()
+    args, kwargs = _filled(network, (call.args, call.kwargs))
+    again = blocks.get(name.partition("#")[0], getattr(backend.nn, name.partition("(")[0], None))
+    try:
+        native_args, native_kwargs = backend.prepare((args, kwargs), network)
+        with network.training_mode(unit.training), random.portable(unit.seed):
+            output = backend.to_numpy(again(*native_args, **native_kwargs))
+    except Exception:  # noqa: BLE001 - what cannot be done again proves nothing, and each framework errs in its way
+        return Made(call.args, call.kwargs, call.output, np.inf)
+    finally:
+        if state:
+            network.load_neutral_state(state)
+    pairs = zip(nest.leaves(call.output), nest.leaves(output), strict=False)
+    off = max((relative_difference(y, x) for x, y in pairs if is_number(x) and is_number(y)), default=0.0)
+    return Made(args, kwargs, call.output, off)
 
 
 def first_difference(reference: Observed, candidate: Observed) -> tuple[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,7 @@ def look(subject: Subject, batch: tuple[Any, ...], training: bool, seed: int = 0
 def compared(reference: Look, candidate: Look, correspondence: Correspondence = SAME) -> Mode:
     """Both sides of one mode."""
     mine, theirs = reference.recording, correspondence.to_reference(candidate.recording)
-    buffers = [name for name in mine.state if name in theirs.state and name not in mine.parameters]
+    buffers = [name for name in mine.state if name in theirs.state]
     differences = {
         "output": compare(_arrays("output", reference.output), _arrays("output", theirs.calls[""].output))
         if "" in theirs.calls
@@ -88,7 +88,12 @@ def compared(reference: Look, candidate: Look, correspondence: Correspondence = 
     }
     shared = [name for name in mine.calls if name in theirs.calls]
     layers = {n: _difference(mine.calls[n].output, theirs.calls[n].output) for n in shared}
-    return Mode(reference, candidate, differences, layers)
+    return Mode(_without_gradients(reference), _without_gradients(candidate), differences, layers)
+
+
+def _without_gradients(one: Look) -> Look:
+    """A look that takes less memory."""
+    return replace(one, recording=replace(one.recording, parameters={}, inputs=()))
 
 
 def level(modes: Mapping[str, Mode]) -> Level:

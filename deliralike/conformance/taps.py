@@ -114,7 +114,7 @@ class Recording:
         calls: The taps by name in the order of their calls; the second call of ``"relu"`` is ``"relu#2"``.
         parameters: The gradient of each parameter.
         inputs: The gradient of each of the unit's arguments.
-        state: Parameters and buffers afterwards.
+        state: Buffers afterwards.
     """
 
     output: Any
@@ -276,7 +276,7 @@ def _thinned(network: AbstractNetwork, values: Any, elements: int | None) -> Any
 def _observed(
     unit: Unit, found: Gradients, state: Mapping[str, np.ndarray], calls: Mapping[str, Call]
 ) -> dict[str, Observed]:
-    """What a forced run gave, sorted by what computed it: parameters and state belong to the block that holds them."""
+    """What a forced run gave, sorted by what computed it; parameters and buffers belong to the block that holds them."""
     output, own = found.beside[:2]
     of_given, of_inputs = found.inputs[2:]
     observed, rest, rest_state = {}, dict(found.parameters), dict(state)
@@ -314,16 +314,22 @@ def _by_path(gradients: Arrays, values: dict[str, Any]) -> dict[str, np.ndarray]
 
 
 def _run(unit: Unit, function: Callable[..., Any], *inputs: Any) -> tuple[Gradients, dict[str, np.ndarray]]:
-    """Gradients of a function in the unit's mode, and the state afterwards; the network is left as it was."""
+    """Gradients of a function in the unit's mode, and the buffers afterwards; the network is left as it was."""
     network = unit.network
-    before = network.neutral_state()
+    before = _buffers(network)
     try:
         with network.training_mode(unit.training), random.portable(unit.seed):
             found = unit.backend.gradients(function, network, *inputs)
-        return found, network.neutral_state()
+        return found, _buffers(network)
     finally:
-        if before:
-            network.load_neutral_state(before)
+        slots = network.neutral_slots()
+        for name, value in before.items():
+            slots[name].write(value)
+
+
+def _buffers(network: AbstractNetwork) -> dict[str, np.ndarray]:
+    """What a forward pass may change."""
+    return {name: slot.read() for name, slot in network.neutral_slots().items() if not slot.is_parameter}
 
 
 @contextmanager
