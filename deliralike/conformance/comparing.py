@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -169,18 +170,19 @@ class _Comparison:
             self.levels.append(structure.level(reference, candidate, self.match, self.settings.weights))
 
     def _in_float64(self) -> bool:
-        """Make copies in float64 that hold the same weights."""
+        """Have both in float64, with the same weights."""
         try:
-            self.reference, self.candidate = (
-                one.but(network=one.network.backend.in_dtype(one.network, "float64")) for one in self.given
-            )
+            self.reference, self.candidate = map(_computing_in_float64, self.given)
         except DeliralikeError as error:
             self._leave_out(f"there is no float64: {error}", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
             return False
         state = self.reference.network.neutral_state()
-        self.candidate.network.load_neutral_state(
-            state if self.match is None else self.match.to_candidate(state), strict=self.match is None
-        )
+        state = state if self.match is None else self.match.to_candidate(state)
+        own = self.candidate.network.neutral_state()
+        if not all(np.array_equal(own[name], value) for name, value in state.items()):
+            if self.candidate.network is self.given[1].network:  # the user's own
+                self.candidate = self.candidate.but(network=deepcopy(self.candidate.network))
+            self.candidate.network.load_neutral_state(state, strict=self.match is None)
         self.correspondence = self._correspondence()
         self.candidate = self.candidate.but(loss=self.correspondence.loss(self.candidate.loss))
         return True
@@ -189,7 +191,7 @@ class _Comparison:
         if self.match is None:
             return SAME
         layouts = Layouts()
-        layouts.input_for(self.candidate.network, self.batch[:-1])
+        layouts.input_for(self.candidate.network, self.batch[:-1], must_run=False)  # why not is for level L1 to say
         return Matched(self.match, layouts)
 
     def _semantics(self) -> None:
@@ -209,13 +211,17 @@ class _Comparison:
         self._leave_out("level L1 failed", "L2", "L4", "L5", "L6", "L7")
 
     def _modes(self) -> Iterator[tuple[str, semantics.Mode]]:
-        elements = self._elements()
         for name, training in semantics.MODES.items():
-            sides = [semantics.look(one, self.batch, training, self.settings.seed, elements)
-                     for one in (self.reference, self.candidate)]  # fmt: skip
-            if sides[0].error:
-                raise ProofFailed(f"the reference raises in {name} mode, so nothing can be compared: {sides[0].error}")
-            yield name, semantics.compared(*sides, self.correspondence)
+            yield name, self._mode(name, training)
+
+    def _mode(self, name: str, training: bool) -> semantics.Mode:
+        mine, theirs = (
+            semantics.look(one, self.batch, training, self.settings.seed, self._elements())
+            for one in (self.reference, self.candidate)
+        )
+        if mine.error:
+            raise ProofFailed(f"the reference raises in {name} mode, so nothing can be compared: {mine.error}")
+        return semantics.compared(mine, theirs, self.correspondence)
 
     def _elements(self) -> int | None:
         """How many elements of each layer's output are looked at: all where another layout would pick others."""
@@ -312,9 +318,9 @@ class _Comparison:
         makers: dict[str, Callable[[], Level]] = {
             "L2": lambda: rounding.level(*sides, self.batch, self.correspondence, settings.seed),
             "L4": lambda: stepping.level(*sides, names),
-            "L5": lambda: curve.level(*sides, [self.batch], settings.steps, names, settings.seed),
-            "L6": lambda: replicas.level(*sides, self.batch, settings.replicas),
-            "L7": lambda: probes.level(*sides, self.batch),
+            "L5": lambda: curve.level(*sides, [self.batch], settings.steps, names, settings.seed, match=self.match),
+            "L6": lambda: replicas.level(sides[self.match is not None], sides[1], self.batch, settings.replicas),
+            "L7": lambda: probes.level(*sides, self.batch, self.match),
         }
         for name, make in makers.items():
             if name in settings.levels and (name != "L6" or settings.replicas):
@@ -329,6 +335,14 @@ class _Comparison:
     def _leave_out(self, why: str, *names: str) -> None:
         wanted = [name for name in names if name in self.settings.levels and (name != "L6" or self.settings.replicas)]
         self.levels += [Level(name, TITLES[name], NOT_REACHED, notes=(f"Not looked at: {why}.",)) for name in wanted]
+
+
+def _computing_in_float64(subject: Subject) -> Subject:
+    """A copy in float64; the subject itself where it is one, since a comparison leaves networks as they are."""
+    network = subject.network
+    if network.dtype_name == "float64":
+        return subject
+    return subject.but(network=network.backend.in_dtype(network, "float64"))
 
 
 def _explains(finding: Finding) -> bool:
