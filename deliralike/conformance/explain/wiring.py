@@ -118,28 +118,22 @@ def _called(name: str) -> str:
 def _why(wiring: Wiring, sources: Sources, one: Differing) -> Explanation | None:
     mine, theirs = one.reference, one.candidate
     if not (_is_array(mine) and _is_array(theirs)):
-        return Explanation(f"{place(one.what)} is {theirs!r} instead of {mine!r}", 0.0)
+        return Explanation(f"{place(one.what)} being {theirs!r} instead of {mine!r}", 0.0)
     beyond = _beyond(wiring.beyond, sources)
-    found = _found(sources, beyond, mine, theirs)
+    found, right = _found(sources, beyond, mine, theirs), nearest(sources, mine)
     if found.formula is None or not math.isfinite(found.off):
         return None
-    right = nearest(sources, mine)
-    formula = found.formula
-    used = [off for words, (_, off) in beyond.items() if words in formula.words and words not in sources]
-    match = max([found.off, *used])
-    instead = ""
-    if right.formula is not None and right.off <= MATCH and " instead of " not in formula.words:
-        instead = f" instead of {right.formula.words}"
-        formula = Formula(formula.words, formula.array, formula.terms)
-    notes = [] if right.formula is None or right.off > MATCH else list(_of_terms(wiring, right.formula, formula))
-    notes += _of_calls(wiring)
-    cause = "; ".join([f"{place(one.what)} is {formula.words}{instead}", *notes])
-    return Explanation(cause, match, found.next_best if math.isfinite(found.next_best) else None)
+    formula, instead, notes = found.formula, "", list(_of_calls(wiring))
+    if right.formula is not None and right.off <= MATCH:
+        instead = "" if " instead of " in formula.words else f" instead of {right.formula.words}"
+        notes = [*_of_terms(wiring, right.formula, formula), *notes]
+    cause = "; ".join([f"{place(one.what)} being {formula.words}{instead}", *notes])
+    return Explanation(cause, found.off, found.next_best if math.isfinite(found.next_best) else None)
 
 
-def _found(sources: Sources, beyond: Mapping[str, tuple[np.ndarray, float]], mine: Any, theirs: Any) -> Found:
+def _found(sources: Sources, beyond: Sources, mine: Any, theirs: Any) -> Found:
     """The candidate's formula: of what the reference has, then of what the candidate calls besides."""
-    both = {**sources, **{words: array for words, (array, _) in beyond.items()}}
+    both = {**sources, **beyond}
 
     def stages() -> Iterator[Any]:
         yield from formulas(sources, theirs, many=False)
@@ -156,33 +150,31 @@ def _found(sources: Sources, beyond: Mapping[str, tuple[np.ndarray, float]], min
 # What the candidate calls besides --------------------------------------------------------------------------------
 
 
-def _beyond(calls: Mapping[str, Made], sources: Sources) -> dict[str, tuple[np.ndarray, float]]:
-    """What the candidate's own calls gave, by a formula in words, each with how far that formula is off."""
+def _beyond(calls: Mapping[str, Made], sources: Sources) -> dict[str, np.ndarray]:
+    """What the candidate's own calls gave, by a formula in words; without those that could not be done again."""
     known = dict(sources)
-    found: dict[str, tuple[np.ndarray, float]] = {}
     for name, made in calls.items():
-        words, off = _call(name, made, known, found)
-        for path, leaf in nest.leaves_with_paths(made.output, ""):
+        words = _call(name, made, known) if made.off <= MATCH else None
+        for path, leaf in nest.leaves_with_paths(made.output, "") if words else ():
             if _is_array(leaf):
-                found[f"{words}{path}"] = leaf, off
                 known[f"{words}{path}"] = leaf
-    return found
+    return {words: array for words, array in known.items() if words not in sources}
 
 
-def _call(name: str, made: Made, known: Sources, before: Mapping[str, tuple[np.ndarray, float]]) -> tuple[str, float]:
-    """A call in words: ``"softmax(the output of fc, 1)"``."""
-    shown, off = [], made.off
+def _call(name: str, made: Made, known: Sources) -> str | None:
+    """A call in words, ``"softmax(the output of fc, 1)"``; None where it is not known what it is given."""
+    shown: list[str] = []
     for leaf in nest.leaves((made.args, made.kwargs)):
         if _is_array(leaf):
             argument = nearest(known, leaf)
-            words = "something else" if argument.formula is None or argument.off > MATCH else argument.formula.words
-            off = max([off, argument.off, *(off for one, (_, off) in before.items() if one in words)])
-            if words not in shown:
-                shown.append(words)
+            if argument.formula is None or argument.off > MATCH:
+                return None
+            shown.append(argument.formula.words)
         elif leaf is not None and leaf is not False:
             shown.append(str(leaf))
     called, again, _ = name.partition("#")
-    return f"{called.removesuffix('()')}{' again' if again and '()' not in name else ''}({', '.join(shown)})", off
+    once_more = " once more" if again and not called.endswith("()") else ""
+    return f"{called.removesuffix('()')}{once_more}({', '.join(dict.fromkeys(shown))})"
 
 
 # What has changed ------------------------------------------------------------------------------------------------
@@ -247,7 +239,7 @@ def _of_calls(wiring: Wiring) -> Iterator[str]:
     made = Counter(name.partition("#")[0] for name in (*wiring.order, *wiring.beyond))
     for name, count in made.items():
         if usual[name] and count > usual[name]:
-            yield f"{name} is called {_TIMES.get(count, f'{count} times')} instead of {_TIMES.get(usual[name], usual[name])}"
+            yield f"{name} is called {_times(count)} instead of {_times(usual[name])}"
 
 
 def _order(wiring: Wiring) -> str:
@@ -266,4 +258,5 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray)
 
 
-_TIMES = {1: "once", 2: "twice"}
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
