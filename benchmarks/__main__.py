@@ -25,6 +25,7 @@ NAMES = (
     "trainer",
     "zoo",
     "zoo_compiled",
+    "proof",
 )
 RESULTS = Path(__file__).parent / "results.json"
 
