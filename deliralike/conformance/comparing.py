@@ -16,13 +16,13 @@ import numpy as np
 from deliralike import backends, nest
 from deliralike.conformance import curve, explain, matching, probes, replicas, rounding, semantics, stepping, structure
 from deliralike.conformance.correspondence import SAME, Correspondence, Matched
-from deliralike.conformance.explain import types, wiring
+from deliralike.conformance.explain import loss_terms, types, wiring
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Explanation, Finding, Level
 from deliralike.conformance.layouts import Layouts
 from deliralike.conformance.localise import Place, localise
 from deliralike.conformance.proof import Proof
 from deliralike.conformance.subject import Subject
-from deliralike.errors import DeliralikeError, ProofFailed, SettingError
+from deliralike.errors import BatchError, DeliralikeError, ProofFailed, SettingError, StateError
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import LossFunction
 from deliralike.rules import Rule, rule
@@ -80,8 +80,10 @@ def compare(
         The proof. ``print(proof)`` is the report, ``proof.check()`` raises unless it holds.
 
     Raises:
-        SettingError: There is no such level, or way of treating weights.
-        MatchError: The networks cannot be matched, or a correction does not fit.
+        SettingError: There is no such level, or way of treating weights, or no step or replica at all.
+        BatchError: The batch holds no sample.
+        UnknownName: The networks cannot be matched, or a correction does not fit.
+        ProofFailed: The reference itself raises an error on this batch.
 
     Example:
         >>> from deliralike import zoo
@@ -94,8 +96,11 @@ def compare(
         raise SettingError(f"compare: there is no level {unknown[0]!r}; there are {', '.join(LEVELS)}")
     if weights not in ("judge", "load"):
         raise SettingError(f"compare: weights={weights!r}: wanted 'judge' or 'load'")
+    if steps < 1 or any(count < 1 for count in replicas):
+        raise SettingError(f"compare: steps={steps}, replicas={tuple(replicas)}: wanted one at least")
     given = OPTIMIZERS if optimizers is None else optimizers
     sides = [_subject(one, loss, given) for one in (reference, candidate)]
+    batch = _on_host(batch, sides)
     settings = Settings(tuple(levels), weights, dict(names or {}), tuple(replicas), steps, seed)
     with ExitStack() as stack:
         for side in sides:
@@ -120,6 +125,16 @@ def _subject(given: Any, loss: LossFunction, optimizers: Mapping[str, Rule]) -> 
     if subject.optimizers:
         return subject
     return subject.but(optimizers={name: _following(wanted) for name, wanted in optimizers.items()})
+
+
+def _on_host(batch: tuple[Any, ...], sides: Sequence[Subject]) -> tuple[Any, ...]:
+    """The batch in NumPy arrays, which are to hold something."""
+    for side in sides:
+        batch = side.network.backend.to_numpy(batch)
+    for path, leaf in nest.leaves_with_paths(batch, "batch"):
+        if isinstance(leaf, np.ndarray) and not leaf.size:
+            raise BatchError(f"compare: {path} has the shape {leaf.shape} and holds nothing: some samples are wanted")
+    return batch
 
 
 def _following(wanted: Rule) -> Callable[[AbstractNetwork], Any]:
@@ -174,7 +189,7 @@ class _Comparison:
         try:
             self.reference, self.candidate = map(_computing_in_float64, self.given)
         except DeliralikeError as error:
-            self._leave_out(f"there is no float64: {error}", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
+            self._leave_out(f"there is no copy in float64: {error}", *LEVELS[1:])
             return False
         state = self.reference.network.neutral_state()
         state = state if self.match is None else self.match.to_candidate(state)
@@ -182,7 +197,11 @@ class _Comparison:
         if not all(np.array_equal(own[name], value) for name, value in state.items()):
             if self.candidate.network is self.given[1].network:  # the user's own
                 self.candidate = self.candidate.but(network=deepcopy(self.candidate.network))
-            self.candidate.network.load_neutral_state(state, strict=self.match is None)
+            try:
+                self.candidate.network.load_neutral_state(state, strict=self.match is None)
+            except StateError as error:
+                self._leave_out(f"the reference's weights do not fit the candidate: {error}", *LEVELS[1:])
+                return False
         self.correspondence = self._correspondence()
         self.candidate = self.candidate.but(loss=self.correspondence.loss(self.candidate.loss))
         return True
@@ -197,7 +216,7 @@ class _Comparison:
     def _semantics(self) -> None:
         self.modes = dict(self._modes())
         found = semantics.level(self.modes)
-        if found.status == FAILED and (why := self._why_undecided()):
+        if why := self._why_undecided() if found.status == FAILED else self._why_nothing_shown():
             self.levels.append(Level("L1", semantics.TITLE, NOT_REACHED, notes=(why,)))
             self._leave_out("level L1 was not reached", "L2", "L3", "L4", "L5", "L6", "L7")
             return
@@ -241,6 +260,17 @@ class _Comparison:
                             f"(p=0).")  # fmt: skip
         return ""
 
+    def _why_nothing_shown(self) -> str:
+        """Why an agreement says too little: no gradients, or numbers that are not of float64."""
+        for name, mode in self.modes.items():
+            for side, seen in (("reference", mode.reference), ("candidate", mode.candidate)):
+                if where := semantics.short(seen.recording):
+                    return f"The {side} is in float64, but does not compute in it in {name} mode: {where}."
+        if self.modes["train"].is_blind:
+            return ("No parameter gets a gradient other than zero, so that nothing is known of the backward pass: the "
+                    "loss is to depend on the network for this batch.")  # fmt: skip
+        return ""
+
     def _unsteady(self, side: str, mode: str, seen: semantics.Look) -> str:
         """The first block that differs between two equal runs of a side."""
         subject = self.reference if side == "reference" else self.candidate
@@ -249,7 +279,7 @@ class _Comparison:
         if not changed:
             return ""
         block = dict(subject.network.named_blocks()).get(changed[0].partition("#")[0])
-        return f"{changed[0]} ({type(block).__name__})"
+        return f"{changed[0] or 'the network'} ({type(block).__name__})" if block is not None else changed[0]
 
     def _by_layer(self) -> Iterator[dict[str, Any]]:
         """The relative difference of each block's output, for pictures."""
@@ -293,6 +323,8 @@ class _Comparison:
 
     def _attempts(self, place: Place) -> Iterator[Callable[[], Explanation | None]]:
         backend = self.reference.network.backend
+        if place.loss is not None:
+            yield partial(loss_terms.explain, place.loss)
         for accused in place.accused:
             yield partial(types.explain, accused.reference.values(), accused.candidate.values())
             yield partial(explain.explain, accused, backend)

@@ -15,6 +15,8 @@ import numpy as np
 from deliralike import random
 from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
+from deliralike.conformance.matching import Match
+from deliralike.conformance.pairing import COUNTER
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError
 from deliralike.network import AbstractNetwork
@@ -36,6 +38,7 @@ def level(
     seed: int = 0,
     in_float32: bool = True,
     noisy_runs: int = 4,
+    match: Match | None = None,
 ) -> Level:
     """Train both sides with the first optimizer that they share, and compare losses and final parameters.
 
@@ -46,6 +49,7 @@ def level(
         names: The candidate's name of a parameter by the reference's, where they differ.
         seed: Of the portable masks of random layers.
         in_float32: Whether the candidate's curve in float32 is drawn, too.
+        match: Of the candidate's names, where more than names of parameters differ.
         noisy_runs: How many disturbed runs of the reference make the band around it.
     """
     optimizer = next((name for name in reference.optimizers if name in candidate.optimizers), None)
@@ -56,7 +60,7 @@ def level(
     curves = {"reference": mine.curve(steps), "candidate": other.curve(steps)}
     null = _null(reference, batches[0], seed)
     differences = [relative_difference(one, two) for one, two in zip(*curves.values(), strict=True)]
-    findings = [*_of_losses(differences), *_of_parameters(mine, other, dict(names or {}), null, steps)]
+    findings = [*_of_losses(differences), *_of_parameters(mine, other, dict(names or {}), null, steps, match)]
     notes = [f"the gradient of {', '.join(null)} is zero up to rounding: not compared"] if null else []
     drawn: dict[str, Any] = {}
     if in_float32:
@@ -160,12 +164,20 @@ def _of_losses(differences: Sequence[float]) -> Iterator[Finding]:
 
 
 def _of_parameters(
-    mine: _Training, other: _Training, names: Mapping[str, str], null: Sequence[str], steps: int
+    mine: _Training,
+    other: _Training,
+    names: Mapping[str, str],
+    null: Sequence[str],
+    steps: int,
+    match: Match | None = None,
 ) -> Iterator[Finding]:
     """The parameter that differs most in the end, and buffers unless a null gradient reaches them."""
     slots, reached = mine.network.neutral_slots(), other.network.neutral_state()
     wanted = {name: slot.read() for name, slot in slots.items()
               if name not in null and (slot.is_parameter or not null)}  # fmt: skip
+    if match is not None:
+        reached, names = match.to_reference(reached), {}
+        wanted = {name: value for name, value in wanted.items() if not name.endswith(COUNTER)}
     found = compare(wanted, {name: reached.get(names.get(name, name)) for name in wanted})
     if not found.difference <= LIMIT:
         yield Finding("L5", found.worst, f"value after {steps} steps", found.difference)

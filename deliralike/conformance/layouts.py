@@ -244,33 +244,42 @@ class Layouts:
 
         return nest.map(leaf, values, likes)
 
-    def input_for(self, candidate: Any, batch: tuple[Any, ...]) -> tuple[Any, ...]:
+    def input_for(self, candidate: Any, batch: tuple[Any, ...], must_run: bool = True) -> tuple[Any, ...]:
         """The inputs in the first layout in which the candidate runs: as they are, channels last, time first.
 
         Args:
             candidate: An `AbstractNetwork`.
             batch: Its positional inputs in the reference's layout; nests of NumPy arrays.
+            must_run: If not, where it runs in none, that in which most of its blocks do.
 
         Raises:
-            ShapeError: It runs in none; the message says what was tried, and the last line of each error.
+            ShapeError: It runs in none, and must; the message says what was tried, and the last line of each error.
         """
         preferred = {axes: None for seen in self.seen.values() for axes in seen}
         tried: list[str] = []
+        nearest, most = batch, 0
         for name, turn in _turns(tuple(preferred)):
             inputs = nest.map(lambda leaf, turn=turn: turn(leaf) if _is_array(leaf) else leaf, batch)
             if tried and _same_shapes(inputs, batch):
                 continue
-            error = _failure(candidate, inputs)
+            error, blocks = _failure(candidate, inputs)
             if error is None:
-                for old, new in zip(nest.leaves(batch), nest.leaves(inputs), strict=True):
-                    if _is_array(old) and old.shape != new.shape:
-                        self.remember(_order_between(old, new))
-                return inputs
+                return self._remembered(batch, inputs)
+            nearest, most = (inputs, blocks) if blocks > most else (nearest, most)
             tried.append(f"{name} {[np.shape(leaf) for leaf in nest.leaves(inputs)]}: {error}")
+        if not must_run:
+            return self._remembered(batch, nearest)
         raise ShapeError(
             f"{type(getattr(candidate, 'native', candidate)).__name__} runs in no layout of the inputs. "
             f"Tried {'; '.join(tried)}. Give it a forward method that takes the reference's layout, or other inputs"
         )
+
+    def _remembered(self, batch: tuple[Any, ...], inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The inputs; how they lie is preferred from now on."""
+        for old, new in zip(nest.leaves(batch), nest.leaves(inputs), strict=True):
+            if _is_array(old) and old.shape != new.shape:
+                self.remember(_order_between(old, new))
+        return inputs
 
 
 def _turns(preferred: tuple[tuple[int, ...], ...]) -> list[tuple[str, Callable[[np.ndarray], np.ndarray]]]:
@@ -290,16 +299,27 @@ def _turns(preferred: tuple[tuple[int, ...], ...]) -> list[tuple[str, Callable[[
     return [("as seen before", seen), *usual] if preferred else usual
 
 
-def _failure(candidate: Any, inputs: tuple[Any, ...]) -> str | None:
-    """The last line of the error with which a network refuses inputs in evaluation mode; None where it runs."""
+def _failure(candidate: Any, inputs: tuple[Any, ...]) -> tuple[str | None, int]:
+    """The last line of the error with which a network refuses inputs in evaluation mode; None where it runs.
+
+    Beside it the number of blocks that had run by then.
+    """
+    done: list[str] = []
+
+    def around(path: str, block: Any, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        output = call(*args, **kwargs)
+        done.append(path)
+        return output
+
+    backend = candidate.backend
     try:
-        with candidate.training_mode(False), candidate.backend.evaluating():
-            candidate(*candidate.backend.prepare(inputs, candidate))
+        with candidate.training_mode(False), backend.evaluating(), backend.called_through(candidate, around):
+            candidate(*backend.prepare(inputs, candidate))
     except DeliralikeError as error:
-        return str(error)
+        return str(error), len(done)
     except Exception as error:  # noqa: BLE001 - a framework's own layers refuse shapes with errors of any kind
-        return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}"
-    return None
+        return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}", len(done)
+    return None, len(done)
 
 
 def _order_between(reference: np.ndarray, candidate: np.ndarray) -> tuple[int, ...]:

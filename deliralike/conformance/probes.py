@@ -22,6 +22,8 @@ from deliralike.conformance.agreement import NULL, relative_difference
 from deliralike.conformance.explain import probes as explaining
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Explanation, Finding, Level
 from deliralike.conformance.listening import Listener, evaluated
+from deliralike.conformance.matching import Match
+from deliralike.conformance.pairing import COUNTER
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError
 from deliralike.network import AbstractNetwork
@@ -77,7 +79,7 @@ class Seen:
     warned: tuple[str, ...] = ()
 
 
-def level(reference: Subject, candidate: Subject, batch: Batch) -> Level:
+def level(reference: Subject, candidate: Subject, batch: Batch, match: Match | None = None) -> Level:
     """Run every probe that fits the network and the batch.
 
     A probe that does not fit, as there are no whole numbers among the inputs or no label that the loss ignores, is
@@ -86,8 +88,9 @@ def level(reference: Subject, candidate: Subject, batch: Batch) -> Level:
     Args:
         reference, candidate: In float64, with equal weights; they stay as they are.
         batch: What the losses take, NumPy arrays in any nest.
+        match: Of the candidate's names, where they differ.
     """
-    ours, theirs = Side.of(reference), Side.of(candidate)
+    ours, theirs = Side.of(reference), Side.of(candidate, match=match)
     layout = Layout.of(ours, batch)
     probes, notes = _probes(ours, layout)
     findings: list[Finding] = []
@@ -136,16 +139,18 @@ class Side:
 
     Attributes:
         loss: ``loss(network, scale, taken_off, offset, *batch)``; made once, so that it is compiled once.
-        state: The weights that the copy starts each probe with.
+        state: The weights that the copy starts each probe with, in the reference's names.
+        match: Of these with the network's own names, where they differ.
     """
 
     subject: Subject
     network: AbstractNetwork
     loss: Callable[..., Any]
     state: Arrays
+    match: Match | None = None
 
     @classmethod
-    def of(cls, subject: Subject, network: AbstractNetwork | None = None) -> Side:
+    def of(cls, subject: Subject, network: AbstractNetwork | None = None, match: Match | None = None) -> Side:
         """For a subject; `network` in the place of a copy of its own."""
         network = copy.deepcopy(subject.network) if network is None else network
 
@@ -153,14 +158,15 @@ class Side:
             result = subject.loss(_Changed(net, scale, taken_off, offset), *batch)
             return result[0] if isinstance(result, tuple) else result
 
-        return cls(subject, network, loss, network.neutral_state())
+        state = network.neutral_state()
+        return cls(subject, network, loss, state if match is None else match.to_reference(state), match)
 
     @cached_property
     def short(self) -> Side | None:
         """The same in float32, if the backend can make it."""
-        self.network.load_neutral_state(self.state)  # probes have moved it
+        self._load(self.state)  # probes have moved it
         try:
-            return Side.of(self.subject, self.network.backend.in_dtype(self.network, "float32"))
+            return Side.of(self.subject, self.network.backend.in_dtype(self.network, "float32"), self.match)
         except DeliralikeError:
             return None
 
@@ -180,7 +186,7 @@ class Side:
         if rounded is not None:
             state = {name: _rounded(value, rounded, unit) for name, value in state.items()}
             batch = batch if probe.ties else nest.map(lambda leaf: _rounded(leaf, rounded, unit), batch)
-        self.network.load_neutral_state(state)
+        self._load(state)
         with warnings.catch_warnings(record=True) as caught, np.errstate(all="ignore"):
             warnings.simplefilter("always")
             try:
@@ -188,6 +194,10 @@ class Side:
             except Exception as error:  # noqa: BLE001 - frameworks refuse in ways of their own, which are compared
                 return Seen({}, error)
         return Seen(tensors, None, tuple(str(each.message) for each in caught if each.category is UserWarning))
+
+    def _load(self, state: Arrays) -> None:
+        given = state if self.match is None else self.match.to_candidate(state)
+        self.network.load_neutral_state(given, strict=self.match is None)
 
     def _evaluated(self, batch: Batch) -> Arrays:
         return evaluated(self.subject, self.network, batch)
@@ -197,9 +207,14 @@ class Side:
         with self.network.training_mode(True), random.portable():
             found = self.network.backend.gradients(self.loss, self.network, *numbers, *batch)
         inputs = nest.leaves_with_paths(found.inputs[len(numbers) :], "batch")
-        gradients = {**found.parameters, **dict(inputs)}
+        slots = self.network.neutral_slots()
+        buffers: dict[str, Any] = {name: slot.read() for name, slot in slots.items() if not slot.is_parameter}
+        parameters: dict[str, Any] = dict(found.parameters)
+        if self.match is not None:
+            buffers, parameters = self.match.to_reference(buffers), self.match.to_reference(parameters, gradients=True)
+        buffers = {name: value for name, value in buffers.items() if not name.endswith(COUNTER)}  # level L1 judges it
+        gradients = {**parameters, **dict(inputs)}
         named = {f"gradient of {name}": value for name, value in gradients.items() if isinstance(value, np.ndarray)}
-        buffers = {name: slot.read() for name, slot in self.network.neutral_slots().items() if not slot.is_parameter}
         return {"loss": np.asarray(found.loss), **buffers, **named}
 
 

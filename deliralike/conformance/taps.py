@@ -417,14 +417,15 @@ def _tied(values: Any, same: tuple[int, ...]) -> Any:
 def _instead(own: Any, given: Any) -> Any:
     """A given array in the place of another; floating ones as a new one, so that code may write in place.
 
-    One with more or fewer axes is reshaped, as where one side flattens before a layer and the other within it; with
-    another number of elements it stays: what follows could not go on with the given one.
+    One with more or fewer axes is reshaped, as where one side flattens before a layer and the other within it. Where
+    that cannot be, its own stays: what follows could not go on with the given one.
     """
     shape = tuple(getattr(own, "shape", ()))
     if len(shape) != len(given.shape):
-        if not _have_like_shapes(own, given) or not shape:
+        flat = len(shape) == 2 < len(given.shape) and shape[0] == given.shape[0]
+        if not shape or not (flat or _have_like_shapes(own, given)):
             return own
-        given = given.reshape(shape)
+        given = given.reshape((shape[0], -1) if flat else shape)
     return given + 0.0 if _is_floating(given) else given
 
 

@@ -14,6 +14,8 @@ Change = Callable[[np.ndarray], np.ndarray]
 Made = tuple[str, np.ndarray]
 
 _LARGEST = 2**20  # elements; larger arrays are not pooled in every way
+_WINDOWS = [(size, stride, padding) for size, stride, padding in product((2, 3, 4), (1, 2, 3, 4), (0, 1))
+            if padding <= size // 2]  # fmt: skip
 
 
 def formulas(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[Made]:
@@ -21,6 +23,9 @@ def formulas(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[
     for name, array in sources.items():
         if array.dtype.kind != "f" or target.dtype.kind != "f" or not np.isfinite(target).all():
             continue
+        for end in _flattened(array.shape, target.shape):
+            pictures = formulas({name: array}, target.reshape(*array.shape[:2], *end))
+            yield from ((f"{words}, flattened", made.reshape(target.shape)) for words, made in pictures)
         if array.shape == target.shape:
             yield from _with_slope("", name, array, target, lambda x: x, True)
         for words, resize, is_linear in _resizings(array, target.shape):
@@ -51,6 +56,14 @@ def _with_slope(
         yield f"{words}leaky_relu (slope {slope:.6g}) of {name}", above + round(slope, 12) * below
 
 
+def _flattened(shape: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The sizes of pictures that may have been flattened to a target."""
+    if len(shape) != 4 or len(target) != 2 or shape[0] != target[0]:
+        return []
+    sizes = {size for windows in _WINDOWS for size in _sizes(shape[2:], *windows)}
+    return sorted(size for size in sizes if shape[1] * math.prod(size) == target[1] and min(size) > 0)
+
+
 def _resizings(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[str, Change, bool]]:
     """Names, functions, and whether they are linear, of what takes pictures of one size to those of another."""
     fits = array.ndim == len(shape) == 4 and array.shape[:2] == shape[:2] and array.dtype.kind == "f"
@@ -65,22 +78,23 @@ def _resizings(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[str,
 
 
 def _poolings(start: tuple[int, ...], end: tuple[int, ...]) -> Iterator[tuple[str, Change, bool]]:
-    for size, stride, padding in product((2, 3, 4), (1, 2, 3, 4), (0, 1)):
-        if padding > size // 2:
-            continue
-        floor, ceil = (
-            tuple(int(rounded((n + 2 * padding - size) / stride)) + 1 for n in start)
-            for rounded in (math.floor, math.ceil)
-        )
+    for size, stride, padding in _WINDOWS:
+        floor, ceil = _sizes(start, size, stride, padding)
         rule = "" if floor == ceil else ", incomplete windows dropped" if floor == end else ", incomplete windows kept"
         if end not in (floor, ceil):
             continue
         numbers = f"of {size} by {size}, stride {stride}{f', padding {padding}' if padding else ''}{rule}"
         take = partial(_pooled, size, stride, padding, end)
         yield f"max pooling {numbers}", partial(take, np.max, -np.inf), False
-        yield f"mean pooling {numbers}", partial(take, np.nanmean, np.nan), True
+        yield f"mean pooling {numbers}", partial(take, _mean, np.nan), True
         if padding or floor != ceil:
             yield f"mean pooling {numbers}, padding counted", partial(take, np.mean, 0.0), True
+
+
+def _sizes(start: tuple[int, ...], size: int, stride: int, padding: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """How many windows there are along each axis without and with the incomplete ones."""
+    steps = [(n + 2 * padding - size) / stride for n in start]
+    return tuple(math.floor(n) + 1 for n in steps), tuple(math.ceil(n) + 1 for n in steps)
 
 
 def _pooled(
@@ -92,6 +106,11 @@ def _pooled(
     wide = np.pad(array, ((0, 0), (0, 0), *((padding, max(0, more)) for more in after)), constant_values=value)
     windows = np.lib.stride_tricks.sliding_window_view(wide, (size, size), (2, 3))[:, :, ::stride, ::stride]
     return np.asarray(reduce(windows[:, :, : end[0], : end[1]], axis=(-2, -1)))
+
+
+def _mean(windows: np.ndarray, axis: tuple[int, ...]) -> np.ndarray:
+    """The mean of what lies inside of the pictures."""
+    return np.nansum(windows, axis) / np.maximum(1, np.isfinite(windows).sum(axis))
 
 
 def _interpolated(rows: np.ndarray, columns: np.ndarray, array: np.ndarray) -> np.ndarray:
