@@ -16,7 +16,9 @@ import numpy as np
 
 from deliralike import nest, random
 from deliralike.conformance.agreement import compare, relative_difference
+from deliralike.conformance.composing import composition
 from deliralike.conformance.correspondence import SAME, Correspondence
+from deliralike.conformance.explain.loss_terms import Composition
 from deliralike.conformance.explain.wiring import Differing, Made, Use, Wiring
 from deliralike.conformance.findings import LIMIT, Accused, Observed, is_number
 from deliralike.conformance.subject import Subject
@@ -39,6 +41,7 @@ class Place:
         accused: What is known for explaining it, the deepest first.
         wiring: The same for what a block does between its layers.
         remarks: What else was seen: blocks that are not called, an error.
+        loss: The same for the loss function as a whole.
     """
 
     path: str
@@ -48,6 +51,7 @@ class Place:
     accused: tuple[Accused, ...] = ()
     remarks: tuple[str, ...] = ()
     wiring: Wiring | None = None
+    loss: Composition | None = None
 
 
 def localise(
@@ -74,7 +78,11 @@ def localise(
 
     unit = Unit(reference.network, reference.loss, batch, training, root, seed=seed)
     other = replace(unit, network=candidate.network, call=candidate.loss)
-    return list(_Search(correspondence).look_into(unit, other, None, "loss"))
+    places = list(_Search(correspondence).look_into(unit, other, None, "loss"))
+    if not any(place.path == "loss" for place in places):
+        return places
+    whole = composition(unit, other, correspondence)
+    return [replace(place, loss=whole) if place.path == "loss" else place for place in places]
 
 
 class _Search:
