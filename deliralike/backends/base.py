@@ -15,7 +15,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.backends.calls import Around, called_through
-from deliralike.errors import CapabilityError, DeviceError, DtypeError, SettingError, suggestion
+from deliralike.errors import CapabilityError, DeviceError, DtypeError, SettingError, StateError, suggestion
 from deliralike.groups import Settings
 from deliralike.network import AbstractNetwork
 from deliralike.nn.functional import Functions
@@ -197,8 +197,13 @@ class Backend(ABC):
 
         Raises:
             DtypeError: The backend cannot compute in that type.
+            StateError: The network holds something that cannot be copied.
         """
-        name, twin = self.check_dtype(dtype), deepcopy(network)
+        name = self.check_dtype(dtype)
+        try:
+            twin = deepcopy(network)
+        except Exception as error:  # of whatever the network holds
+            raise StateError(f"{type(network).__name__} cannot be copied: {error}") from error
         self.set_dtype(twin, name)
         for block in (block for _, block in twin.named_blocks() if isinstance(block, AbstractNetwork)):
             block.dtype_built = name

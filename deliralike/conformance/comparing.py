@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,19 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends, nest
-from deliralike.conformance import curve, explain, matching, probes, replicas, rounding, semantics, stepping, structure
+from deliralike.conformance import (
+    checkpoints,
+    curve,
+    explain,
+    matching,
+    pipelines,
+    probes,
+    replicas,
+    rounding,
+    semantics,
+    stepping,
+    structure,
+)
 from deliralike.conformance.correspondence import SAME, Correspondence, Matched
 from deliralike.conformance.explain import loss_terms, types, wiring
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Explanation, Finding, Level
@@ -29,6 +42,7 @@ from deliralike.rules import Rule, rule
 from deliralike.training import classification_loss
 
 LEVELS = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
+BESIDE = ("data", "checkpoints")  # what stands beside the ladder, and is compared where it is asked for
 TITLES = {
     "L0": "structure",
     "L1": semantics.TITLE,
@@ -38,6 +52,7 @@ TITLES = {
     "L5": "curve",
     "L6": "replicas",
     "L7": "probes",
+    "checkpoints": "checkpoints",
 }
 MOST_PLACES = 12  # that are explained; where one convention is wrong throughout, these say so
 OPTIMIZERS = {"sgd": rule("sgd", lr=0.05, momentum=0.9), "adamw": rule("adamw", lr=1e-3)}
@@ -54,6 +69,7 @@ def compare(
     weights: str = "judge",
     replicas: Sequence[int] = (),
     levels: Sequence[str] = LEVELS,
+    streams: tuple[Iterable[Any], Iterable[Any]] | None = None,
     steps: int = 20,
     seed: int = 0,
 ) -> Proof:
@@ -72,7 +88,9 @@ def compare(
             differ.
         weights: ``"judge"``: both are to hold the same weights. ``"load"``: the candidate takes over the reference's.
         replicas: Over how many replicas the candidate is compared as well.
-        levels: Which levels; see `LEVELS`.
+        levels: Which levels; see `LEVELS`. With ``"checkpoints"`` among them, weights and training states go through
+            files, both ways.
+        streams: What gives batches to each side, such as data loaders: their order and contents are compared.
         steps: Of the free curves of level L5.
         seed: Of random masks, forced gradients and noise.
 
@@ -92,8 +110,8 @@ def compare(
         >>> compare(*nets, batch, levels=("L0", "L1")).proved
         True
     """
-    if unknown := [name for name in levels if name not in LEVELS]:
-        raise SettingError(f"compare: there is no level {unknown[0]!r}; there are {', '.join(LEVELS)}")
+    if unknown := [name for name in levels if name not in (*LEVELS, "checkpoints")]:
+        raise SettingError(f"compare: there is no level {unknown[0]!r}; there are {', '.join(LEVELS)}, checkpoints")
     if weights not in ("judge", "load"):
         raise SettingError(f"compare: weights={weights!r}: wanted 'judge' or 'load'")
     if steps < 1 or any(count < 1 for count in replicas):
@@ -101,7 +119,7 @@ def compare(
     given = OPTIMIZERS if optimizers is None else optimizers
     sides = [_subject(one, loss, given) for one in (reference, candidate)]
     batch = _on_host(batch, sides)
-    settings = Settings(tuple(levels), weights, dict(names or {}), tuple(replicas), steps, seed)
+    settings = Settings(tuple(levels), weights, dict(names or {}), tuple(replicas), streams, steps, seed)
     with ExitStack() as stack:
         for side in sides:
             stack.enter_context(side.network.backend.compiling_quickly())
@@ -116,6 +134,7 @@ class Settings:
     weights: str = "judge"
     names: Mapping[str, str] = field(default_factory=dict)
     replicas: tuple[int, ...] = ()
+    streams: tuple[Iterable[Any], Iterable[Any]] | None = None
     steps: int = 20
     seed: int = 0
 
@@ -154,10 +173,12 @@ class _Comparison:
     def proof(self) -> Proof:
         """Climb the ladder as far as it goes."""
         start = time.perf_counter()
+        if self.settings.streams is not None:
+            self.levels.append(pipelines.level(*self.settings.streams))
         self._structure()
         if self._in_float64():
             self._semantics()
-        order = {name: position for position, name in enumerate(LEVELS)}
+        order = {name: position for position, name in enumerate((*LEVELS, *BESIDE))}
         reference, candidate = self.given
         return Proof(
             str(reference),
@@ -353,10 +374,15 @@ class _Comparison:
             "L5": lambda: curve.level(*sides, [self.batch], settings.steps, names, settings.seed, match=self.match),
             "L6": lambda: replicas.level(sides[self.match is not None], sides[1], self.batch, settings.replicas),
             "L7": lambda: probes.level(*sides, self.batch, self.match),
+            "checkpoints": lambda: self._checkpoints(names),
         }
         for name, make in makers.items():
             if name in settings.levels and (name != "L6" or settings.replicas):
                 self.levels.append(make())
+
+    def _checkpoints(self, names: Mapping[str, str] | None) -> Level:
+        with tempfile.TemporaryDirectory() as folder:
+            return checkpoints.level(self.reference, self.candidate, self.batch, folder, names)
 
     def _names(self) -> dict[str, str]:
         """The candidate's name of each parameter by the reference's, where one is one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,12 +46,16 @@ class Mode:
     Attributes:
         differences: Of ``"output"``, ``"loss"``, ``"gradients"``, ``"gradient of the input"`` and ``"statistics"``.
         layers: The relative difference of each block's output, in the order of the reference's calls.
+        gradients: Of each parameter the relative difference, and the norm in the reference.
+        is_blind: Whether the reference has parameters, of which none gets a gradient other than zero.
     """
 
     reference: Look
     candidate: Look
     differences: Mapping[str, Comparison]
     layers: Mapping[str, float]
+    gradients: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    is_blind: bool = False
 
     @property
     def worst(self) -> float:
@@ -88,7 +92,8 @@ def compared(reference: Look, candidate: Look, correspondence: Correspondence = 
     }
     shared = [name for name in mine.calls if name in theirs.calls]
     layers = {n: _difference(mine.calls[n].output, theirs.calls[n].output) for n in shared}
-    return Mode(_without_gradients(reference), _without_gradients(candidate), differences, layers)
+    is_blind = bool(mine.parameters) and not any(np.any(g) for g in mine.parameters.values() if g is not None)
+    return Mode(_without_gradients(reference), _without_gradients(candidate), differences, layers, is_blind)
 
 
 def _without_gradients(one: Look) -> Look:
@@ -103,7 +108,9 @@ def level(modes: Mapping[str, Mode]) -> Level:
     figures = {
         "differences": {name: {what: c.difference for what, c in m.differences.items()} for name, m in modes.items()},
         "null": nulls,
-    }
+        "gradients": [{"name": name, "difference": difference, "norm": norm}
+                      for name, (difference, norm) in (modes["train"].gradients.items() if "train" in modes else ())],
+    }  # fmt: skip
     if not modes:
         return Level("L1", TITLE, NOT_REACHED, notes=("Nothing was compared.",))
     worst = max(mode.worst for mode in modes.values())
@@ -122,16 +129,34 @@ def unsteady(
 
 def _equal(first: Any, second: Any) -> bool:
     """Whether two nests hold the same numbers, those that are none included."""
-    pairs = zip(nest.leaves(first), nest.leaves(second), strict=True)
-    return all(np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in pairs if isinstance(x, np.ndarray))
+    mine, theirs = nest.leaves(first), nest.leaves(second)
+    pairs = zip(mine, theirs, strict=False)
+    return len(mine) == len(theirs) and all(
+        np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in pairs if isinstance(x, np.ndarray)
+    )
 
 
 def not_finite(recording: Recording) -> str:
-    """The first block whose output holds a NaN or an infinity, and how many; empty where none does."""
+    """The first block whose output holds a NaN or an infinity, and how many.
+
+    Empty where nothing is NaN and the loss is finite: infinities within may be meant, as in masks of scores.
+    """
+    found = [(name, leaf) for name, call in recording.calls.items() for leaf in _arrays(name, call.output).values()]
+    loss = recording.output
+    if (loss is None or np.all(np.isfinite(loss))) and not any(np.isnan(leaf).any() for _, leaf in found):
+        return ""
+    for name, leaf in found:
+        if bad := int(np.size(leaf) - np.isfinite(leaf).sum()):
+            return f"{name or 'the network'}: {bad} of {np.size(leaf)} elements that were looked at are not finite"
+    return "the loss"
+
+
+def short(recording: Recording) -> str:
+    """The first block whose output is of a floating type shorter than float64, with the type; empty where none is."""
     for name, call in recording.calls.items():
-        for _, leaf in _arrays(name, call.output).items():
-            if bad := int(np.size(leaf) - np.isfinite(leaf).sum()):
-                return f"{name or 'the network'}: {bad} of {np.size(leaf)} elements that were looked at are not finite"
+        for leaf in (leaf for leaf in nest.leaves(call.output) if isinstance(leaf, np.ndarray)):
+            if "float" in str(leaf.dtype) and leaf.dtype != np.float64:
+                return f"{name or 'the network'} gives {leaf.dtype}"
     return ""
 
 
