@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.conformance.findings import Observed
 from deliralike.conformance.layouts import Layouts, Transform
+from deliralike.conformance.listening import Listener
 from deliralike.conformance.matching import Match
 from deliralike.conformance.taps import UNIT, Around, Call, Forced, Recording, Unit, force
 from deliralike.network import AbstractNetwork
@@ -97,7 +99,12 @@ class Matched(Correspondence):
 
     def loss(self, loss: Callable[..., Any]) -> Callable[..., Any]:
         """As in `Correspondence`."""
-        return lambda network, *batch: loss(_Seen(network, self.layouts), *batch)
+        seen = partial(_Seen, layouts=self.layouts)
+
+        def of_seen(network: Any, *batch: Any) -> Any:
+            return loss(network.through(seen) if isinstance(network, Listener) else seen(network), *batch)
+
+        return of_seen
 
     def to_candidate(self, values: Any) -> Any:
         """As in `Correspondence`."""

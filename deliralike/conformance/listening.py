@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,11 @@ class Listener:
         outputs = self._network(*args, **kwargs)  # type: ignore[operator]
         self.outputs.append(outputs)
         return outputs
+
+    def through(self, seen: Callable[[AbstractNetwork], Any]) -> Listener:
+        """Listen to what a loss sees of the network instead."""
+        self._network = seen(self._network)
+        return self
 
     def __getattr__(self, name: str) -> Any:
         """All else is the network's."""
