@@ -1,0 +1,473 @@
+"""The whole comparison: right networks are proved, bad input is refused or lowers the level, nothing changes."""
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike.conformance.comparing import LEVELS, compare
+from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
+from deliralike.conformance.subject import Subject
+from deliralike.errors import BatchError, ProofFailed, SettingError, UnknownName
+from deliralike.training import classification_loss
+from tests.conformance import small
+from tests.conformance.small import KINDS, Deep, Network, Plain, Shared, TorchNet, batch, get, made, native, squares
+
+NAMES = ("torch", "chainer", "jax")
+FEW = ("L0", "L1", "L3")
+
+
+def proof(reference, candidate, given=None, levels=FEW, **options):
+    """A comparison; networks on JAX run op by op."""
+    with get("jax").op_by_op():
+        return compare(reference, candidate, batch() if given is None else given, levels=levels, **options)
+
+
+def statuses(found):
+    return {level.name: level.status for level in found.levels}
+
+
+def notes(found, name="L1"):
+    return " ".join(found.level(name).notes)
+
+
+def wrapped(kind):
+    """A torch module in float64 with the weights of ``made(Plain)``."""
+    network = get("torch").wrap(kind().double())
+    network.load_neutral_state(made(Plain).neutral_state())
+    return network
+
+
+def changed(network, **arrays):
+    """Some of its weights replaced; ``__`` stands for a dot."""
+    state = network.neutral_state()
+    network.load_neutral_state(state | {name.replace("__", "."): value for name, value in arrays.items()})
+    return network
+
+
+# Right networks --------------------------------------------------------------------------------------------------
+
+
+def test_right_networks_are_proved(backend):
+    for kind in (Deep, Shared):
+        found = proof(made(kind), made(kind, backend))
+        assert found.proved, found
+        assert statuses(found) == {"L0": PASSED, "L1": PASSED, "L3": NOT_REACHED}
+        assert found.level("L1").worst < 1e-13
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS)
+def test_so_are_native_ones(name, kind):
+    found = proof(native(kind, name), native(kind, name))
+    assert found.proved, found
+
+
+def test_all_levels_of_a_small_network_pass_and_change_nothing():
+    """In float64 the networks themselves take part, in float32 copies of them do."""
+    for name, dtype in (("chainer", "float64"), ("torch", "float32")):
+        sides = [Plain.on(side, dtype=dtype, seed=3)() for side in ("torch", name)]
+        sides[0].train()
+        sides[1].eval()
+        before = [side.neutral_state() for side in sides]
+        random = [side.backend.random_state(side) for side in sides]
+        found = proof(*sides, levels=LEVELS, steps=3)
+        assert found.proved, found
+        assert {level.name for level in found.levels} == set(LEVELS) - {"L6"}
+        assert [side.training for side in sides] == [True, False]
+        for side, state, chance in zip(sides, before, random, strict=True):
+            after = side.neutral_state()
+            assert {key: value.dtype for key, value in after.items()} == {key: v.dtype for key, v in state.items()}
+            for key, value in state.items():
+                np.testing.assert_array_equal(after[key], value)
+            assert side.dtype_name == dtype
+            np.testing.assert_equal(side.backend.random_state(side), chance)
+            assert all("forward" not in vars(block) for _, block in side.named_blocks())
+
+
+def test_nothing_changes_where_networks_differ_or_raise(backend):
+    for kind in (Raising, Raising.AtEvaluation):
+        sides = [made(Plain), made(kind, backend)]
+        before = [side.neutral_state() for side in sides]
+        functions = dict(vars(backend.nn))
+        assert proof(*sides).diverges
+        for side, state in zip(sides, before, strict=True):
+            assert not side.training
+            for key, value in side.neutral_state().items():
+                np.testing.assert_array_equal(value, state[key])
+            assert all("forward" not in vars(block) for _, block in side.named_blocks())
+        assert dict(vars(backend.nn)) == functions
+
+
+class Raising(Plain):
+    """Raises."""
+
+    def forward(self, x):
+        raise ZeroDivisionError("planted")
+
+    class AtEvaluation(Plain):
+        """In evaluation mode only."""
+
+        def forward(self, x):
+            if not self.training:
+                raise ZeroDivisionError("planted")
+            return super().forward(x)
+
+
+def test_a_subject_brings_its_own_loss(backend):
+    sides = [Subject(made(Plain), squares), Subject(made(Plain, backend), squares)]
+    assert proof(*sides, given=batch()[:1]).proved
+    wrong = sides[1].but(loss=lambda network, x: squares(network, x) * 1.5)
+    found = proof(sides[0], wrong, given=batch()[:1])
+    assert found.diverges
+    assert found.findings[0].place == "loss"
+
+
+def test_arrays_of_a_framework_are_a_batch_too():
+    for other in ("torch", "chainer"):
+        assert proof(made(Plain), made(Plain, other), given=tuple(map(torch.tensor, batch()))).proved
+
+
+# Weights ---------------------------------------------------------------------------------------------------------
+
+
+def test_other_weights_diverge_or_are_taken_over(backend):
+    reference, candidate = made(Plain), made(Plain, backend, seed=2)
+    found = proof(reference, candidate)
+    assert found.diverges
+    assert statuses(found) == {"L0": FAILED, "L1": PASSED, "L3": NOT_REACHED}
+    assert proof(reference, candidate, weights="load").proved
+    np.testing.assert_array_equal(
+        candidate.neutral_state()["one.weight"], made(Plain, seed=2).neutral_state()["one.weight"]
+    )
+
+
+@pytest.mark.parametrize("weights", ["judge", "load"])
+def test_weights_that_are_no_numbers_are_named_first_with_their_count(backend, weights):
+    state = made(Plain).neutral_state()
+    broken = state["one.weight"].copy()
+    broken[0, :2] = np.nan
+    found = proof(made(Plain), changed(made(Plain, backend), one__weight=broken), weights=weights)
+    assert found.diverges
+    assert "one.weight" in str(found.findings[0])
+    assert "2 of 16 values are NaN in the candidate" in str(found.findings[0])
+    both = proof(changed(made(Plain), one__weight=broken), changed(made(Plain, backend), one__weight=broken))
+    assert not both.proved
+    assert "2 of 16 values are NaN in the reference" in str(both.findings[0])
+    assert "The reference is not finite at one: 5 of 20 elements" in notes(both)
+
+
+# Numbers that say nothing ----------------------------------------------------------------------------------------
+
+
+class Logarithm(Network):
+    """Of numbers that may be negative."""
+
+    function = "log"
+
+    def __init__(self):
+        super().__init__()
+        self.one = self.nn.Linear(4, 3)
+
+    def forward(self, x):
+        return getattr(self.nn, self.function)(self.one(x))
+
+
+class Tangent(Logarithm):
+    """Finite."""
+
+    function = "tanh"
+
+
+def test_nan_in_activations_decides_nothing_in_the_reference_and_diverges_in_the_candidate(backend):
+    x, _ = batch()
+    state = made(Logarithm).neutral_state()
+    negative = int((x @ state["one.weight"].T + state["one.bias"] < 0).sum())
+    found = proof(made(Logarithm), made(Logarithm, backend))
+    assert (found.verdict, found.exit_code) == ("undecided", 2)
+    assert f"The reference is not finite at the network: {negative} of 15 elements" in notes(found)
+    assert statuses(found)["L1"] == NOT_REACHED
+    assert proof(made(Tangent), made(Logarithm, backend)).diverges
+
+
+class Masked(Network):
+    """Some of its outputs are minus infinity, which the loss does without."""
+
+    factor = 1.0
+
+    def __init__(self):
+        super().__init__()
+        self.one = self.nn.Linear(4, 3)
+
+    def forward(self, x):
+        y = self.one(x) * self.factor
+        mask = np.array([0.0, 0.0, -np.inf])
+        return self.nn.softmax(y + self.nn.constant(mask, y), dim=1), y + self.nn.constant(mask, y)
+
+
+def test_infinities_that_are_meant_hide_no_mistake(backend):
+    class Odd(Masked):
+        factor = 1.001
+
+    def loss(network, x, labels):
+        return network.nn.sum(network(x)[0][:, 0])
+
+    assert proof(made(Masked), made(Masked, backend), loss=loss).proved
+    assert proof(made(Masked), made(Odd, backend), loss=loss).diverges
+
+
+class Noisy(Network):
+    """A block that draws random numbers, or does not."""
+
+    def __init__(self, draws=True):
+        super().__init__()
+        self.one, self.noise, self.two = self.nn.Linear(4, 4), Noise(draws), self.nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.two(self.noise(self.one(x)))
+
+
+class Noise(Network):
+    """Of NumPy's generator."""
+
+    def __init__(self, draws):
+        super().__init__()
+        self.draws = draws
+
+    def forward(self, x):
+        if not self.draws:
+            return x
+        return x * self.nn.constant(np.random.standard_normal(tuple(x.shape)), x)
+
+
+def test_a_network_that_draws_random_numbers_is_named(backend):
+    sides = [("candidate", made(Noisy, draws=False), made(Noisy, backend))]
+    sides += [("reference", made(Noisy, backend), made(Noisy, draws=False))]
+    for side, *networks in sides:
+        found = proof(*networks)
+        assert found.verdict == "undecided", found
+        assert f"The {side} is not deterministic: two equal runs in train mode differ, first at noise (Noise)" in notes(
+            found
+        )
+
+
+class Dropping(torch.nn.Module):
+    """PyTorch's own dropout, which draws from PyTorch's own generator."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(4, 4), torch.nn.Linear(4, small.CLASSES)
+        self.drop = torch.nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.two(self.drop(self.one(x)))
+
+
+def test_so_is_one_that_draws_from_the_generator_of_its_framework():
+    found = proof(wrapped(Dropping), wrapped(Dropping))
+    assert found.verdict == "undecided"
+    assert "differ, first at drop (Dropout)" in notes(found)
+
+
+# Shorter types ---------------------------------------------------------------------------------------------------
+
+
+class Rounding(TorchNet):
+    """Computes its first layer in float32."""
+
+    def forward(self, x):
+        weight, bias = self.one.weight.float(), self.one.bias.float()
+        hidden = torch.nn.functional.linear(x.float(), weight, bias)
+        return self.two(x + torch.tanh(hidden.to(x.dtype)))
+
+
+class Short(torch.nn.Module):
+    """A block that gives float32 whatever it takes."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.cast = torch.nn.Linear(4, 4), torch.nn.Linear(4, small.CLASSES), Cast()
+
+    def forward(self, x):
+        return self.two(x + torch.tanh(self.cast(self.one(x)).to(x.dtype)))
+
+
+class Cast(torch.nn.Module):
+    """To float32."""
+
+    def forward(self, x):
+        return x.float()
+
+
+def test_a_network_that_computes_in_float32_is_not_proved():
+    found = proof(made(Plain), wrapped(Rounding))
+    assert found.diverges
+    assert 1e-9 < found.level("L1").worst < 1e-6
+    assert proof(made(Plain), wrapped(Short)).diverges
+    both = proof(wrapped(Short), wrapped(Short))  # equal bit by bit, and yet not shown in float64
+    assert both.verdict == "undecided", both
+    assert "does not compute in it in train mode: cast gives float32" in notes(both)
+
+
+def test_a_backend_without_float64_decides_nothing(backend, monkeypatch):
+    reference, candidate = made(Plain), Plain.on(backend.name, dtype="float32")()
+    candidate.load_neutral_state(reference.neutral_state())
+    monkeypatch.setattr(type(backend), "dtypes", ("float32",))
+    found = proof(reference if backend.name != "torch" else made(Plain, "chainer"), candidate)
+    assert (found.verdict, found.exit_code) == ("undecided", 2)
+    assert statuses(found) == {"L0": PASSED, "L1": NOT_REACHED, "L3": NOT_REACHED}
+    assert "no copy in float64" in notes(found)
+    assert "cannot compute in 'float64'" in notes(found)
+
+
+def test_a_network_that_cannot_be_copied_decides_nothing():
+    class Locked(TorchNet):
+        def __init__(self):
+            super().__init__()
+            self.kept = torch.ones(3, requires_grad=True) * 2
+
+    network = get("torch").wrap(Locked())
+    found = proof(get("torch").wrap(TorchNet()), network, weights="load")
+    assert found.verdict == "undecided"
+    assert "WrappedTorchNetwork cannot be copied" in notes(found)
+
+
+# Shapes ----------------------------------------------------------------------------------------------------------
+
+
+class Wide(Plain):
+    """With more classes."""
+
+    def __init__(self):
+        super().__init__()
+        self.two = self.nn.Linear(4, 5)
+
+
+class Cut(Plain):
+    """Gives fewer numbers."""
+
+    def forward(self, x):
+        return super().forward(x)[:, :2]
+
+
+class Named(Plain):
+    """Gives a dict."""
+
+    def forward(self, x):
+        return {"logits": super().forward(x)}
+
+
+def test_weights_of_other_shapes_diverge(backend):
+    found = proof(made(Plain), made(Wide, backend))
+    assert found.diverges
+    assert "two.weight (Linear), shape (5, 4), in the reference (3, 4)" in str(found.findings[0])
+    assert statuses(found) == {"L0": FAILED, "L1": NOT_REACHED, "L3": NOT_REACHED}
+    assert proof(made(Plain), made(Wide, backend), levels=("L1",)).verdict == "undecided"
+
+
+@pytest.mark.parametrize("kind", [Cut, Named])
+def test_outputs_of_other_shapes_or_names_diverge(backend, kind):
+    found = proof(made(Plain), made(kind, backend), loss=squares, given=batch()[:1])
+    assert found.diverges
+    assert found.level("L1").worst == np.inf
+
+
+def test_a_candidate_that_raises_is_quoted(backend):
+    found = proof(made(Plain), made(Raising, backend))
+    assert found.diverges
+    assert "raises ZeroDivisionError: planted" in str(found.findings[0])
+    found = proof(made(Plain), made(Raising.AtEvaluation, backend))
+    assert found.diverges
+    assert {(finding.what, finding.mode) for finding in found.findings} == {
+        ("raises ZeroDivisionError: planted", "eval")
+    }
+
+
+def test_networks_that_cannot_be_matched_are_refused(backend):
+    for sides in ((Plain, Deep), (Deep, Plain)):
+        with pytest.raises(UnknownName, match="does not match"):
+            proof(made(sides[0]), made(sides[1], backend))
+
+
+# Batches, losses and options -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("given", "words"), [
+    ((np.zeros((5, 7)), np.zeros(5, int)), "raises in train mode.*ShapeError"),
+    ((np.zeros((5, 4)), np.full(5, 9)), "raises in train mode.*IndexRangeError"),
+    ((), "missing 2 required"),
+    (batch()[:1], "missing 1 required"),
+])  # fmt: skip
+def test_a_batch_that_does_not_fit_the_reference_is_refused(given, words):
+    with pytest.raises(ProofFailed, match=words):
+        proof(made(Plain), made(Plain, "chainer"), given=given)
+
+
+@pytest.mark.parametrize("given", [(np.zeros((0, 4)), np.zeros(0, int)), (batch()[0], np.zeros(0, int))])
+def test_an_empty_batch_is_refused(given):
+    with pytest.raises(BatchError, match=r"compare: batch\[.\] has the shape .* and holds nothing"):
+        proof(made(Plain), made(Plain, "chainer"), given=given)
+
+
+@pytest.mark.filterwarnings("ignore:cross_entropy. every label")
+def test_a_batch_that_shows_no_gradient_proves_nothing(backend):
+    """Else a mistake in any layer's gradient would be proved right."""
+
+    def constant(network, x, labels):
+        return network.nn.sum(network(x) * 0.0)
+
+    for options in ({"given": (batch()[0], np.full(5, -100))}, {"loss": constant}):
+        found = proof(made(Plain), made(Plain, backend), **options)
+        assert found.verdict == "undecided", found
+        assert "No parameter gets a gradient" in notes(found)
+
+
+def test_a_network_without_parameters_is_proved_by_its_outputs(backend):
+    class Bare(Network):
+        def forward(self, x):
+            return self.nn.tanh(x)
+
+    assert proof(made(Bare), made(Bare, backend), loss=squares, given=batch()[:1]).proved
+
+
+def test_a_loss_that_calls_no_network_proves_nothing():
+    found = proof(made(Plain), made(Plain, "chainer"), loss=lambda network, x, y: network.nn.sum(x))
+    assert not found.proved
+
+
+@pytest.mark.parametrize("options", [
+    {"levels": ("L0", "L9")}, {"levels": ("l1",)}, {"weights": "loaded"}, {"steps": 0}, {"replicas": (0,)},
+    {"replicas": (2, -1)},
+])  # fmt: skip
+def test_options_that_make_no_sense_are_refused(options):
+    with pytest.raises(SettingError, match="compare: "):
+        proof(made(Plain), made(Plain), **options)
+
+
+def test_what_is_no_network_is_refused():
+    with pytest.raises(UnknownName, match="object is a network of no available backend"):
+        proof(object(), made(Plain))
+
+
+def test_structure_alone_proves_nothing_of_the_numbers():
+    """Level L1 is always looked at: a proof without it would be none."""
+    found = proof(made(Plain), made(Cut, "chainer"), loss=squares, given=batch()[:1], levels=("L0",))
+    assert found.diverges
+
+
+def test_replicas_are_looked_at_when_asked_for():
+    found = proof(made(Plain), made(Plain, "chainer"), levels=("L1", "L6"), replicas=(2,))
+    assert statuses(found) == {"L1": PASSED, "L6": PASSED}
+    assert "L6" not in statuses(proof(made(Plain), made(Plain, "chainer"), levels=("L1", "L6")))
+
+
+def test_the_finding_tells_where_why_and_what_it_does(backend):
+    class Slower(Deep):
+        def __init__(self):
+            super().__init__()
+            self.norm = self.nn.BatchNorm1d(4, eps=2e-5)
+
+    found = proof(made(Deep), made(Slower, backend), loss=classification_loss)
+    text = str(found.level("L3").findings[0])
+    assert text.startswith("norm (BatchNorm1d), forward, train: float64 ")
+    assert "Everything before it is exact." in text
+    assert "Explained by eps=2e-5 instead of 1e-5" in text
+    assert "Effect on evaluation outputs about" in text
