@@ -123,7 +123,7 @@ def compare(
     with ExitStack() as stack:
         for side in sides:
             stack.enter_context(side.network.backend.compiling_quickly())
-        return _Comparison(*sides, batch, settings).proof()
+        return _Comparison((sides[0], sides[1]), batch, settings).proof()
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,8 @@ def _following(wanted: Rule) -> Callable[[AbstractNetwork], Any]:
 class _Comparison:
     """One comparison in the making."""
 
-    def __init__(self, reference: Subject, candidate: Subject, batch: tuple[Any, ...], settings: Settings) -> None:
-        self.given = (reference, candidate)
+    def __init__(self, sides: tuple[Subject, Subject], batch: tuple[Any, ...], settings: Settings) -> None:
+        self.given = sides
         self.settings = settings
         self.batch = nest.map(_in_float64, batch)
         self.levels: list[Level] = []
@@ -350,8 +350,8 @@ class _Comparison:
             yield partial(types.explain, accused.reference.values(), accused.candidate.values())
             yield partial(explain.explain, accused, backend)
         if place.wiring is not None:
-            yield partial(types.explain, {"": place.wiring.reference}, {"": place.wiring.candidate})
             yield partial(wiring.explain, place.wiring)
+            yield partial(types.explain, {"": place.wiring.reference}, {"": place.wiring.candidate})
 
     def _exact_before(self, place: Place, mode: str) -> Iterator[str]:
         before = list(itertools.takewhile(lambda name: name.partition("#")[0] != place.path, self.modes[mode].layers))
@@ -367,7 +367,7 @@ class _Comparison:
     def _further(self) -> None:
         """What is judged once the networks are the same."""
         settings, sides = self.settings, (self.reference, self.candidate)
-        names = None if self.match is None else self._names()
+        names = None if self.match is None else self._names(self.match)
         makers: dict[str, Callable[[], Level]] = {
             "L2": lambda: rounding.level(*sides, self.batch, self.correspondence, settings.seed),
             "L4": lambda: stepping.level(*sides, names),
@@ -384,10 +384,10 @@ class _Comparison:
         with tempfile.TemporaryDirectory() as folder:
             return checkpoints.level(self.reference, self.candidate, self.batch, folder, names)
 
-    def _names(self) -> dict[str, str]:
+    def _names(self, match: matching.Match) -> dict[str, str]:
         """The candidate's name of each parameter by the reference's, where one is one."""
         slots = self.reference.network.neutral_slots()
-        found = {name: self.match.candidate_names(name) for name in slots if slots[name].is_parameter}
+        found = {name: match.candidate_names(name) for name in slots if slots[name].is_parameter}
         return {name: names[0] for name, names in found.items() if len(names) == 1}
 
     def _leave_out(self, why: str, *names: str) -> None:

@@ -93,7 +93,13 @@ def compared(reference: Look, candidate: Look, correspondence: Correspondence = 
     shared = [name for name in mine.calls if name in theirs.calls]
     layers = {n: _difference(mine.calls[n].output, theirs.calls[n].output) for n in shared}
     is_blind = bool(mine.parameters) and not any(np.any(g) for g in mine.parameters.values() if g is not None)
-    return Mode(_without_gradients(reference), _without_gradients(candidate), differences, layers, is_blind)
+    gradients = {
+        name: (relative_difference(gradient, theirs.parameters.get(name)), float(np.linalg.norm(gradient)))
+        for name, gradient in mine.parameters.items()
+        if gradient is not None
+    }
+    sides = _without_gradients(reference), _without_gradients(candidate)
+    return Mode(*sides, differences, layers, gradients, is_blind)
 
 
 def _without_gradients(one: Look) -> Look:
