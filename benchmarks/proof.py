@@ -67,7 +67,8 @@ def _proof(name: str) -> None:
     dict(candidate.named_blocks())[MISTAKEN].eps = 2e-5
     proof = compare(reference, candidate, _batch(), levels=("L0", "L1", "L3"))
     finding = proof.findings[0]
-    assert finding.place == MISTAKEN and "2e-05" in finding.explanation.cause, str(proof)
+    assert finding.place == MISTAKEN, str(proof)
+    assert "2e-05" in finding.explanation.cause, str(proof)
 
 
 if __name__ == "__main__":

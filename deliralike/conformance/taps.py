@@ -276,7 +276,7 @@ def _thinned(network: AbstractNetwork, values: Any, elements: int | None) -> Any
 def _observed(
     unit: Unit, found: Gradients, state: Mapping[str, np.ndarray], calls: Mapping[str, Call]
 ) -> dict[str, Observed]:
-    """What a forced run gave, sorted by what computed it; parameters and buffers belong to the block that holds them."""
+    """What a forced run gave, sorted by what computed it; parameters and buffers go to the block that holds them."""
     output, own = found.beside[:2]
     of_given, of_inputs = found.inputs[2:]
     observed, rest, rest_state = {}, dict(found.parameters), dict(state)
