@@ -162,7 +162,8 @@ class _Search:
             return
         accused = self._accused(unit, where, *layer, call, cotangent, *pair)
         deeper = tuple(one for place in inner for one in place.accused if place.kind != kind)
-        yield Place(where, kind, what, difference, (accused, *deeper))
+        remarks, wiring = (inner[0].remarks, inner[0].wiring) if inner else ((), None)
+        yield Place(where, kind, what, difference, (accused, *deeper), remarks, wiring)
 
     def _inside(self, unit: Unit, other: Unit, call: Call, cotangent: Any, where: str) -> Iterator[Place]:
         """The places within a block that differs."""

@@ -10,14 +10,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.explain.wiring_gradients import Use, gradients
-from deliralike.conformance.explain.wiring_made import Formula, Found, changed, formulas, nearest
+from deliralike.conformance.explain.wiring_made import Formula, Found, changed, formulas, nearest, simple
 from deliralike.conformance.explain.wiring_masks import masks
 from deliralike.conformance.explain.wiring_pictures import pictures
 from deliralike.conformance.findings import MATCH, Explanation
@@ -86,9 +86,11 @@ def explain(wiring: Wiring) -> Explanation | None:
         return gradients(named, sources, wiring.uses)
     first, *rest = wiring.differing
     found = _why(wiring, sources, first)
+    if found is not None and found.known and (parts := _parts(wiring, sources)):
+        found = replace(found, cause=f"{found.cause}; {parts}")
     if found is None or not found.known or not (moved := _order(wiring)):
         return found
-    also = [_why(wiring, sources, one) for one in rest]
+    also = (_why(wiring, sources, one) for one in rest)
     if not all(one is not None and one.known for one in also):
         return found
     return Explanation(f"{found.cause}; {moved}", found.match, found.next_best)
@@ -119,8 +121,8 @@ def _why(wiring: Wiring, sources: Sources, one: Differing) -> Explanation | None
     mine, theirs = one.reference, one.candidate
     if not (_is_array(mine) and _is_array(theirs)):
         return Explanation(f"{place(one.what)} being {theirs!r} instead of {mine!r}", 0.0)
-    beyond = _beyond(wiring.beyond, sources)
-    found, right = _found(sources, beyond, mine, theirs), nearest(sources, mine)
+    beyond = _beyond(wiring, sources)
+    found, right = _found(wiring, sources, beyond, mine, theirs), nearest(sources, mine)
     if found.formula is None or not math.isfinite(found.off):
         return None
     formula, instead, notes = found.formula, "", list(_of_calls(wiring))
@@ -131,45 +133,61 @@ def _why(wiring: Wiring, sources: Sources, one: Differing) -> Explanation | None
     return Explanation(cause, found.off, found.next_best if math.isfinite(found.next_best) else None)
 
 
-def _found(sources: Sources, beyond: Sources, mine: Any, theirs: Any) -> Found:
-    """The candidate's formula: of what the reference has, then of what the candidate calls besides."""
-    both = {**sources, **beyond}
+def _found(wiring: Wiring, sources: Sources, beyond: Sources, mine: Any, theirs: Any) -> Found:
+    """The candidate's formula: of what it has called itself, then of what the reference has."""
+    own = {**{name: array for name, array in sources.items() if _is_called(wiring, name)}, **beyond}
 
     def stages() -> Iterator[Any]:
-        yield from formulas(sources, theirs, many=False)
+        yield from simple(own, theirs)
         yield masks(sources, mine, theirs)
-        if beyond:
-            yield from formulas(both, theirs, many=False)
+        yield from formulas(own, theirs)
         yield (Formula(f"what it should be, {made.words}", made.array) for made in changed(mine))
         yield pictures(sources, mine, theirs)
-        yield from formulas(both, theirs, many=True)
+        yield from formulas({**sources, **beyond}, theirs)
 
     return Found().or_else(stages(), theirs)
+
+
+def _is_called(wiring: Wiring, source: str) -> bool:
+    """Whether the candidate has a source: an input, or the output of a tap that it calls."""
+    tap = source.removeprefix("the output of ")
+    return tap == source or not wiring.order or re.sub(r"\[.*", "", tap) in wiring.order
 
 
 # What the candidate calls besides --------------------------------------------------------------------------------
 
 
-def _beyond(calls: Mapping[str, Made], sources: Sources) -> dict[str, np.ndarray]:
+def _beyond(wiring: Wiring, sources: Sources) -> dict[str, np.ndarray]:
     """What the candidate's own calls gave, by a formula in words; without those that could not be done again."""
-    known = dict(sources)
-    for name, made in calls.items():
-        words = _call(name, made, known) if made.off <= MATCH else None
+    known, given = dict(sources), dict(_given(wiring))
+    for name, made in wiring.beyond.items():
+        words = _call(name, made, known, given) if made.off <= MATCH else None
         for path, leaf in nest.leaves_with_paths(made.output, "") if words else ():
             if _is_array(leaf):
                 known[f"{words}{path}"] = leaf
     return {words: array for words, array in known.items() if words not in sources}
 
 
-def _call(name: str, made: Made, known: Sources) -> str | None:
+def _given(wiring: Wiring) -> Iterator[tuple[str, np.ndarray]]:
+    """What the reference gives to its layers, by the place in words."""
+    for tap, given in wiring.calls.items():
+        for path, leaf in nest.leaves_with_paths(given, ""):
+            if _is_array(leaf):
+                yield place(f"output['the input of {tap}']{path}"), leaf
+
+
+def _call(name: str, made: Made, known: Sources, given: Sources) -> str | None:
     """A call in words, ``"softmax(the output of fc, 1)"``; None where it is not known what it is given."""
     shown: list[str] = []
     for leaf in nest.leaves((made.args, made.kwargs)):
         if _is_array(leaf):
             argument = nearest(known, leaf)
-            if argument.formula is None or argument.off > MATCH:
+            if argument.formula is not None and argument.off <= MATCH:
+                shown.append(argument.formula.words)
+            elif same := _name(given, leaf):
+                shown.append(same)
+            else:
                 return None
-            shown.append(argument.formula.words)
         elif leaf is not None and leaf is not False:
             shown.append(str(leaf))
     called, again, _ = name.partition("#")
@@ -188,42 +206,47 @@ def _of_terms(wiring: Wiring, right: Formula, wrong: Formula) -> Iterator[str]:
     ratios = {name: wrong.terms.get(name, 0.0) / factor for name, factor in right.terms.items()}
     if len(set(np.round(list(ratios.values()), 9))) == 1 and (ratio := next(iter(ratios.values()))) not in (0.0, 1.0):
         yield f"scaled by the factor {ratio:.6g}"
+        return
+    added = [name for name in wrong.terms if name not in right.terms and name != "1"]
+    missing = [name for name, ratio in ratios.items() if ratio == 0.0]
+    if len(added) == len(missing) == 1:
+        yield f"{added[0]} is in the place of {roles[missing[0]]}"
     else:
-        for name, ratio in ratios.items():
-            if ratio == 0.0:
-                yield f"{roles[name]} is missing"
-            elif ratio == -1.0:
-                yield f"{roles[name]} has the wrong sign"
-            elif ratio != 1.0:
-                yield f"{roles[name]} is scaled by the factor {ratio:.6g}"
-    if added := [name for name in wrong.terms if name not in right.terms and name != "1"]:
-        yield f"the sum has one more term, as of a skip connection from {', '.join(added)}"
+        yield from (f"{roles[name]} is missing" for name in missing)
+        if added:
+            yield f"the sum has more terms, as of a skip connection, {', '.join(added)}"
+    for name, ratio in ratios.items():
+        if ratio == -1.0:
+            yield f"{roles[name]} has the wrong sign"
+        elif ratio not in (0.0, 1.0):
+            yield f"{roles[name]} is scaled by the factor {ratio:.6g}"
 
 
 def _roles(wiring: Wiring, terms: Mapping[str, float]) -> dict[str, str]:
-    """Of two terms the one that fewer layers have made is the shortcut, the other is the branch."""
-    depths = _depths(wiring)
-    roles = dict.fromkeys(terms, "")
-    for name in terms:
-        roles[name] = name
+    """Of two terms made from one the shortcut is that of fewer layers; the other is the branch."""
+    roles = {name: name for name in terms}
     if len(terms) == 2:
-        first, second = sorted(terms, key=lambda name: depths.get(name, 0))
-        if depths.get(first, 0) < depths.get(second, 0):
-            roles |= {first: f"the shortcut ({first})", second: f"the branch ({second})"}
+        origins = _origins(wiring)
+        near, far = sorted(terms, key=lambda name: len(origins.get(name, ())))
+        if len(origins.get(near, ())) < len(origins.get(far, ())) and origins[far] & (
+            origins.get(near, set()) | {near}
+        ):
+            roles = {near: f"the shortcut ({near})", far: f"the branch ({far})"}
     return roles
 
 
-def _depths(wiring: Wiring) -> dict[str, int]:
-    """How many calls each source is made by, one after another."""
-    depths = {_called(name): 0 for name in wiring.sources if not name.startswith("the output of ")}
+def _origins(wiring: Wiring) -> dict[str, set[str]]:
+    """The sources that each source is made of, one layer after another."""
+    origins: dict[str, set[str]] = {_called(n): set() for n in wiring.sources if not n.startswith("the output of ")}
     for tap, given in wiring.calls.items():
         arrays = [leaf for leaf in nest.leaves(given) if _is_array(leaf)]
-        from_where = [depth for name, depth in depths.items()
-                      if any(np.array_equal(_source(wiring, name), array) for array in arrays)]  # fmt: skip
-        depth = 1 + max(from_where or depths.values(), default=0)
+        made: set[str] = set()
+        for name, before in origins.items():
+            if any(np.array_equal(_source(wiring, name), array) for array in arrays):
+                made |= {name, *before}
         start = f"the output of {tap}"
-        depths |= {name: depth for name in wiring.sources if name == start or name.startswith(f"{start}[")}
-    return depths
+        origins |= {name: made for name in wiring.sources if name == start or name.startswith(f"{start}[")}
+    return origins
 
 
 def _source(wiring: Wiring, name: str) -> Any:
@@ -240,6 +263,25 @@ def _of_calls(wiring: Wiring) -> Iterator[str]:
     for name, count in made.items():
         if usual[name] and count > usual[name]:
             yield f"{name} is called {_times(count)} instead of {_times(usual[name])}"
+
+
+def _parts(wiring: Wiring, sources: Sources) -> str:
+    """That a tap is given the same arrays in another order, one twice, or one not at all; empty where it is not so."""
+    tap = re.match(r"output\['the input of ([^']*)'\]", wiring.differing[0].what)
+    given = wiring.calls.get(tap[1]) if tap else None
+    if tap is None or given is None:
+        return ""
+    theirs = {one.what: one.candidate for one in wiring.differing}
+    paths = [(f"output['the input of {tap[1]}']{path}", leaf) for path, leaf in nest.leaves_with_paths(given, "")]
+    right = [_name(sources, leaf) for _, leaf in paths if _is_array(leaf)]
+    wrong = [_name(sources, theirs.get(what, leaf)) for what, leaf in paths if _is_array(leaf)]
+    if len(right) < 2 or right == wrong or not (all(right) and all(wrong)):
+        return ""
+    return f"the parts of {tap[1]} in the order {_list(wrong)} instead of {_list(right)}"
+
+
+def _name(sources: Sources, array: Any) -> str:
+    return next((name for name, source in sources.items() if np.array_equal(source, array)), "")
 
 
 def _order(wiring: Wiring) -> str:

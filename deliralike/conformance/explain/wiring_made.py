@@ -36,19 +36,23 @@ class Formula:
     terms: Mapping[str, float] = field(default_factory=dict)
 
 
-def formulas(sources: Mapping[str, np.ndarray], target: np.ndarray, many: bool) -> Iterator[list[Formula]]:
-    """What the sources make in the shape of a target, the simplest first, in stages; many more of them if wanted."""
+def simple(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[list[Formula]]:
+    """Sources themselves, changed, joined or summed in the shape of a target; in stages, the simplest first."""
     yield [Formula(name, array, {name: 1.0}) for name, array in sources.items() if array.shape == target.shape]
     yield [made for name, array in sources.items() for made in _of_one(name, array, target.shape)]
     yield [made for made in (*_joined(sources, target), mixed(sources, target)) if made is not None]
+
+
+def formulas(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[list[Formula]]:
+    """The same, and what is made of sums and of two sources."""
+    yield from simple(sources, target)
     yield [Formula(words, array) for words, array in chains.formulas(sources, target)]
     yield list(_joined({**sources, **chains.resized(sources, target)}, target))
     if target.dtype.kind == "f" and np.isfinite(target).all():
-        yield list(_of_two(sources, target))
         yield list(_masked(sources, target))
         yield list(_reduced_sums(sources, target))
-        if many:
-            yield list(_activated(sources, target))
+        yield list(_activated(sources, target))
+        yield list(_of_two(sources, target))
 
 
 @dataclass(frozen=True)
@@ -75,9 +79,9 @@ class Found:
         return found
 
 
-def nearest(sources: Mapping[str, np.ndarray], target: np.ndarray, many: bool = False) -> Found:
+def nearest(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Found:
     """What of the sources gives a target."""
-    return Found().or_else(formulas(sources, target, many), target)
+    return Found().or_else(formulas(sources, target), target)
 
 
 def changed(array: np.ndarray) -> Iterator[Formula]:
@@ -85,7 +89,8 @@ def changed(array: np.ndarray) -> Iterator[Formula]:
     if array.dtype.kind == "f" and np.isfinite(array).all():
         yield from (Formula(f"{name} applied to it once more", change(array)) for name, change in ACTIVATIONS.items())
     for axis in range(array.ndim):
-        yield Formula(f"flipped (reversed along axis {axis})", np.flip(array, axis))
+        kind = _AXES.get(axis, "") if array.ndim == 4 else ""
+        yield Formula(f"flipped (reversed along axis {axis}{kind})", np.flip(array, axis))
         for step in (1, -1):
             yield Formula(f"moved by {step} along axis {axis}", np.roll(array, step, axis))
     for first, second in combinations(range(array.ndim), 2):
@@ -156,9 +161,8 @@ def _of_one(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Iterator[Fo
                 flat = array.transpose(order).reshape(shape)
                 kept = tuple(array.shape[axis] for axis in order) == shape
                 yield Formula(f"{name}{turned}{'' if kept else f', reshaped to {shape}'}", flat)
-                if not turned:
-                    yield from (Formula(f"{name} reshaped to {shape} and reversed along axis {axis}", np.flip(flat, axis))
-                                for axis in range(len(shape)))  # fmt: skip
+                for axis in () if turned else range(len(shape)):
+                    yield Formula(f"{name} reshaped to {shape} and reversed along axis {axis}", np.flip(flat, axis))
     for axes, words in _reductions(array.shape, shape):
         for how, reduce in _REDUCTIONS.items():
             yield Formula(f"the {how} of {name} over {words}", reduce(array, axes).reshape(shape))
@@ -225,7 +229,7 @@ def _masked(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[F
                 made = mixed({n: a for n, a in sources.items() if n != name}, target, wanted)
                 if made is not None:
                     several = f"({made.words})" if len(made.terms) > 1 else made.words
-                    yield Formula(f"{several} where {words}{name}", made.array)
+                    yield Formula(f"{several} where {words}{name}", made.array, made.terms)
 
 
 def _reduced_sums(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[Formula]:
@@ -280,6 +284,7 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-np.clip(x, -700, 700)))
 
 
+_AXES = {0: ", the samples", 1: ", the order of channels", 2: ", upside down", 3: ", mirrored"}
 _PAIRS: dict[str, Callable[..., np.ndarray]] = {
     "product": np.multiply,
     "maximum": np.maximum,

@@ -9,6 +9,7 @@ import numpy as np
 from deliralike.conformance.explain.wiring_made import Formula
 
 _MOST_VALUES = 64
+_SIGNS = {"==": np.equal, "!=": np.not_equal, ">": np.greater, "<": np.less}
 
 
 def masks(sources: Mapping[str, np.ndarray], reference: np.ndarray, candidate: np.ndarray) -> Iterator[Formula]:
@@ -108,11 +109,9 @@ def _compared(sources: Mapping[str, np.ndarray], reference: np.ndarray, candidat
 def _by_value(sources: Mapping[str, np.ndarray], mask: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     for name, array in sources.items():
         if array.shape == mask.shape and array.dtype.kind in "iuf":
-            for value in np.unique(array)[:_MOST_VALUES]:
-                yield f"{name} == {value:g}", array == value
-                yield f"{name} != {value:g}", array != value
-                yield f"{name} > {value:g}", array > value
-                yield f"{name} < {value:g}", array < value
+            for sign, compare in _SIGNS.items():
+                for value in np.unique(array)[:_MOST_VALUES]:
+                    yield f"{name} {sign} {value:g}", compare(array, value)
 
 
 def _indices(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Formula]:

@@ -142,7 +142,7 @@ def _by_itself(name: str, picture: np.ndarray, target: np.ndarray) -> Iterator[F
 
 
 def _is_picture(array: np.ndarray) -> bool:
-    return array.ndim >= 3 and bool(np.isfinite(array).all())
+    return array.ndim >= 4 and bool(np.isfinite(array).all())
 
 
 def _round(numbers: np.ndarray) -> np.ndarray:
