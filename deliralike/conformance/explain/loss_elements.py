@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.explain.loss_judge import Known
+from deliralike.conformance.explain.loss_judge import Known, mixture
 
 
 def bce(z: np.ndarray, target: np.ndarray, positive: float = 1.0) -> np.ndarray:
@@ -20,6 +20,7 @@ def bce(z: np.ndarray, target: np.ndarray, positive: float = 1.0) -> np.ndarray:
 
 
 def sigmoid(z: np.ndarray) -> np.ndarray:
+    """Of complex numbers too."""
     return 1.0 / (1.0 + np.exp(-z))
 
 
@@ -28,7 +29,7 @@ _REDUCTIONS: dict[str, Callable[[np.ndarray], Any]] = {
     "sum instead of mean": lambda each: each.sum(),
     "sum over each sample, mean over the batch": lambda each: each.reshape(len(each), -1).sum(1).mean(),
     "mean over each sample, sum over the batch": lambda each: each.reshape(len(each), -1).mean(1).sum(),
-    "halved": lambda each: 0.5 * each.mean(),
+    "halved (factor 0.5)": lambda each: 0.5 * each.mean(),
     "half of the sum": lambda each: 0.5 * each.sum(),
     "half of the sum over each sample, mean over the batch": lambda each: (
         0.5 * each.reshape(len(each), -1).sum(1).mean()
@@ -49,6 +50,8 @@ def _reduced(
 
 
 def regression(target: np.ndarray) -> Iterator[Known]:
+    """What is known of differences of numbers."""
+
     def absolute(x: np.ndarray) -> np.ndarray:
         d = x - target
         return np.where(d.real < 0, -d, d)
@@ -80,6 +83,7 @@ def regression(target: np.ndarray) -> Iterator[Known]:
 
 
 def binary(target: np.ndarray, settings: Mapping[str, Any]) -> Iterator[Known]:
+    """What is known of binary cross-entropy of scores."""
     weight = settings.get("pos_weight")
     usual = 1.0 if weight is None else np.asarray(weight, np.float64)
 
@@ -108,16 +112,70 @@ def binary(target: np.ndarray, settings: Mapping[str, Any]) -> Iterator[Known]:
     yield from _reduced("logarithm to base 2: binary cross-entropy", lambda z: made(z) / math.log(2.0))
     yield from _reduced("squared error of the probabilities", lambda z: (sigmoid(z) - target) ** 2)
     yield from _reduced("only the positives counted", lambda z: made(z) * target)
+    yield from _weighted(target, made)
+    yield Known("only the negatives counted", lambda z: (made(z) * (1.0 - target)).mean())
     yield Known("hinge loss of signs", lambda z: relu(1.0 - (2 * target - 1) * z).mean())
     yield Known("Dice loss, smoothed by {}", lambda z, s: _dice(z, target, s), (1.0, 0.0), 0.0)
 
 
+def _weighted(target: np.ndarray, made: Callable[..., np.ndarray]) -> Iterator[Known]:
+    """Weights of positives, or of all, one for each place along the last axis."""
+    places = range(target.shape[-1]) if target.ndim > 1 else range(0)
+
+    def part(share: np.ndarray, place: int) -> Callable[[np.ndarray], Any]:
+        return lambda z: (made(z) * share)[..., place].sum() / target.size
+
+    whole = [part(np.ones_like(target), place) for place in places]
+    positives = [part(target, place) for place in places]
+    if len(places) > 1:
+        yield Known("pos_weight={} along the last axis",
+                    **mixture(lambda z: (made(z) * (1.0 - target)).mean(), positives))  # fmt: skip
+        yield Known("weight={} along the last axis", **mixture(lambda z: 0.0 * z.sum(), whole))
+    negatives = part(1.0 - target, slice(None))  # type: ignore[arg-type]
+    yield Known(
+        "weights [of positives, of negatives] {}",
+        **mixture(lambda z: 0.0 * z.sum(), [part(target, slice(None)), negatives]),
+    )  # type: ignore[arg-type]
+
+
+def focal_losses(target: np.ndarray, settings: Mapping[str, Any]) -> Iterator[Known]:
+    """What is known of the binary focal loss; the first one is that of the reference's settings."""
+    gamma, alpha = float(settings.get("gamma", 2.0)), settings.get("alpha", 0.25)
+
+    def made(z: np.ndarray, gamma: float = gamma, alpha: float | None = alpha, t: np.ndarray = target) -> np.ndarray:
+        share = 1.0 if alpha is None else alpha * t + (1.0 - alpha) * (1.0 - t)
+        return focal(z, t, gamma) * share
+
+    yield from _reduced("focal loss", made)
+    if alpha is not None:
+        yield from _reduced("focal loss without alpha", lambda z: made(z, alpha=None))
+        yield from _reduced(f"alpha={1 - alpha:g} (that of the negatives) instead of {alpha:g}",
+                            lambda z: made(z, alpha=1.0 - alpha))  # fmt: skip
+        yield from _reduced("alpha on the positives alone",
+                            lambda z: focal(z, target, gamma) * (alpha * target + 1.0 - target))  # fmt: skip
+    yield from _reduced("focal weight inverted: what is classified well counts more (p instead of 1 - p)",
+                        lambda z: made(z, gamma=0.0) * (1.0 - missed(z, target)) ** gamma)  # fmt: skip
+    yield from _reduced("no gradient through the focal weight (it is detached)",
+                        lambda z: made(z, gamma=0.0) * missed(z, target).real ** gamma)  # fmt: skip
+    yield from _reduced("focal loss: targets exchanged (1 - target)", lambda z: made(z, t=1.0 - target))
+    yield from _reduced("focal loss of the sigmoid taken for logits (sigmoid twice)", lambda z: made(sigmoid(z)))
+    yield from _reduced(f"gamma={{}} instead of {gamma:g}", lambda z, g: made(z, gamma=g), (1.0, 2.0, 0.5))
+    yield from _reduced(f"alpha={{}} instead of {alpha}", lambda z, a: made(z, alpha=a), (0.25, 0.75))
+    yield from binary(target, {})
+
+
+def missed(z: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """One minus the probability of what is true."""
+    return target * sigmoid(-z) + (1 - target) * sigmoid(z)
+
+
 def focal(z: np.ndarray, target: np.ndarray, gamma: float) -> np.ndarray:
-    missed = target * sigmoid(-z) + (1 - target) * sigmoid(z)
-    return bce(z, target) * missed**gamma
+    """Binary cross-entropy in which what is classified well counts less, each element by itself."""
+    return bce(z, target) * missed(z, target) ** gamma
 
 
 def relu(x: np.ndarray) -> np.ndarray:
+    """Of complex numbers too."""
     return np.where(x.real > 0, x, 0.0)
 
 

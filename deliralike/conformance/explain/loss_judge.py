@@ -7,8 +7,8 @@ convention is one formula, without a gradient of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,21 +27,68 @@ Found = Iterator[tuple[str, float]]  # causes, and how far the candidate is from
 
 @dataclass(frozen=True)
 class Known:
-    """A loss under some convention; with a free number where `starts` has where to look for it."""
+    """A loss under some convention.
+
+    Attributes:
+        cause: What a report says, with a place for what is searched for.
+        loss: From the prediction, and the number where one is searched for.
+        starts: Where a number is searched for; empty where there is none.
+        least, most: Its bounds.
+        weights: From a way to make vectors of formulas, and the wanted vector, to weights that are solved for; `loss`
+            takes them.
+        shown: How a report writes the number.
+    """
 
     cause: str
     loss: Callable[..., Any]
     starts: tuple[float, ...] = ()
     least: float = -1e6
     most: float = 1e6
+    weights: Callable[[Callable[[Loss], np.ndarray], np.ndarray], np.ndarray | None] | None = None
+    shown: Callable[[Any], str] = number
 
-    def at(self, value: float) -> Known:
-        """One with a free number, with that number."""
-        return Known(self.cause.format(number(value)), partial(_at, self.loss, value))
+    def at(self, value: Any) -> Known:
+        """One that is searched for, as it was found."""
+        return Known(self.cause.format(self.shown(value)), partial(_at, self.loss, value))
 
     def of(self, path: Callable[[np.ndarray], np.ndarray]) -> Known:
         """The same of what a path makes of the prediction."""
-        return Known(self.cause, lambda z, *value: self.loss(path(z), *value), self.starts, self.least, self.most)
+
+        def weights(of: Callable[[Loss], np.ndarray], wanted: np.ndarray) -> np.ndarray | None:
+            assert self.weights is not None
+            return self.weights(lambda loss: of(lambda z: loss(path(z))), wanted)
+
+        return replace(
+            self, loss=lambda z, *value: self.loss(path(z), *value), weights=weights if self.weights else None
+        )
+
+    @property
+    def is_free(self) -> bool:
+        """Whether something is searched for."""
+        return bool(self.starts) or self.weights is not None
+
+
+def mixture(base: Loss, parts: Sequence[Loss]) -> dict[str, Any]:
+    """For `Known`: a sum of losses with weights that are solved for."""
+
+    def weights(of: Callable[[Loss], np.ndarray], wanted: np.ndarray) -> np.ndarray | None:
+        if len(parts) >= len(wanted) - 1:
+            return None
+        matrix, target = np.stack([of(part) for part in parts], 1), wanted - of(base)
+        if not (np.isfinite(matrix).all() and np.isfinite(target).all()):
+            return None
+        found, _, rank, _ = np.linalg.lstsq(matrix, target, rcond=1e-12)
+        return np.array([plain(value) for value in found]) if rank == len(parts) else None
+
+    def loss(x: np.ndarray, found: np.ndarray) -> Any:
+        return base(x) + sum(weight * part(x) for weight, part in zip(found, parts, strict=True))
+
+    return {"loss": loss, "weights": weights, "shown": listed}
+
+
+def listed(values: Sequence[float]) -> str:
+    """Numbers as a report writes them."""
+    return f"[{', '.join(f'{value:.6g}' for value in values)}]"
 
 
 def _at(loss: Callable[..., Any], value: float, x: np.ndarray) -> Any:
@@ -60,6 +107,7 @@ class Judge:
         generator = np.random.default_rng(0)
         self.point, self.with_gradient = point, with_gradient
         self.directions = [generator.standard_normal(point.shape) for _ in range(DIRECTIONS * with_gradient)]
+        self.least = 0.0
 
     def seen(self, value: float, gradient: np.ndarray | None) -> np.ndarray:
         """The vector of a loss that was run."""
@@ -73,23 +121,15 @@ class Judge:
         found = [loss(self.point + 1j * STEP * direction) for direction in self.directions]
         return np.array([np.real(found[0]), *(np.imag(one) / STEP for one in found)], np.float64)
 
+    def sizes(self, wanted: np.ndarray) -> np.ndarray:
+        """What makes numbers of size one of a vector; what is smaller than `least` is rounding."""
+        value, gradient = (max(float(np.linalg.norm(part)), self.least) or 1.0 for part in (wanted[:1], wanted[1:]))
+        return np.array([value, *[gradient] * (len(wanted) - 1)])
 
-def distance(vector: np.ndarray, wanted: np.ndarray) -> float:
-    """The larger one of the value's and the gradient's relative distance."""
-    found = (
-        float(np.abs((vector - wanted) / sizes(wanted))[0]),
-        float(np.linalg.norm((vector - wanted)[1:] / _gradient(wanted))),
-    )
-    return max(found) if np.isfinite(found).all() else np.inf
-
-
-def sizes(wanted: np.ndarray) -> np.ndarray:
-    """What makes numbers of size one of a vector."""
-    return np.concatenate([[abs(wanted[0]) or 1.0], np.full(len(wanted) - 1, _gradient(wanted))])
-
-
-def _gradient(wanted: np.ndarray) -> float:
-    return float(np.linalg.norm(wanted[1:])) or 1.0
+    def distance(self, vector: np.ndarray, wanted: np.ndarray) -> float:
+        """The larger one of the value's and the gradient's relative distance."""
+        apart = (vector - wanted) / self.sizes(wanted)
+        return max(float(abs(apart[0])), float(np.linalg.norm(apart[1:]))) if np.isfinite(apart).all() else np.inf
 
 
 def tried(judge: Judge, known: Known, wanted: np.ndarray) -> Found:
@@ -97,25 +137,31 @@ def tried(judge: Judge, known: Known, wanted: np.ndarray) -> Found:
 
     Without gradients one value fits some number, whatever the cause is: only one of few digits says something.
     """
-    if not known.starts:
-        yield known.cause, distance(judge.of(known.loss), wanted)
+    if known.weights is not None:
+        found = known.weights(judge.of, wanted) if judge.with_gradient else None
+        if found is not None:
+            yield known.at(found).cause, judge.distance(judge.of(known.at(found).loss), wanted)
         return
-    scale = sizes(wanted)
+    if not known.starts:
+        yield known.cause, judge.distance(judge.of(known.loss), wanted)
+        return
+    scale = judge.sizes(wanted)
     value, _ = fit(
         lambda at: judge.of(partial(_at, known.loss, at)) / scale, wanted / scale, known.starts, known.least, known.most
     )
     for one in (value,) if judge.with_gradient else dict.fromkeys((float(f"{value:.2e}"), *known.starts)):
-        yield known.at(one).cause, distance(judge.of(known.at(one).loss), wanted)
+        yield known.at(one).cause, judge.distance(judge.of(known.at(one).loss), wanted)
 
 
-def scaled(usual: np.ndarray, wanted: np.ndarray, name: str, names: dict[str, float]) -> Found:
+def scaled(judge: Judge, usual: np.ndarray, wanted: np.ndarray, name: str, names: dict[str, float]) -> Found:
     """A factor that has a name: of few digits, the inverse of such a one, or one of `names`."""
-    square = float((usual / sizes(wanted)) @ (usual / sizes(wanted)))
+    mine, theirs = usual / judge.sizes(wanted), wanted / judge.sizes(wanted)
+    square = float(mine @ mine)
     if len(usual) < 2 or not square or not np.isfinite(square):
         return
-    factor = float((usual / sizes(wanted)) @ (wanted / sizes(wanted))) / square
+    factor = float(mine @ theirs) / square
     if (words := factor_in_words(factor, names)) is not None:
-        yield f"{name} {words}", distance(factor * usual, wanted)
+        yield f"{name} {words}", judge.distance(factor * usual, wanted)
 
 
 def factor_in_words(factor: float, names: dict[str, float]) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.explain.loss_elements import bce
-from deliralike.conformance.explain.loss_judge import Known, Loss
+from deliralike.conformance.explain.loss_judge import Known, Loss, listed
 from deliralike.conformance.explain.variant import number
 
 IGNORED = -100
@@ -69,7 +69,7 @@ def log_softmax(z: np.ndarray, axis: int = 1) -> np.ndarray:
 def cross_entropy(
     z: np.ndarray, on: Labels, *, divisor: str = "weights", smoothing: float | None = None, weighted: bool = True,
     shift: int = 0, spread: str = "all", log_p: Callable[[np.ndarray], np.ndarray] = log_softmax, focus: float = 0.0,
-    spread_weighted: bool = True, whole: bool = False,
+    spread_weighted: bool = True, whole: bool = False, own_weights: bool = False,
 ) -> Any:  # fmt: skip
     """Cross-entropy of labels under conventions of its own.
 
@@ -86,19 +86,21 @@ def cross_entropy(
         focus: The exponent of focal loss.
         spread_weighted: Whether the smoothing's part is weighted as well.
         whole: Whether the label keeps its whole share.
+        own_weights: Whether a shifted label keeps the weight of the label that it was.
     """
     smoothing = on.smoothing if smoothing is None else smoothing
     logs, hot = log_p(z), on.one_hot(shift)
     per_class = on.weight.reshape(1, -1, *(1,) * (z.ndim - 2)) if weighted else 1.0
     per_class_spread = per_class if spread_weighted else 1.0
-    right = -(hot * per_class * logs).sum(1)
+    own = on.weights(weighted)[:, None] if own_weights else per_class
+    right = -(hot * own * logs).sum(1)
     counted = on.kept[:, None] * 1.0 - (hot if spread == "others" else 0.0)
     every = -counted * per_class_spread * logs
     share = {"all": smoothing / on.classes, "others": smoothing / max(on.classes - 1, 1), "total": smoothing}[spread]
     each = (1.0 if whole else 1.0 - smoothing) * right + share * every.sum(1) if smoothing else right
     if focus:
         each = each * (1.0 - np.exp((hot * logs).sum(1))) ** focus
-    return _divided(each, on, divisor, weighted, shift)
+    return _divided(each, on, divisor, weighted, 0 if own_weights else shift)
 
 
 def _divided(each: np.ndarray, on: Labels, divisor: str, weighted: bool = True, shift: int = 0) -> Any:
@@ -112,6 +114,8 @@ def _divided(each: np.ndarray, on: Labels, divisor: str, weighted: bool = True, 
         return (each.sum(axes) / weights.sum(axes)).mean()
     if divisor == "largest":
         return each.flat[int(np.argmax(each.real))]
+    if divisor in _OF_EACH:
+        return _OF_EACH[divisor](each)
     ignored = float((~on.kept).sum())
     total = {
         "with ignored": weights.sum() + ignored * on.weight[0],
@@ -132,6 +136,27 @@ def _divided(each: np.ndarray, on: Labels, divisor: str, weighted: bool = True, 
     return each.sum() / total
 
 
+_OF_EACH: dict[str, Callable[[np.ndarray], Any]] = {
+    "root mean square": lambda each: np.sqrt((each**2).mean()),
+    "mean square": lambda each: (each**2).mean(),
+    "root of the mean": lambda each: np.sqrt(each.mean()),
+    "logarithm of the mean": lambda each: np.log(each.mean()),
+    "median": lambda each: np.mean([each.flat[i] for i in _middle(each.real.ravel())]),
+    "largest of each": lambda each: np.take_along_axis(
+        _rows(each), np.argmax(_rows(each.real), 1)[:, None], 1).mean(),
+}  # fmt: skip
+
+
+def _rows(each: np.ndarray) -> np.ndarray:
+    return each.reshape(len(each), -1)
+
+
+def _middle(values: np.ndarray) -> np.ndarray:
+    """The places of the one or two in the middle."""
+    order = np.argsort(values)
+    return order[(len(order) - 1) // 2 : len(order) // 2 + 1]
+
+
 DIVISORS = {
     "one": "sum instead of mean",
     "counted": "class weights by count: divided by the number of labels instead of the sum of their weights",
@@ -149,13 +174,20 @@ DIVISORS = {
     "one less": "one less in the denominator",
     "one more": "one more in the denominator",
     "largest": "maximum over the labels instead of the mean",
+    "root mean square": "root of the mean square of the labels' losses",
+    "mean square": "mean of the squares of the labels' losses",
+    "root of the mean": "root of the mean",
+    "logarithm of the mean": "logarithm of the mean",
+    "median": "median over the labels instead of the mean",
+    "largest of each": "maximum over each sample's labels, mean over the batch",
 }
 
 
 def classification(on: Labels) -> Iterator[Known]:
+    """What is known of losses of whole-number labels."""
     loss = partial(_made, on)
     for divisor, cause in DIVISORS.items():
-        if divisor == "sample means" and on.target.ndim < 2:
+        if divisor in ("sample means", "largest of each") and on.target.ndim < 2:
             continue
         yield Known(cause, loss(divisor=divisor))
     if on.weighted:
@@ -187,6 +219,11 @@ def classification(on: Labels) -> Iterator[Known]:
                  lambda z, s: cross_entropy(z, on, smoothing=s, spread="others"), (0.1, 0.2), 0.0, 1.0)  # fmt: skip
     for shift in (1, -1):
         yield Known(f"labels off by one ({shift:+d})", loss(shift=shift))
+        if on.weighted:
+            yield Known(
+                f"labels off by one ({shift:+d}), with the weights of the right ones",
+                loss(shift=shift, own_weights=True),
+            )
     yield Known("logarithm to base 2", lambda z: cross_entropy(z, on) / math.log(2.0))
     yield Known("logarithm to base 10", lambda z: cross_entropy(z, on) / math.log(10.0))
     yield Known(
@@ -202,6 +239,12 @@ def classification(on: Labels) -> Iterator[Known]:
         yield Known(f"softmax over axis {axis} instead of 1", loss(log_p=partial(log_softmax, axis=axis)))
     yield Known("temperature={} instead of 1", lambda z, t: cross_entropy(z / t, on), (2.0, 0.5, 4.0), 1e-3)
     yield Known("focal loss with gamma={}", lambda z, g: cross_entropy(z, on, focus=g), (2.0, 1.0, 0.5), 0.0)
+    yield Known(
+        "{} added to the probabilities inside the logarithm",
+        lambda z, t: cross_entropy(z, on, log_p=lambda z: np.log(np.exp(log_softmax(z)) + 10.0**t)),
+        (-308.0, -300.0, -45.0, -38.0, -30.0, -16.0, -12.0, -10.0), -310.0, -9.0, shown=lambda t: f"{10.0**t:.3g}",
+    )  # fmt: skip
+    yield from _free_weights(on)
     yield Known("probabilities clipped, with {} added inside the logarithm",
                  lambda z, e: cross_entropy(z, on, log_p=lambda z: np.log(np.exp(log_softmax(z)) + e)),
                  (1e-8, 1e-6, 1e-3), 0.0)  # fmt: skip
@@ -241,12 +284,43 @@ def _other_labels(on: Labels) -> Iterator[Known]:
     half = np.arange(len(on.target)).reshape(-1, *(1,) * (on.target.ndim - 1)) < len(on.target) // 2
     yield Known("first half of the batch alone", _made(replace(on, kept=on.kept & half)))
     yield Known("second half of the batch alone", _made(replace(on, kept=on.kept & ~half)))
+    last = np.arange(on.target.shape[-1]) == on.target.shape[-1] - 1
+    axis = "last axis" if on.target.ndim > 1 else "batch"
+    for word, mask in (("last", last), ("first", last[::-1])):
+        yield Known(f"the {word} label along the {axis} left out", _made(replace(on, kept=on.kept & ~mask)))
+        yield Known(f"the {word} label along the {axis} alone", _made(replace(on, kept=on.kept & mask)))
     for label in np.unique(on.target[on.kept]) if on.classes <= 64 else ():
         fewer = replace(on, kept=on.kept & (on.target != label))
         yield Known(f"class {label} ignored as well (a weight of zero)", _made(fewer))
     for shift in (1, -1):
         clamped = np.clip(on.target + shift, 0, on.classes - 1)
         yield Known(f"labels off by one ({shift:+d}, clamped)", _made(replace(on, target=clamped)))
+
+
+def _free_weights(on: Labels) -> Iterator[Known]:
+    """Any class weights: the weighted mean is linear in them, up to a common factor."""
+    there = [int(label) for label in np.unique(on.target[on.kept])]
+    if on.smoothing or len(there) < 2:
+        return
+    alone = [replace(on, kept=on.kept & (on.target == label)) for label in there]
+    usual = on.weight[there]
+
+    def weights(of: Callable[[Loss], np.ndarray], wanted: np.ndarray) -> np.ndarray | None:
+        sums = np.stack([of(_made(one, divisor="one", weighted=False)) for one in alone], 1)
+        counts = np.array([one.kept.sum() for one in alone], float)
+        matrix = (sums - np.outer(wanted, counts)) / (np.abs(wanted)[:, None] + 1e-300)
+        if len(there) >= len(wanted) or not np.isfinite(matrix).all():
+            return None
+        found = np.linalg.svd(matrix)[2][-1]
+        return found * (usual @ found) / float(found @ found) if found @ usual else None
+
+    def loss(z: np.ndarray, found: np.ndarray) -> Any:
+        full = on.weight.astype(float)
+        full[there] = found
+        return cross_entropy(z, replace(on, weight=full, weighted=True))
+
+    yield Known(f"class weights {{}} (up to a factor) instead of {listed(usual)}, of classes {there}", loss,
+                weights=weights, shown=listed)  # fmt: skip
 
 
 def _with_eps(on: Labels, z: np.ndarray, eps: float) -> Any:

@@ -109,8 +109,9 @@ def _with_smooth(target: np.ndarray, smooth: float, made: Callable[..., Any]) ->
         f"smooth={{}} in the denominator instead of {number(smooth)}": lambda s: {"smooth": smooth, "below": s},
         f"smooth={{}} in the numerator instead of {number(smooth)}": lambda s: {"smooth": s, "below": smooth},
     }  # fmt: skip
+    batch = (0, *range(2, target.ndim))
     extras: dict[str, dict[str, Any]] = {
-        "": {}, "; squares in the denominator": {"power": 2}, "; over the whole batch": {"dims": (0, *range(2, target.ndim))},
+        "": {}, "; squares in the denominator": {"power": 2}, "; over the whole batch": {"dims": batch},
         "; no factor of two": {"top": 1.0},
     }  # fmt: skip
     for more, how in extras.items():

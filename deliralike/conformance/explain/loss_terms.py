@@ -22,9 +22,7 @@ from deliralike.conformance.explain.loss_judge import (
     Judge,
     Known,
     Loss,
-    distance,
     factor_in_words,
-    sizes,
     sizes_in_words,
     tried,
 )
@@ -37,6 +35,8 @@ from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 
 Array = np.ndarray
 Path = Callable[[Array], Array]
+
+_ROUNDING = 1e-7  # of the whole loss: a term that is smaller is known to eight digits no more
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,8 @@ def explain(loss: Composition) -> Explanation | None:
     point = np.concatenate([output.ravel() for output in loss.outputs.values()])
     judge = Judge(point)
     usual, wanted = (judge.seen(t.value, _joined(loss, t)) for t in (loss.reference, loss.candidate))
-    apart = distance(usual, wanted)
+    judge.least = _ROUNDING * float(max(np.linalg.norm(usual[1:]), abs(usual[0])))
+    apart = judge.distance(usual, wanted)
     if apart <= LIMIT:
         return None
     return nearest(_candidates(judge, list(_parts(loss, judge)), usual, wanted), apart)
@@ -229,7 +230,7 @@ def _candidates(judge: Judge, parts: list[_Part], usual_total: Array, wanted: Ar
     places = [(part, (wanted - usual_total) / part.term.factor + part.vector) for part in parts]
     known = [(part, left, list(_known(part))) for part, left in places]
     for part, left, found in known:
-        for one in (one for one in found if not one.starts):
+        for one in (one for one in found if not one.is_free):
             yield from _named(part, parts, tried(judge, one, left))
     yield from _factors(judge, parts, usual_total, wanted)
     for part, left in places:
@@ -237,10 +238,10 @@ def _candidates(judge: Judge, parts: list[_Part], usual_total: Array, wanted: Ar
     if not parts:
         yield from between(judge, usual_total, wanted)
     for part, left, found in known:
-        for one in (one for one in found if one.starts):
+        for one in (one for one in found if one.is_free):
             yield from _named(part, parts, tried(judge, one, left))
     for part, left, found in known:
-        for one in (one for one in found if not one.starts):
+        for one in (one for one in found if not one.is_free):
             vector = judge.of(one.loss)
             for cause, away in between(judge, vector, left, one.cause):
                 yield from _named(part, parts, iter([(cause, away)]))
@@ -288,7 +289,7 @@ def _factors(judge: Judge, parts: list[_Part], usual_total: Array, wanted: Array
     """Other weights of the terms: left out, halved, all of them scaled; of the gradients alone too."""
     if not 1 < len(parts) < len(wanted) - 1:
         return
-    scale = sizes(wanted)
+    scale = judge.sizes(wanted)
     terms = np.stack([part.vector * part.term.factor for part in parts], 1)
     rest = usual_total - terms.sum(1)
     names = {k: v for k, v in sizes_in_words(judge.point.shape).items() if "the" not in k}
@@ -304,7 +305,7 @@ def _factors(judge: Judge, parts: list[_Part], usual_total: Array, wanted: Array
         if about:
             made[0] = usual_total[0]
         said = "; ".join(f"{about}{word}" for word in words if word)
-        yield said + (", the value as it should be" if about else ""), distance(made, wanted)
+        yield said + (", the value as it should be" if about else ""), judge.distance(made, wanted)
 
 
 def _factor(name: str, factor: float, names: Mapping[str, float]) -> str | None:

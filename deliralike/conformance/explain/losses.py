@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.explain.fitting import EXACT
-from deliralike.conformance.explain.loss_elements import binary, regression
+from deliralike.conformance.explain.loss_elements import binary, focal_losses, regression
 from deliralike.conformance.explain.loss_judge import (
     Found,
     Judge,
     Known,
-    distance,
     factor_in_words,
     scaled,
     sizes_in_words,
@@ -57,7 +56,7 @@ def explain_loss(
     prediction = np.asarray(prediction, np.float64)
     judge = Judge(prediction, candidate[1] is not None)
     usual, wanted = judge.seen(*reference), judge.seen(*candidate)
-    apart = distance(usual, wanted)
+    apart = judge.distance(usual, wanted)
     if apart <= LIMIT:
         return None
     known = list(conventions(prediction, np.asarray(target), settings or {}, kind))
@@ -81,31 +80,34 @@ def nearest(candidates: Found, apart: float) -> Explanation | None:
 
 def _candidates(judge: Judge, known: list[Known], usual: np.ndarray, wanted: np.ndarray) -> Found:
     """Conventions without a free number first, since one with such a number may come near to much."""
-    for one in sorted(known, key=lambda one: bool(one.starts)):
+    for one in sorted(known, key=lambda one: one.is_free):
         yield from tried(judge, one, wanted)
     yield from between(judge, usual, wanted)
     for one in known if judge.with_gradient else ():
-        if not one.starts:
-            yield from scaled(judge.of(one.loss), wanted, one.cause, sizes_in_words(judge.point.shape))
+        if not one.is_free:
+            yield from scaled(judge, judge.of(one.loss), wanted, one.cause, sizes_in_words(judge.point.shape))
 
 
 def between(judge: Judge, usual: np.ndarray, wanted: np.ndarray, name: str = "loss") -> Found:
     """Factors and terms between the two as they are."""
     names = sizes_in_words(judge.point.shape)
-    yield from scaled(usual, wanted, name, names)
+    yield from scaled(judge, usual, wanted, name, names)
     if not judge.with_gradient:
         return
     if not wanted[1:].any():
-        yield f"{name} without a gradient", distance(np.concatenate([usual[:1], np.zeros(len(usual) - 1)]), wanted)
+        yield (
+            f"{name} without a gradient",
+            judge.distance(np.concatenate([usual[:1], np.zeros(len(usual) - 1)]), wanted),
+        )
     shifted = np.concatenate([wanted[:1], usual[1:]])
     yield (
         f"{name} plus {number(wanted[0] - usual[0])}, which does not depend on the prediction",
-        distance(shifted, wanted),
+        judge.distance(shifted, wanted),
     )
     factor = float(usual[1:] @ wanted[1:]) / (float(usual[1:] @ usual[1:]) or 1.0)
     if (words := factor_in_words(factor, names)) is not None:
         made = np.concatenate([usual[:1], factor * usual[1:]])
-        yield f"gradient of the {name} {words}, its value as it should be", distance(made, wanted)
+        yield f"gradient of the {name} {words}, its value as it should be", judge.distance(made, wanted)
 
 
 def conventions(
@@ -114,6 +116,8 @@ def conventions(
     """All that are known for such a target, the likely ones first; the reference's function itself is among them."""
     if kind in _OVERLAPS:
         yield from overlaps(target.astype(np.float64), settings)
+    elif kind == "binary_focal_loss":
+        yield from focal_losses(target.astype(np.float64), settings)
     elif target.dtype.kind in "iu" and prediction.ndim == target.ndim + 1:
         yield from classification(Labels.of(prediction, target, settings))
     elif target.shape == prediction.shape:
