@@ -17,6 +17,7 @@ from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
 from deliralike.conformance.matching import Match
 from deliralike.conformance.pairing import COUNTER
+from deliralike.conformance.rounding import with_noise
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError
 from deliralike.network import AbstractNetwork
@@ -94,16 +95,17 @@ class _Training:
         self.network.load_neutral_state(state)
         self.optimizer.load_neutral_state(of_optimizer)
 
-    def curve(self, steps: int, noise: np.random.Generator | None = None) -> list[float]:
-        """The loss of each step before its update; `noise` disturbs the parameters before each."""
+    def curve(self, steps: int, noise: np.random.Generator | None = None, run: int = 0) -> list[float]:
+        """The loss of each step before its update; with `noise` parameters and operations are rounded at random."""
         losses = []
+        loss_function = self.subject.loss if noise is None else with_noise(self.subject, run).loss
         for step in range(steps):
             if self.subject.schedule is not None:
                 self.optimizer.lr = self.subject.schedule(step)
             if noise is not None:
                 _disturb(self.network, noise)
             with random.portable(self.seed, step):
-                result = self.optimizer.update(self.subject.loss, *self.batches[step % len(self.batches)])
+                result = self.optimizer.update(loss_function, *self.batches[step % len(self.batches)])
             loss = result[0] if isinstance(result, tuple) else result
             losses.append(self.network.backend.number(loss))
         return losses
@@ -135,7 +137,7 @@ def _float32(
     for run in range(runs):
         training.restart()
         key = start.key(seed, f"noise of run {run}")
-        noisy.append(training.curve(steps, np.random.Generator(np.random.Philox(key=key))))
+        noisy.append(training.curve(steps, np.random.Generator(np.random.Philox(key=key)), run))
     return {"float32": curve} | ({"band": _band(np.array(noisy))} if noisy else {})
 
 

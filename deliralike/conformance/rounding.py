@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike import nest
+from deliralike import nest, random
 from deliralike.backends.calls import functions_called_through
 from deliralike.conformance.correspondence import SAME, Correspondence
 from deliralike.conformance.findings import FAILED, PASSED, Finding, Level
@@ -29,6 +29,7 @@ TITLE = "quality in float32"
 LIMIT = 8.0  # sigmas; right networks of all families were seen at 0.2 to 3
 EPS = float(np.finfo(np.float32).eps)
 RUNS = 4
+_RAISES = "raises "  # what a candidate does that gives nothing
 _NORM = 4  # the reductions of a norm are summed in blocks, which rounds as a short one does
 
 
@@ -50,11 +51,13 @@ class Rounded:
     def z(self) -> float:
         """The candidate's error in units of the expected one."""
         floor = max(self.sigma, EPS / 4 * self.size)  # no result in float32 can be asked for more than this
+        if np.isinf(self.error):
+            return np.inf
         return 0.0 if self.error == 0.0 else self.error / floor if floor else np.inf
 
     @property
     def is_null(self) -> bool:
-        """Whether the tensor is nothing but rounding."""
+        """Whether the tensor is nothing but rounding, or beyond the numbers of float32 in the reference too."""
         return self.size <= 2 * self.sigma
 
 
@@ -103,13 +106,13 @@ def _judged(
     exact = look(reference, batch, training, seed, elements=1)
     theirs = look(candidate, batch, training, seed, elements=1)
     clean = _tensors(exact)
-    noisy = [_tensors(look(_with_noise(reference, run, eps), batch, training, seed, elements=1)) for run in range(RUNS)]
+    noisy = [_tensors(look(with_noise(reference, run, eps), batch, training, seed, elements=1)) for run in range(RUNS)]
     own = _tensors(look(reference.but(network=_in_float32(reference)), batch, training, seed, elements=1))
     if theirs.error:
-        return {theirs.error: Rounded(1.0, 0.0, np.inf)}
+        return {f"{_RAISES}{theirs.error}": Rounded(1.0, 0.0, np.inf)}
     seen = _tensors(Look(correspondence.to_reference(theirs.recording)))
     return {
-        name: Rounded(_norm(value), _sigma(value, [one[name] for one in noisy], own[name]),
+        name: Rounded(_norm(value), _sigma(value, [one[name] for one in noisy], own.get(name, value)),
                       _norm(seen[name] - value) if np.shape(seen[name]) == np.shape(value) else np.inf)
         for name, value in clean.items() if name in seen
     }  # fmt: skip
@@ -124,9 +127,18 @@ def _sigma(exact: np.ndarray, noisy: Sequence[np.ndarray], own: np.ndarray) -> f
     return max(math.sqrt(np.mean([_norm(one - exact) ** 2 for one in noisy])), _norm(own - exact))
 
 
-def _with_noise(subject: Subject, run: int, eps: float) -> Subject:
+def with_noise(subject: Subject, run: int, eps: float = EPS) -> Subject:
+    """A subject whose loss is computed with a random relative error after every operation.
+
+    Args:
+        run: Which of several runs; each step of the portable random stream has errors of its own, where it is known.
+    """
+
     def loss(network: AbstractNetwork, *batch: Any) -> Any:
-        with _rounding(network, np.random.Generator(np.random.Philox(key=start.key(run, "rounding"))), eps):
+        stream = random.current()
+        step = stream.step if stream is not None and isinstance(stream.step, int) else 0
+        generator = np.random.Generator(np.random.Philox(key=start.key(run, f"rounding of step {step}")))
+        with _rounding(network, generator, eps):
             return subject.loss(network, *batch)
 
     return subject.but(loss=loss)
@@ -195,7 +207,9 @@ def _buffers(recording: Any) -> dict[str, np.ndarray]:
 
 
 def _place(name: str) -> str:
-    """The block that a tensor belongs to."""
+    """The block that a tensor belongs to; the network for an error."""
+    if name.startswith(_RAISES):
+        return ""
     return name.removeprefix("gradient of ").rpartition(".")[0]
 
 
@@ -206,4 +220,5 @@ def _rounded(value: Any) -> Any:
 
 
 def _norm(array: Any) -> float:
-    return float(np.linalg.norm(np.asarray(array, np.float64).ravel()))
+    """The L2 norm; infinite where a number is none."""
+    return np.inf if not np.isfinite(array).all() else float(np.linalg.norm(np.asarray(array, np.float64).ravel()))
