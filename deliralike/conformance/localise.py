@@ -262,7 +262,7 @@ def _made(unit: Unit, call: Call, name: str) -> Made:
     network, backend, blocks = unit.network, unit.network.backend, dict(unit.network.named_blocks())
     state = network.neutral_state()
     args, kwargs = _filled(network, (call.args, call.kwargs))
-    again = blocks.get(name.partition("#")[0], getattr(backend.nn, name.partition("(")[0], None))
+    again: Any = blocks.get(name.partition("#")[0], getattr(backend.nn, name.partition("(")[0], None))
     try:
         native_args, native_kwargs = backend.prepare((args, kwargs), network)
         with network.training_mode(unit.training), random.portable(unit.seed):

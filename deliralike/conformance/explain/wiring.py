@@ -138,11 +138,12 @@ def _found(wiring: Wiring, sources: Sources, beyond: Sources, mine: Any, theirs:
     own = {**{name: array for name, array in sources.items() if _is_called(wiring, name)}, **beyond}
 
     def stages() -> Iterator[Any]:
-        yield from simple(own, theirs)
         yield masks(sources, mine, theirs)
+        yield pictures(sources, mine, theirs, compared=True)
+        yield from simple(own, theirs)
         yield from formulas(own, theirs)
         yield (Formula(f"what it should be, {made.words}", made.array) for made in changed(mine))
-        yield pictures(sources, mine, theirs)
+        yield pictures(sources, mine, theirs, compared=False)
         yield from formulas({**sources, **beyond}, theirs)
 
     return Found().or_else(stages(), theirs)
@@ -173,7 +174,7 @@ def _given(wiring: Wiring) -> Iterator[tuple[str, np.ndarray]]:
     for tap, given in wiring.calls.items():
         for path, leaf in nest.leaves_with_paths(given, ""):
             if _is_array(leaf):
-                yield place(f"output['the input of {tap}']{path}"), leaf
+                yield place(f"output['the input of {tap}']{path}").replace("the input", "the reference's input"), leaf
 
 
 def _call(name: str, made: Made, known: Sources, given: Sources) -> str | None:

@@ -27,18 +27,28 @@ class Normalised:
 
     def __str__(self) -> str:
         """The numbers."""
-        if not self.mean.any() and (self.std == 1.0).all():
+        if _is_neutral(self):
             return "mean 0 and deviation 1 (not normalised)"
         return f"mean {_numbers(self.mean)} and deviation {_numbers(self.std)}"
 
 
-def pictures(sources: Mapping[str, np.ndarray], reference: np.ndarray, candidate: np.ndarray) -> Iterator[Formula]:
-    """What could have been done to a source before it became the candidate's array, with the reference's way."""
+def pictures(
+    sources: Mapping[str, np.ndarray], reference: np.ndarray, candidate: np.ndarray, compared: bool
+) -> Iterator[Formula]:
+    """What could have been done to a source before it became the candidate's array.
+
+    Args:
+        sources: Pictures among other arrays, by name.
+        reference, candidate: What each side made of one.
+        compared: Whether only sources count that the reference normalises: to its mean and deviation are compared.
+    """
     for name, picture in sources.items():
         if picture.dtype.kind != "f" or not _is_picture(picture) or not _is_picture(candidate):
             continue
+        right = normalised(picture, reference) if reference.ndim == picture.ndim else None
+        if (right is None or _is_neutral(right)) == compared:
+            continue
         yield from _by_itself(name, picture, candidate)
-        right = normalised(picture, reference)
         for words, change in _CHANGES.items():
             if (found := normalised(change(picture), candidate)) is not None:
                 yield Formula(f"{name}{words}{_compared(found, right)}", found.array)
@@ -139,6 +149,10 @@ def _by_itself(name: str, picture: np.ndarray, target: np.ndarray) -> Iterator[F
         low, high = picture.min(axes, keepdims=True), picture.max(axes, keepdims=True)
         if (high > low).all():
             yield Formula(f"{name} normalised by its own least and largest {words}", (picture - low) / (high - low))
+
+
+def _is_neutral(found: Normalised) -> bool:
+    return not found.mean.any() and bool((found.std == 1.0).all())
 
 
 def _is_picture(array: np.ndarray) -> bool:

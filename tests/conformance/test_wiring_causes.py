@@ -1,0 +1,229 @@
+"""What is done between layers is told from the arrays alone: each case is computed here in plain NumPy."""
+
+import numpy as np
+import pytest
+
+from deliralike.conformance.explain.wiring import Differing, Made, Use, Wiring, explain, place
+
+MEAN, STD = np.array([0.5, 0.4, 0.3]).reshape(1, 3, 1, 1), np.array([0.21, 0.25, 0.3]).reshape(1, 3, 1, 1)
+
+
+def numbers(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+X, Y, Z = (numbers(4, 3, 5, 6, seed=seed) for seed in range(3))
+PICTURE = np.random.default_rng(3).uniform(size=(4, 3, 5, 5))
+TOKENS = np.array([[3, 1, 0, 0], [2, 3, 1, 0], [1, 3, 2, 2]])
+VECTORS, MORE = numbers(3, 4, 7, seed=4), numbers(3, 4, 7, seed=5)
+
+
+def relu(x):
+    return np.where(x > 0, x, 0.0)
+
+
+def why(sources, reference, candidate, what="output['the input of head'][0][0]", **more):
+    differing = (Differing(what, reference, candidate),)
+    return explain(Wiring(sources, reference, candidate, {}, differing, **more))
+
+
+def known(found, *words):
+    assert found is not None and found.known, found
+    assert all(word in found.cause for word in words), found.cause
+
+
+BLOCK = {"args[0]": X, "the output of conv": Z, "the output of norm": Y}
+CALLS = {"conv": ((X,), {}), "norm": ((Z,), {})}
+
+
+@pytest.mark.parametrize(
+    ("candidate", "words"),
+    [
+        (Y, ["the shortcut (the input args[0]) is missing"]),
+        (X, ["the branch (the output of norm) is missing"]),
+        (Y - X, ["the shortcut (the input args[0]) has the wrong sign"]),
+        (Y + 0.37 * X, ["the shortcut (the input args[0]) is scaled by the factor 0.37"]),
+        (X + 0.1 * Y, ["the branch (the output of norm) is scaled by the factor 0.1"]),
+        ((X + Y) / 2, ["scaled by the factor 0.5"]),
+        (X + Z, ["the output of conv is in the place of the branch"]),
+        (X + Y + Z, ["the sum has more terms", "the output of conv"]),
+        (X * Y, ["the product of"]),
+        (np.maximum(X, Y), ["the maximum of the input args[0] and the output of norm"]),
+        (X + relu(Y), ["the input args[0] + relu of the output of norm"]),
+        (relu(X + Y), ["relu"]),
+        (np.zeros_like(X), ["zeros instead of"]),
+        ((X + Y)[:, ::-1], ["reversed along axis 1", "channels"]),
+        (np.swapaxes(X + Y, 2, 3), ["transposed"]),
+    ],
+)
+def test_sums(candidate, words):
+    known(why(BLOCK, X + Y, candidate, calls=CALLS), "the input of head being", *words)
+
+
+@pytest.mark.parametrize("candidate", [X + Y + 1e-3 * np.sin(40 * Z), (X + Y) ** 3, np.sort(X + Y, axis=1)])
+def test_what_has_no_formula_is_not_explained(candidate):
+    found = why(BLOCK, X + Y, candidate, calls=CALLS)
+    assert found is None or not found.known
+
+
+def test_few_numbers_are_not_explained_by_many_factors():
+    sources = {f"args[{n}]": numbers(2, 3, seed=n) for n in range(5)}
+    found = why(sources, sources["args[0]"], numbers(2, 3, seed=9))
+    assert found is None or not found.known
+
+
+def normalised(x, mean=MEAN, std=STD):
+    return (x - mean) / std
+
+
+@pytest.mark.parametrize(
+    ("candidate", "words"),
+    [
+        (PICTURE / STD, ["mean 0 and deviation (0.21, 0.25, 0.3)", "the mean is not subtracted"]),
+        (PICTURE - MEAN, ["not divided by the deviation"]),
+        (normalised(PICTURE, std=STD**2), ["divided by the variance"]),
+        (PICTURE / STD - MEAN, ["before the mean is subtracted"]),
+        (normalised(normalised(PICTURE)), ["normalised twice"]),
+        (normalised(255 * PICTURE), ["scale of 255"]),
+        (normalised(PICTURE, 0.5, 0.5), ["mean 0.5 and deviation 0.5 instead of mean (0.5, 0.4, 0.3)"]),
+        (normalised(PICTURE, MEAN[:, ::-1], STD[:, ::-1]), ["mean and deviation in the order of other channels"]),
+        (normalised(PICTURE[:, ::-1]), ["channels in the order (2, 1, 0) (BGR instead of RGB)"]),
+        (normalised(PICTURE[:, [1, 2, 0]]), ["channels in the order (1, 2, 0)"]),
+        (normalised(np.swapaxes(PICTURE, 2, 3)) + 0.25, ["rows and columns transposed"]),
+        (normalised(np.floor(PICTURE * 255) / 255), ["rounded down to 8 bits", "1/255"]),
+        ((PICTURE - PICTURE.mean((2, 3), keepdims=True)) / PICTURE.std((2, 3), keepdims=True), ["its own mean"]),
+    ],
+)
+def test_pictures(candidate, words):
+    known(why({"args[0]": PICTURE}, normalised(PICTURE), candidate), "the input args[0]", *words)
+
+
+PLACES = np.arange(6)
+DISTANCE = PLACES - PLACES[:, None]
+SEEN = np.where(np.abs(DISTANCE) <= 2, 0.0, -np.inf)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "words"),
+    [
+        (np.where(DISTANCE <= 0, 0.0, -np.inf), ["a causal mask", "-5 to 0", "instead of"]),
+        (np.where(DISTANCE >= 0, 0.0, -1e9), ["an anticausal mask"]),
+        (np.zeros((6, 6)), ["nothing is masked"]),
+        (np.where(np.abs(DISTANCE) <= 1, 0.0, -30.0), ["off by one", "others -30"]),
+        (np.where(np.abs(DISTANCE) > 2, 0.0, -np.inf), ["the mask is inverted"]),
+        (np.where((np.abs(DISTANCE) <= 2) & (DISTANCE != 0), 0.0, -np.inf), ["not seen by itself"]),
+    ],
+)
+def test_attention_masks(candidate, words):
+    what = "output['the input of attention'][1]['attn_mask']"
+    known(why({"args[0]": TOKENS}, SEEN, candidate, what), "the input attn_mask of attention", *words)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "words"),
+    [
+        (TOKENS == 3, "where the input args[0] == 3 instead of the input args[0] == 0"),
+        (TOKENS != 0, "inverted"),
+        (np.zeros_like(TOKENS == 0), "set nowhere"),
+    ],
+)
+def test_padding_masks(candidate, words):
+    assert why({"args[0]": TOKENS}, TOKENS == 0, candidate) is not None
+    found = why({"args[0]": TOKENS}, TOKENS == 0, candidate)
+    assert found.known and (words in found.cause or "!= 0" in found.cause)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "words"),
+    [
+        (np.arange(1, 6), "off by one"),
+        (np.arange(5)[::-1].copy(), "reversed along axis 0"),
+        (np.full(5, 2), "2 for all"),
+    ],
+)
+def test_indices(candidate, words):
+    found = why({"args[0]": TOKENS}, np.arange(5), candidate)
+    assert found.known and (words in found.cause or "4 minus" in found.cause)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "words"),
+    [
+        ((VECTORS + MORE).mean(1), "the mean over axis 1 of"),
+        ((VECTORS + MORE)[:, 0], "the first element along axis 1 of"),
+        ((VECTORS + MORE)[:, -1], "the last element along axis 1 of"),
+    ],
+)
+def test_pooling_over_tokens(candidate, words):
+    kept = TOKENS[..., None] != 0
+    sources = {"args[0]": VECTORS, "the output of attention": MORE, "the output of kept": kept}
+    right = ((VECTORS + MORE) * kept).sum(1) / kept.sum(1)
+    known(why(sources, right, candidate), words, "the output of attention")
+
+
+def test_sums_where_a_mask_is_set():
+    kept = TOKENS[..., None] != 0
+    sources = {"args[0]": VECTORS, "the output of attention": MORE, "the output of kept": kept}
+    known(
+        why(sources, (VECTORS + MORE) * kept, MORE * kept), "the input args[0] is missing", "where the output of kept"
+    )
+    known(why(sources, (VECTORS + MORE) * kept, (VECTORS + MORE) * ~kept), "where not the output of kept")
+
+
+def test_parts_in_another_order():
+    sources = {"the output of up": X, "the output of down": Y}
+    what = "output['the input of concatenate()'][0][0]"
+    differing = (Differing(f"{what}[0]", X, Y), Differing(f"{what}[1]", Y, X))
+    calls = {"concatenate()": (([X, Y], 1), {})}
+    found = explain(Wiring(sources, X, Y, {}, differing, calls, order=("concatenate()",)))
+    known(found, "in the order the output of down, the output of up instead of the output of up, the output of down")
+
+
+def test_layers_in_another_order():
+    sources = {"args[0]": X, "the output of conv": Y, "the output of norm": Z}
+    differing = (
+        Differing("output['the input of norm'][0][0]", Y, X),
+        Differing("output['the input of conv'][0][0]", X, Z),
+    )
+    calls = {"conv": ((X,), {}), "norm": ((Y,), {})}
+    found = explain(Wiring(sources, Y, X, {}, differing, calls, order=("norm", "conv")))
+    known(found, "called in the order norm, conv instead of conv, norm")
+
+
+def test_a_layer_left_out_or_called_twice():
+    sources = {"args[0]": X, "the output of conv": Y}
+    calls = {"conv": ((X,), {}), "head": ((Y,), {})}
+    known(why(sources, Y, X, calls=calls, order=("head",)), "conv is not called")
+    again = {"conv#2": Made((Y,), {}, Z)}
+    found = why(sources, Y, Z, calls=calls, order=("conv", "head"), beyond=again)
+    known(found, "conv once more(the output of conv)", "conv is called twice instead of once")
+
+
+def test_a_call_that_cannot_be_done_again_proves_nothing():
+    sources = {"args[0]": X, "the output of conv": Y}
+    found = why(sources, Y, Z, beyond={"softmax()": Made((Y, 1), {}, Z, 0.3)})
+    assert found is None or not found.known
+    found = why(sources, Y, Z, beyond={"softmax()": Made((numbers(4, 3, 5, 6, seed=8), 1), {}, Z)})
+    assert found is None or not found.known
+    known(why(sources, Y, Z, beyond={"softmax()": Made((Y, 1), {}, Z)}), "softmax(the output of conv, 1)")
+
+
+def test_gradients_cut_off():
+    to_conv, to_sum = numbers(4, 3, 5, 6, seed=6), numbers(4, 3, 5, 6, seed=7)
+    uses = (Use("conv", X, to_conv), Use("relu", X + 0.5 * Y, to_sum))
+    sources = {"args[0]": X, "the output of norm": Y}
+
+    def found(theirs):
+        return explain(Wiring(sources, X, X, {"args[0]": (to_conv + to_sum, theirs)}, uses=uses))
+
+    known(found(to_conv), "no gradient through the input args[0] into relu")
+    known(found(to_sum), "no gradient through the input args[0] into conv")
+    known(found(0.0 * X), "no gradient through the input args[0] (detached)")
+    known(found(2.0 * (to_conv + to_sum)), "times 2")
+    assert not found(to_conv * to_sum).known
+
+
+def test_places_in_words():
+    assert place("output['the input of head'][0][0]") == "the input of head"
+    assert place("output['the input of attention'][1]['attn_mask']") == "the input attn_mask of attention"
+    assert place("output['output'][1]") == "the output[1]"
