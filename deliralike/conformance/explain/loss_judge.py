@@ -19,7 +19,7 @@ from deliralike.conformance.explain.variant import number
 
 STEP = 1e-30
 DIRECTIONS = 8
-_FEW = 4  # digits of a number that somebody may have written
+_FEW = 3  # digits of a factor that somebody may have written
 
 Loss = Callable[[np.ndarray], Any]  # from a (complex) prediction to a scalar
 Found = Iterator[tuple[str, float]]  # causes, and how far the candidate is from each
@@ -153,18 +153,29 @@ def tried(judge: Judge, known: Known, wanted: np.ndarray) -> Found:
         yield known.at(one).cause, judge.distance(judge.of(known.at(one).loss), wanted)
 
 
-def scaled(judge: Judge, usual: np.ndarray, wanted: np.ndarray, name: str, names: dict[str, float]) -> Found:
-    """A factor that has a name: of few digits, the inverse of such a one, or one of `names`."""
+def scaled(
+    judge: Judge, usual: np.ndarray, wanted: np.ndarray, name: str, names: dict[str, float], plain_ones: bool = True
+) -> Found:
+    """A factor that has a name: one of `names`, of few digits, or the inverse of such a one.
+
+    Args:
+        judge: With the sizes of what is compared.
+        usual: What is multiplied.
+        wanted: What it is to become.
+        name: Of what is multiplied.
+        names: Factors by name.
+        plain_ones: Whether numbers of few digits count, of which one more might stand for anything.
+    """
     mine, theirs = usual / judge.sizes(wanted), wanted / judge.sizes(wanted)
     square = float(mine @ mine)
     if len(usual) < 2 or not square or not np.isfinite(square):
         return
     factor = float(mine @ theirs) / square
-    if (words := factor_in_words(factor, names)) is not None:
+    if (words := factor_in_words(factor, names, plain_ones)) is not None:
         yield f"{name} {words}", judge.distance(factor * usual, wanted)
 
 
-def factor_in_words(factor: float, names: dict[str, float]) -> str | None:
+def factor_in_words(factor: float, names: dict[str, float], plain_ones: bool = True) -> str | None:
     """``"times 0.5"``, ``"negated"``, ``"times 1.2 (N / (N - 1))"``; None for a number that nobody would write."""
     for word, value in names.items():
         if abs(factor - value) <= 1e-9 * abs(value) and value not in (0.0, 1.0):
@@ -172,15 +183,17 @@ def factor_in_words(factor: float, names: dict[str, float]) -> str | None:
     if abs(factor + 1.0) <= 1e-9:
         return "negated"
     written = plain(factor)
+    if not plain_ones and written not in (0.5, 2.0):
+        return None
     if _is_short(written):
         return f"times {number(written)}"
-    if factor and _is_short(plain(1.0 / factor)):
+    if factor and _is_short(plain(1.0 / factor), _FEW - 1):
         return f"divided by {number(plain(1.0 / factor))}"
     return None
 
 
-def _is_short(value: float) -> bool:
-    return math.isfinite(value) and float(f"{value:.{_FEW - 1}e}") == value
+def _is_short(value: float, digits: int = _FEW) -> bool:
+    return math.isfinite(value) and float(f"{value:.{digits - 1}e}") == value
 
 
 def plain(value: float) -> float:

@@ -192,6 +192,7 @@ def classification(on: Labels) -> Iterator[Known]:
         yield Known(cause, loss(divisor=divisor))
     if on.weighted:
         yield Known("class weights missing", loss(weighted=False))
+        yield Known("class weights in the denominator alone", _in_denominator_alone(on))
         inverse = Labels(on.target, on.classes, 1.0 / on.weight, on.kept, on.smoothing, True)
         yield Known("class weights inverted (1 / weight)", _made(inverse))
         yield Known(
@@ -270,6 +271,10 @@ def classification(on: Labels) -> Iterator[Known]:
         yield Known(f"{DIVISORS[divisor]}; class weights missing", loss(divisor=divisor, weighted=False))
         yield Known(f"label smoothing={{}}; {DIVISORS[divisor]}",
                      partial(_smoothed, on, divisor), (0.1, 0.2), 0.0, 1.0)  # fmt: skip
+
+
+def _in_denominator_alone(on: Labels) -> Loss:
+    return lambda z: cross_entropy(z, on, weighted=False, divisor="one") / on.weights().sum()
 
 
 def _other_labels(on: Labels) -> Iterator[Known]:

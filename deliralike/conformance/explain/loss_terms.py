@@ -23,12 +23,13 @@ from deliralike.conformance.explain.loss_judge import (
     Known,
     Loss,
     factor_in_words,
+    scaled,
     sizes_in_words,
     tried,
 )
 from deliralike.conformance.explain.loss_labels import Labels, cross_entropy, log_softmax
 from deliralike.conformance.explain.loss_overlaps import dice, tversky
-from deliralike.conformance.explain.losses import between, conventions, nearest
+from deliralike.conformance.explain.losses import between, conventions, gradient_scaled, halves, nearest
 from deliralike.conformance.explain.relations import rounded
 from deliralike.conformance.explain.variant import number
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation
@@ -228,31 +229,33 @@ def _or_one(value: Any) -> Any:
 def _candidates(judge: Judge, parts: list[_Part], usual_total: Array, wanted: Array) -> Found:
     """Conventions without free numbers first, then factors of the terms, then numbers that are searched for."""
     places = [(part, (wanted - usual_total) / part.term.factor + part.vector) for part in parts]
-    known = [(part, left, list(_known(part))) for part, left in places]
-    for part, left, found in known:
-        for one in (one for one in found if not one.is_free):
+    fixed, free = ({id(part): [one for one in _known(part) if one.is_free == is_free] for part in parts}
+                   for is_free in (False, True))  # fmt: skip
+    for part, left in places:
+        for one in fixed[id(part)]:
             yield from _named(part, parts, tried(judge, one, left))
+    for part, left in places:
+        name = part.term.name if len(parts) > 1 else "loss"
+        yield from gradient_scaled(judge, part.vector, left, name, plain_ones=False)
+        yield from _named(part, parts, halves(judge, fixed[id(part)], part.vector, left))
     yield from _factors(judge, parts, usual_total, wanted)
     for part, left in places:
-        yield from _named(part, parts, between(judge, part.vector, left), bare=True)
+        yield from between(judge, part.vector, left, part.term.name if len(parts) > 1 else "loss")
     if not parts:
         yield from between(judge, usual_total, wanted)
-    for part, left, found in known:
-        for one in (one for one in found if one.is_free):
+    for part, left in places:
+        for one in free[id(part)]:
             yield from _named(part, parts, tried(judge, one, left))
-    for part, left, found in known:
-        for one in (one for one in found if not one.is_free):
-            vector = judge.of(one.loss)
-            for cause, away in between(judge, vector, left, one.cause):
-                yield from _named(part, parts, iter([(cause, away)]))
+    names = sizes_in_words(judge.point.shape)
+    for part, left in places:
+        for one in fixed[id(part)]:
+            yield from _named(part, parts, scaled(judge, judge.of(one.loss), left, one.cause, names, False))
 
 
-def _named(part: _Part, parts: list[_Part], found: Found, bare: bool = False) -> Found:
+def _named(part: _Part, parts: list[_Part], found: Found) -> Found:
     """Causes with the name of the term where there are several."""
     for cause, away in found:
-        if bare:
-            cause = cause.replace("loss", part.term.name, 1)
-        yield (f"{part.term.name}: {cause}" if len(parts) > 1 and not bare else cause), away
+        yield f"{part.term.name}: {cause}" if len(parts) > 1 else cause, away
 
 
 def _known(part: _Part) -> Iterator[Known]:
@@ -304,7 +307,7 @@ def _factors(judge: Judge, parts: list[_Part], usual_total: Array, wanted: Array
         made = rest + terms @ factors
         if about:
             made[0] = usual_total[0]
-        said = "; ".join(f"{about}{word}" for word in words if word)
+        said = "; ".join(word.replace("weight of ", about) if about else word for word in words if word)
         yield said + (", the value as it should be" if about else ""), judge.distance(made, wanted)
 
 

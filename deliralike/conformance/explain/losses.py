@@ -14,6 +14,7 @@ from deliralike.conformance.explain.loss_judge import (
     Judge,
     Known,
     factor_in_words,
+    plain,
     scaled,
     sizes_in_words,
     tried,
@@ -82,10 +83,12 @@ def _candidates(judge: Judge, known: list[Known], usual: np.ndarray, wanted: np.
     """Conventions without a free number first, since one with such a number may come near to much."""
     for one in sorted(known, key=lambda one: one.is_free):
         yield from tried(judge, one, wanted)
+    yield from gradient_scaled(judge, usual, wanted, "loss", plain_ones=False)
+    yield from halves(judge, [one for one in known if not one.is_free], usual, wanted)
     yield from between(judge, usual, wanted)
     for one in known if judge.with_gradient else ():
         if not one.is_free:
-            yield from scaled(judge, judge.of(one.loss), wanted, one.cause, sizes_in_words(judge.point.shape))
+            yield from scaled(judge, judge.of(one.loss), wanted, one.cause, sizes_in_words(judge.point.shape), False)
 
 
 def between(judge: Judge, usual: np.ndarray, wanted: np.ndarray, name: str = "loss") -> Found:
@@ -94,20 +97,36 @@ def between(judge: Judge, usual: np.ndarray, wanted: np.ndarray, name: str = "lo
     yield from scaled(judge, usual, wanted, name, names)
     if not judge.with_gradient:
         return
-    if not wanted[1:].any():
-        yield (
-            f"{name} without a gradient",
-            judge.distance(np.concatenate([usual[:1], np.zeros(len(usual) - 1)]), wanted),
-        )
-    shifted = np.concatenate([wanted[:1], usual[1:]])
-    yield (
-        f"{name} plus {number(wanted[0] - usual[0])}, which does not depend on the prediction",
-        judge.distance(shifted, wanted),
-    )
+    if np.linalg.norm(wanted[1:]) <= judge.least:
+        yield f"{name} without a gradient", judge.distance(np.concatenate([usual[:1], 0.0 * usual[1:]]), wanted)
+    shift = f"{name} plus {number(plain(wanted[0] - usual[0]))}, which does not depend on the prediction"
+    yield shift, judge.distance(np.concatenate([wanted[:1], usual[1:]]), wanted)
+    yield from gradient_scaled(judge, usual, wanted, name)
+
+
+def gradient_scaled(judge: Judge, usual: np.ndarray, wanted: np.ndarray, name: str, plain_ones: bool = True) -> Found:
+    """A factor of the gradient alone; see `scaled`."""
+    if not judge.with_gradient:
+        return
     factor = float(usual[1:] @ wanted[1:]) / (float(usual[1:] @ usual[1:]) or 1.0)
-    if (words := factor_in_words(factor, names)) is not None:
+    if (words := factor_in_words(factor, sizes_in_words(judge.point.shape), plain_ones)) is not None:
         made = np.concatenate([usual[:1], factor * usual[1:]])
         yield f"gradient of the {name} {words}, its value as it should be", judge.distance(made, wanted)
+
+
+def halves(judge: Judge, known: list[Known], usual: np.ndarray, wanted: np.ndarray) -> Found:
+    """The value of one loss with the gradient of another, where one of the two is right."""
+    same_value = np.isclose(usual[0], wanted[0], rtol=MATCH, atol=judge.least)
+    same_gradient = np.linalg.norm(usual[1:] - wanted[1:]) <= MATCH * np.linalg.norm(wanted[1:]) + judge.least
+    for one in known if judge.with_gradient and (same_value or same_gradient) else ():
+        vector = judge.of(one.loss)
+        mixed = np.concatenate([usual[:1], vector[1:]] if same_value else [vector[:1], usual[1:]])
+        words = (
+            "the value as it should be, the gradient that of"
+            if same_value
+            else "the gradient as it should be, the value that of"
+        )
+        yield f"{words}: {one.cause}", judge.distance(mixed, wanted)
 
 
 def conventions(

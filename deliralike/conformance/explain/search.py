@@ -24,7 +24,8 @@ from deliralike.conformance.explain.variant import Call, Variant
 from deliralike.conformance.findings import LIMIT, MATCH, Accused, Explanation
 
 PATIENCE = 4.0  # seconds
-LOSSES = ("cross_entropy", "focal_loss", "bce_with_logits", "binary_focal_loss", "mse_loss", "l1_loss")
+LOSSES = ("cross_entropy", "focal_loss", "bce_with_logits", "binary_focal_loss", "mse_loss", "l1_loss",
+          "dice_loss", "tversky_loss")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -105,13 +106,7 @@ def _of_loss(accused: Accused) -> Explanation | None:
             return None
         gradient = side.inputs.get("args[0]") if scale else None
         sides.append((float(np.ravel(side.outputs)[0]), None if gradient is None else gradient / scale))
-    settings = {**bound, **accused.settings}
-    found = explain_loss(prediction, target, sides[0], sides[1], settings)
-    if found is not None and not found.known:  # a gradient may have a cause of its own
-        alone = explain_loss(prediction, target, (sides[0][0], None), (sides[1][0], None), settings)
-        if alone is not None and alone.known:
-            return Explanation(f"{alone.cause} (by its value alone)", alone.match, alone.next_best)
-    return found
+    return explain_loss(prediction, target, *sides, {**bound, **accused.settings}, accused.kind)
 
 
 def _tried(bench: Bench, variant: Variant) -> _Trial | None:
