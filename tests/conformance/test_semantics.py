@@ -1,0 +1,161 @@
+"""Level L1: what is looked at, what differs, and why a look may say nothing."""
+
+import numpy as np
+import pytest
+
+from deliralike.conformance import semantics
+from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
+from deliralike.conformance.subject import Subject
+from deliralike.conformance.taps import Call, Recording
+from deliralike.training import classification_loss
+from tests.conformance.small import Deep, Network, Plain, batch, get, made, squares
+
+
+def look(network, training=True, given=None, loss=classification_loss, **options):
+    """One side; on JAX op by op."""
+    with get("jax").op_by_op():
+        return semantics.look(Subject(network, loss), batch() if given is None else given, training, **options)
+
+
+def modes(reference, candidate, **options):
+    return {name: semantics.compared(look(reference, training, **options), look(candidate, training, **options))
+            for name, training in semantics.MODES.items()}  # fmt: skip
+
+
+def test_a_look_is_what_the_backend_computes(backend):
+    network = made(Deep, backend)
+    before = network.neutral_state()
+    seen = look(network)
+    with network.training_mode(True), backend.op_by_op():
+        wanted = backend.gradients(classification_loss, network, *batch())
+    after = network.neutral_state()
+    network.load_neutral_state(before)
+    assert seen.error == ""
+    assert float(seen.recording.output) == pytest.approx(wanted.loss, rel=1e-14)
+    for name, value in wanted.parameters.items():
+        np.testing.assert_allclose(seen.recording.parameters[name], value, rtol=1e-12, atol=1e-15)
+    for name in ("norm.running_mean", "norm.running_var"):
+        np.testing.assert_allclose(seen.recording.state[name], after[name], rtol=1e-14)
+    np.testing.assert_allclose(seen.recording.inputs[0], wanted.inputs[0], rtol=1e-12, atol=1e-15)
+
+
+def test_right_networks_agree_in_both_modes_and_in_every_layer(backend):
+    found = modes(made(Deep), made(Deep, backend))
+    for mode in found.values():
+        assert mode.agrees
+        assert not mode.is_blind
+        assert set(mode.differences) == {"output", "loss", "gradients", "gradient of the input", "statistics"}
+        assert len(mode.layers) == 13
+        assert max(mode.layers.values()) < 1e-13
+    level = semantics.level(found)
+    assert (level.name, level.status, level.findings) == ("L1", PASSED, ())
+    assert level.worst == max(mode.worst for mode in found.values())
+
+
+class Biased(Deep):
+    """Its running statistics move twice as fast."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = self.nn.BatchNorm1d(4, momentum=0.2)
+
+
+def test_statistics_differ_in_training_only(backend):
+    found = modes(made(Deep), made(Biased, backend))
+    assert not found["train"].agrees
+    assert found["eval"].agrees
+    level = semantics.level(found)
+    assert level.status == FAILED
+    assert [(finding.what, finding.mode) for finding in level.findings] == [("statistics", "train")]
+    assert level.findings[0].place in ("norm.running_mean", "norm.running_var")
+
+
+class Twice(Plain):
+    """The gradient of its first layer is twice as large; all values are right."""
+
+    def forward(self, x):
+        hidden = self.nn.tanh(self.one(x))
+        return self.two(x + 2.0 * hidden - self.nn.stop_gradient(hidden))
+
+
+def test_gradients_alone_may_differ(backend):
+    found = modes(made(Plain), made(Twice, backend))["train"]
+    assert found.differences["output"].difference < 1e-13
+    assert found.differences["loss"].difference < 1e-13
+    assert found.differences["gradients"].difference == pytest.approx(1.0, rel=1e-9)
+    assert found.differences["gradients"].worst.startswith("one.")
+    assert found.differences["gradient of the input"].difference > 1e-3
+
+
+def test_an_error_is_a_finding():
+    class Raising(Plain):
+        def forward(self, x):
+            raise ZeroDivisionError("planted")
+
+    seen = look(made(Raising))
+    assert seen.error == "ZeroDivisionError: planted"
+    assert seen.output is None
+    level = semantics.level(modes(made(Plain), made(Raising)))
+    assert [finding.what for finding in level.findings] == ["raises ZeroDivisionError: planted"] * 2
+    assert level.worst == np.inf
+
+
+def test_nothing_compared_is_not_reached():
+    level = semantics.level({})
+    assert (level.status, level.worst) == (NOT_REACHED, None)
+
+
+def test_blind_is_who_has_parameters_and_no_gradient():
+    class Bare(Network):
+        def forward(self, x):
+            return self.nn.tanh(x)
+
+    def constant(network, x, labels):
+        return network.nn.sum(network(x) * 0.0)
+
+    assert modes(made(Plain), made(Plain), loss=constant)["train"].is_blind
+    assert not modes(made(Bare), made(Bare), loss=squares, given=batch()[:1])["train"].is_blind
+
+
+class Noisy(Plain):
+    """Draws between its layers."""
+
+    def forward(self, x):
+        y = self.one(x)
+        return self.two(y + self.nn.constant(np.random.standard_normal(tuple(y.shape)), y))
+
+
+def test_what_differs_between_two_runs_is_named(backend):
+    for kind, wanted in ((Plain, []), (Noisy, ["two", ""])):
+        side = Subject(made(kind, backend))
+        first = look(side.network)
+        with get("jax").op_by_op():
+            assert semantics.unsteady(side, batch(), True, first) == wanted
+
+
+def call(output):
+    return Call(None, (), {}, output)
+
+
+@pytest.mark.parametrize(("outputs", "loss", "words"), [
+    ({"a": np.ones(3), "": np.ones(2)}, 1.0, ""),
+    ({"a": np.array([1.0, np.nan, np.nan]), "": np.full(2, np.nan)}, np.nan, "a: 2 of 3 elements"),
+    ({"a": np.array([1.0, -np.inf]), "": np.ones(2)}, 1.0, ""),
+    ({"a": np.array([1.0, -np.inf]), "": np.ones(2)}, np.inf, "a: 1 of 2 elements"),
+    ({"a": np.ones(2), "": np.array([np.nan])}, 1.0, "the network: 1 of 1 elements"),
+    ({"a": np.ones(2, int), "": np.ones(1)}, np.nan, "the loss"),
+])  # fmt: skip
+def test_the_first_block_that_is_not_finite(outputs, loss, words):
+    found = semantics.not_finite(Recording(loss, {name: call(output) for name, output in outputs.items()}))
+    assert found.startswith(words)
+    assert bool(found) == bool(words)
+
+
+@pytest.mark.parametrize(("dtype", "words"), [
+    ("float64", ""), ("int32", ""), ("bool", ""), ("float32", "a gives float32"), ("float16", "a gives float16"),
+])  # fmt: skip
+def test_the_first_block_that_gives_a_shorter_type(dtype, words):
+    outputs = {"first": call({"x": np.ones(2)}), "a": call((None, np.ones(3, dtype))), "b": call(np.ones(2, "float32"))}
+    if not words:
+        outputs.pop("b")
+    assert semantics.short(Recording(1.0, outputs)) == words
