@@ -88,6 +88,7 @@ def normalised(x, mean=MEAN, std=STD):
         (normalised(PICTURE, 0.5, 0.5), ["mean 0.5 and deviation 0.5 instead of mean (0.5, 0.4, 0.3)"]),
         (normalised(PICTURE, MEAN[:, ::-1], STD[:, ::-1]), ["mean and deviation in the order of other channels"]),
         (normalised(PICTURE[:, ::-1]), ["channels in the order (2, 1, 0) (BGR instead of RGB)"]),
+        (normalised(PICTURE)[:, ::-1], ["normalised as it is to be and then channels in the order (2, 1, 0)"]),
         (normalised(PICTURE[:, [1, 2, 0]]), ["channels in the order (1, 2, 0)"]),
         (normalised(np.swapaxes(PICTURE, 2, 3)) + 0.25, ["rows and columns transposed"]),
         (normalised(np.floor(PICTURE * 255) / 255), ["rounded down to 8 bits", "1/255"]),
@@ -152,6 +153,7 @@ def test_indices(candidate, words):
         ((VECTORS + MORE).mean(1), "the mean over axis 1 of"),
         ((VECTORS + MORE)[:, 0], "the first element along axis 1 of"),
         ((VECTORS + MORE)[:, -1], "the last element along axis 1 of"),
+        ((VECTORS + MORE)[:, -2], "the last element but one along axis 1 of"),
     ],
 )
 def test_pooling_over_tokens(candidate, words):
@@ -159,6 +161,11 @@ def test_pooling_over_tokens(candidate, words):
     sources = {"args[0]": VECTORS, "the output of attention": MORE, "the output of kept": kept}
     right = ((VECTORS + MORE) * kept).sum(1) / kept.sum(1)
     known(why(sources, right, candidate), words, "the output of attention")
+
+
+def test_one_row_of_a_picture():
+    known(why({"args[0]": X}, X, X[:, :, -1:]), "the last row of the input args[0] along axis 2 instead of")
+    known(why({"args[0]": X[:, :, :2]}, X, X[:, :, 1:2]), "the last row of")
 
 
 def test_sums_where_a_mask_is_set():

@@ -17,6 +17,7 @@ from deliralike.conformance.findings import MATCH
 
 _ELEMENTS = 4096  # of each array, for finding the factors of a sum
 _MOST_AXES = 5
+_MOST_ELEMENTS = 16
 _FEW = 8  # sources of which pairs are tried with every activation
 _PER_FACTOR = 3  # elements that there must be for each factor of a sum, so that none fits by accident
 
@@ -166,10 +167,9 @@ def _of_one(name: str, array: np.ndarray, shape: tuple[int, ...]) -> Iterator[Fo
     for axes, words in _reductions(array.shape, shape):
         for how, reduce in _REDUCTIONS.items():
             yield Formula(f"the {how} of {name} over {words}", reduce(array, axes).reshape(shape))
-        if len(axes) == 1:
-            for how, index in (("first", 0), ("last", -1)):
-                part = array.take(index, axes[0]).reshape(shape)
-                yield Formula(f"the {how} element of {name} along {words}", part)
+        for how, index in _elements(array.shape, axes):
+            part = array.take(index, axes[0]).reshape(shape)
+            yield Formula(f"{how} of {name} along {words}", part)
 
 
 def _reductions(shape: tuple[int, ...], target: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], str]]:
@@ -178,8 +178,18 @@ def _reductions(shape: tuple[int, ...], target: tuple[int, ...]) -> Iterator[tup
     for chosen in range(1, 2**count) if 2 <= count <= _MOST_AXES else ():
         axes = tuple(axis for axis in range(count) if chosen >> axis & 1)
         left = tuple(size for axis, size in enumerate(shape) if axis not in axes)
-        if left == tuple(size for size in target if size != 1) or left == target:
+        kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+        if target in (left, kept) or left == tuple(size for size in target if size != 1):
             yield axes, f"axis {axes[0]}" if len(axes) == 1 else f"axes {axes}"
+
+
+def _elements(shape: tuple[int, ...], axes: tuple[int, ...]) -> Iterator[tuple[str, int]]:
+    """Which one of an axis can be taken, in words."""
+    kind = {2: "row", 3: "column"}.get(axes[0], "element") if len(shape) == 4 else "element"
+    named = {0: f"the first {kind}", -1: f"the last {kind}", -2: f"the last {kind} but one"}
+    if len(axes) == 1 and shape[axes[0]] > 1:
+        yield from ((words, index) for index, words in named.items())
+        yield from ((f"{kind} {index}", index) for index in range(1, min(shape[axes[0]] - 2, _MOST_ELEMENTS)))
 
 
 def _joined(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[Formula]:
@@ -242,9 +252,8 @@ def _reduced_sums(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iter
                 f"the {how} over {words} of": partial(_over, reduce=_REDUCTIONS[how], axes=axes)
                 for how in ("mean", "sum")
             }
-            if len(axes) == 1:
-                ways |= {f"the {how} element along {words} of": partial(np.take, indices=index, axis=axes[0])
-                         for how, index in (("first", 0), ("last", -1))}  # fmt: skip
+            ways |= {f"{how} along {words} of": partial(np.take, indices=index, axis=axes[0])
+                     for how, index in _elements(shape, axes)}  # fmt: skip
             for how, reduce in ways.items():
                 made = mixed({n: reduce(a).reshape(target.shape) for n, a in alike.items()}, target)
                 if made is not None:

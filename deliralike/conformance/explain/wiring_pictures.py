@@ -93,6 +93,8 @@ def _compared(found: Normalised, right: Normalised | None) -> str:
         return f"{order}, each channel with {found}"
     if _near(found.mean, right.mean) and _near(found.std, right.std):
         return f"{order}, normalised as it is to be"
+    if order and _near(found.mean, right.mean[list(found.order)]) and _near(found.std, right.std[list(found.order)]):
+        return f" normalised as it is to be and then{order.removeprefix(',')}"
     hint = next((words for words, (mean, std) in _variants(right).items()
                  if _near(found.mean, mean) and _near(found.std, std)), "")  # fmt: skip
     hint = hint or _scaled(found, right)
