@@ -1,0 +1,105 @@
+"""``deliralike compare``: proofs by name, exit codes, reports, and what is refused."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from deliralike import zoo
+from deliralike.cli import app
+from deliralike.conformance import comparing
+from deliralike.conformance.proof import load
+
+MLP = ["mlp", "--set", "in_features=5", "--set", "out_features=3", "--set", "hidden=(7,)", "--input", "5"]
+TWO = ["--backends", "torch,chainer"]
+
+
+def run(*arguments, code=0):
+    """Run the command in this process."""
+    result = CliRunner().invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": "200"})
+    if result.exit_code != code:
+        raise AssertionError(f"exit code {result.exit_code}: {result.output}") from result.exception
+    return result.output
+
+
+def test_a_right_network_is_proved_and_reported_in_every_form(tmp_path):
+    paths = [tmp_path / f"report.{ending}" for ending in ("html", "md", "json", "txt")]
+    printed = run(*MLP, *TWO, "--batch", 4, "--steps", 3, "--seed", 2, *[x for p in paths for x in ("--report", p)])
+    assert "on torch" in printed
+    assert "on chainer" in printed
+    proof = load(tmp_path / "report.json")
+    assert proof.proved
+    assert [level.name for level in proof.levels] == ["L0", "L1", "L2", "L3", "L4", "L5", "L7"]
+    assert proof.batch["batch[0]"] == "float64 (4, 5)"
+    assert len(proof.level("L5").figures["curves"]["reference"]) == 3
+    text = (tmp_path / "report.txt").read_text(encoding="utf-8")
+    assert text == f"{proof}\n"
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").lstrip().lower().startswith("<!doctype html")
+    assert (tmp_path / "report.md").read_text(encoding="utf-8").startswith("#")
+
+
+def test_levels_are_chosen_and_one_backend_is_compared_with_itself(tmp_path):
+    run(*MLP, "--backends", "torch", "--levels", "L0,L1", "--report", tmp_path / "a.json")
+    proof = load(tmp_path / "a.json")
+    assert (proof.reference, proof.candidate) == ("MLP on torch", "MLP on torch")
+    assert {level.name for level in proof.levels} == {"L0", "L1"}
+
+
+def test_replicas_give_a_proof_for_each_backend(tmp_path):
+    run(*MLP, *TWO, "--levels", "L1,L6", "--replicas", "1,2", "--report", tmp_path / "a.json")
+    proofs = load(tmp_path / "a.json")
+    assert [proof.candidate for proof in proofs] == ["MLP on torch", "MLP on chainer"]
+    assert [proof.level("L6").status for proof in proofs] == ["passed", "passed"]
+
+
+def test_a_mistake_diverges(monkeypatch, tmp_path):
+    """The candidate's last layer is another one."""
+    build = zoo.build
+
+    def mistaken(name, backend, **settings):
+        network = build(name, backend=backend, **settings)
+        if backend == "chainer":
+            state = network.neutral_state()
+            last = list(state)[-1]
+            network.load_neutral_state(state | {last: state[last] + 0.5})
+        return network
+
+    monkeypatch.setattr(zoo, "build", mistaken)
+    printed = run(*MLP, *TWO, "--levels", "L0,L1", "--report", tmp_path / "a.json", code=1)
+    assert "DIVERGES" in printed
+    assert load(tmp_path / "a.json").diverges
+
+
+def test_what_could_not_be_decided_has_an_exit_code_of_its_own(monkeypatch):
+    monkeypatch.setattr(comparing.semantics, "short", lambda recording: "fc gives float32")
+    printed = run(*MLP, *TWO, "--levels", "L0,L1", code=2)
+    assert printed.startswith("NOT PROVED")
+    assert "fc gives float32" in printed
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["resnet19"], ["resnet19", "Did you mean"]),
+    ([*MLP, "--backends", "torch,caffe"], ["caffe"]),
+    ([*MLP, *TWO, "--replicas", "0"], ["--replicas '0'", "at least one replica"]),
+    ([*MLP, *TWO, "--replicas", "two"], ["--replicas 'two'", "wanted whole numbers"]),
+    ([*MLP, *TWO, "--levels", "L0,L9"], ["no level 'L9'", "L7"]),
+    ([*MLP, *TWO, "--set", "in_features"], ["--set 'in_features'", "key=value"]),
+    ([*MLP, *TWO, "--set", "colour=3"], ["colour"]),
+    ([*MLP, *TWO, "--input", "6"], ["ShapeError", "wanted"]),
+    ([*MLP, *TWO, "--batch", "0"], ["--batch"]),
+    ([*MLP, *TWO, "--steps", "0"], ["--steps"]),
+    ([*MLP, *TWO, "--levels", "L0", "--report", "a.pdf"], ["a.pdf", ".html"]),
+])  # fmt: skip
+def test_bad_input_is_refused_with_exit_code_2(arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    printed = run(*arguments, code=2)
+    flat = " ".join(printed.split())
+    assert all(word in flat for word in words), printed
+    assert "Traceback" not in printed
+
+
+def test_a_network_without_labels_is_compared_by_a_distance(tmp_path):
+    """A variational autoencoder gives a tuple."""
+    run("vae", "--backends", "torch", "--levels", "L1", "--batch", 2, "--report", tmp_path / "a.json")
+    assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
+    assert load(tmp_path / "a.json").proved
