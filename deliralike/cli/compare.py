@@ -41,8 +41,9 @@ def command(
     from deliralike.cli.options import key_values, limit_threads
     from deliralike.cli.zoo import shape_of
     from deliralike.conformance.comparing import LEVELS, compare
-    from deliralike.conformance.proof import Proofs
+    from deliralike.conformance.proof import Proofs, check_ending
 
+    files = [check_ending(path) for path in report or ()]  # before all the work
     wanted = tuple(levels.split(",")) if levels else LEVELS
     chosen = _backends(backends)
     settings = key_values(set_ or (), "--set")
@@ -55,7 +56,7 @@ def command(
         proofs = Proofs(tuple(compare(networks[0], one, inputs, **options) for one in pairs))
     found = proofs if len(proofs) > 1 else proofs[0]
     console().print(found)
-    for path in report or ():
+    for path in files:
         found.save(path)
     raise typer.Exit(found.exit_code)
 

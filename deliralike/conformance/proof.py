@@ -75,9 +75,7 @@ class Report(ABC):
         Raises:
             SettingError: Another ending.
         """
-        path = Path(path)
-        if path.suffix not in _WRITERS:
-            raise SettingError(f"a report cannot be written to {str(path)!r}: wanted one of {', '.join(_WRITERS)}.")
+        path = check_ending(path)
         path.write_text(_WRITERS[path.suffix](self), encoding="utf-8", newline="\n")
         return path
 
@@ -256,6 +254,18 @@ def load(path: str | Path) -> Proof | Proofs:
     """
     values = structured.read(Path(path))
     return Proofs.from_dict(values) if structured.is_several(values) else Proof.from_dict(values)
+
+
+def check_ending(path: str | Path) -> Path:
+    """The path, if a report can be written there.
+
+    Raises:
+        SettingError: Another ending.
+    """
+    path = Path(path)
+    if path.suffix not in _WRITERS:
+        raise SettingError(f"a report cannot be written to {str(path)!r}: wanted one of {', '.join(_WRITERS)}.")
+    return path
 
 
 def _telling(name: str) -> int:

@@ -98,6 +98,11 @@ def test_bad_input_is_refused_with_exit_code_2(arguments, words, tmp_path, monke
     assert "Traceback" not in printed
 
 
+def test_a_report_that_cannot_be_written_is_refused_before_the_work(monkeypatch):
+    monkeypatch.setattr(comparing, "compare", None)
+    assert "a report cannot be written to 'a.pdf'" in run(*MLP, *TWO, "--report", "a.html", "--report", "a.pdf", code=2)
+
+
 def test_a_network_without_labels_is_compared_by_a_distance(tmp_path):
     """A variational autoencoder gives a tuple."""
     run("vae", "--backends", "torch", "--levels", "L1", "--batch", 2, "--report", tmp_path / "a.json")
