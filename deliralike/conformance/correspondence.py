@@ -114,7 +114,7 @@ class Matched(Correspondence):
         """As in `Correspondence`."""
         given, weighing = {}, {}
         for name, call in calls.items():
-            into, out = self._into(name), _Way(self._of_tap(name))
+            into, out = self._into(name), self._out_of(name)
             args, kwargs = into.there((call.args, call.kwargs))
             given[name] = replace(call, args=args, kwargs=kwargs, output=out.there(call.output))
             weighing[name] = Around(into.there(weights[name].inputs), out.there(weights[name].output))
@@ -129,7 +129,8 @@ class Matched(Correspondence):
         for name, call in recording.calls.items():
             path, number, count = name.partition("#")
             if path in names:
-                way = _Way(self._inner if path else self.layouts)
+                columns = _columns(self.match, names[path], of_inputs=False)
+                way = _Way(self._inner, columns) if path else _Way(self.layouts)
                 calls[f"{names[path]}{number}{count}"] = replace(call, output=way.back(call.output))
         return Recording(
             recording.output,
@@ -171,6 +172,11 @@ class Matched(Correspondence):
         path = _join(self._inside[0], name.partition("#")[0])
         return _Way(self._of_tap(name), _columns(self.match, path))
 
+    def _out_of(self, name: str) -> _Way:
+        """How a tap's output is laid out."""
+        path = _join(self._inside[0], name.partition("#")[0])
+        return _Way(self._of_tap(name), _columns(self.match, path, of_inputs=False))
+
     def _observed(self, name: str, one: Observed, given: Mapping[str, Call]) -> Observed:
         inside = _join(self._inside[0], name.partition("#")[0])
         around = (inside, self.match.blocks[inside]) if inside in self.match.blocks else self._inside
@@ -178,7 +184,7 @@ class Matched(Correspondence):
             outputs: Any = {what: self._between(what, value, given) for what, value in one.outputs.items()}
             inputs = {what: self._between(what, value, given) for what, value in one.inputs.items()}
         else:
-            outputs, inputs = _Way(self._of_tap(name)).back(one.outputs), self._into(name).back(dict(one.inputs))
+            outputs, inputs = self._out_of(name).back(one.outputs), self._into(name).back(dict(one.inputs))
         parameters = self._below(around, one.parameters, gradients=True)
         return Observed(outputs, inputs, parameters, self._below(around, one.state))
 
@@ -187,7 +193,7 @@ class Matched(Correspondence):
         if (name := what.removeprefix("the input of ")) != what:
             return self._into(name).back(_shaped(value, (given[name].args, given[name].kwargs)))
         tap = what.removeprefix("the output of ")
-        return _Way(self._around if tap == what else self._of_tap(tap)).back(value)
+        return (_Way(self._around) if tap == what else self._out_of(tap)).back(value)
 
     def _below(self, around: tuple[str, str], named: Mapping[str, Any], gradients: bool = False) -> dict[str, Any]:
         """Tensors by the candidate's names within a block, by those of the reference."""
@@ -205,11 +211,11 @@ class _Way:
 
     Attributes:
         layouts: The order of the axes.
-        columns: Of a matrix whose columns are flattened pictures, the order of these.
+        columns: By their number, the order of the columns of matrices that are flattened pictures.
     """
 
     layouts: Layouts
-    columns: Transform | None = None
+    columns: Mapping[int, Transform] = field(default_factory=dict)
 
     def there(self, values: Any) -> Any:
         """A nest in the candidate's layout."""
@@ -220,11 +226,10 @@ class _Way:
         return nest.map(lambda leaf: self._moved(leaf, back=True) if isinstance(leaf, np.ndarray) else leaf, values)
 
     def _moved(self, array: np.ndarray, back: bool) -> np.ndarray:
-        if self.columns is not None and array.ndim == 2 and array.shape[1] == self.columns.start[1]:
-            rows = len(array)
-            shapes = ((rows, *shape[1:]) for shape in (self.columns.start, self.columns.split, self.columns.end))
+        if array.ndim == 2 and (columns := self.columns.get(array.shape[1])) is not None:
+            shapes = ((len(array), *shape[1:]) for shape in (columns.start, columns.split, columns.end))
             start, split, end = shapes
-            order = Transform(start, split, self.columns.axes, end)
+            order = Transform(start, split, columns.axes, end)
             return order.invert(array) if back else order.apply(array)
         axes = _order(self.layouts, array.ndim)
         if axes is None:
@@ -232,13 +237,20 @@ class _Way:
         return np.ascontiguousarray(np.transpose(array, axes if back else np.argsort(axes)))
 
 
-def _columns(match: Match, path: str) -> Transform | None:
-    """The order of a layer's inputs where one side flattens pictures in another order than the other."""
+def _columns(match: Match, path: str, of_inputs: bool = True) -> Mapping[int, Transform]:
+    """The order of columns around a block, where one side flattens pictures in another order than the other.
+
+    It shows in the weight of the layer that follows. A block without weights gives back what it got.
+    """
+    found = {}
     for pair in match.names:
-        move = pair.transform
-        if pair.straight and pair.reference[0].source == _join(path, "weight") and move.axes == (0, 2, 1):
-            return move if len(move.start) == len(move.end) == 2 else None
-    return None
+        owner, _, name = pair.reference[0].source.rpartition(".")
+        flat = len(pair.transform.start) == len(pair.transform.end) == 2 and pair.transform.axes == (0, 2, 1)
+        if pair.straight and name == "weight" and flat:
+            found[owner] = pair.transform
+    if any(unit.source.startswith(f"{path}.") for pair in match.names for unit in pair.reference):
+        found = {owner: order for owner, order in found.items() if owner == path and of_inputs}
+    return {order.start[1]: order for order in found.values()}
 
 
 def _shaped(values: Any, likes: Any) -> Any:
@@ -270,7 +282,7 @@ class _Seen:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = nest.map(lambda leaf: self._permuted(leaf, back=True), (args, kwargs))
-        return nest.map(self._permuted, self._network(*args, **kwargs))
+        return nest.map(self._permuted, self._network(*args, **kwargs))  # type: ignore[operator]
 
     def _permuted(self, leaf: Any, back: bool = False) -> Any:
         order = _order(self._layouts, len(leaf.shape)) if self._network.backend.is_array(leaf) else None

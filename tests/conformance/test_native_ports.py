@@ -1,0 +1,271 @@
+"""Ports by hand against their originals: mistakes found at their places, mended, and the mended port proved."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import nnx
+from torch import nn
+from torch.nn import functional as F
+
+from deliralike import backends
+from deliralike.backends.chainer.arrays import chainer
+from deliralike.conformance import compare
+from deliralike.conformance.layouts import Layouts
+from tests.conformance import ports
+
+L, CF = chainer.links, chainer.functions
+QUICK = ("L0", "L1", "L3")
+GENERATOR = np.random.default_rng(0)
+PICTURES = GENERATOR.normal(size=(6, 1, 10, 10)), GENERATOR.integers(0, 5, 6)
+SCENES = GENERATOR.normal(size=(3, 2, 8, 12)), GENERATOR.integers(0, 3, (3, 8, 12))
+
+
+def found(proof):
+    """Places of level L3 with what is said of them."""
+    said = [(f.place or "the network", f.what, str(f.explanation or "")) for f in proof.findings if f.level == "L3"]
+    return [(place, what.partition(":")[0], why) for place, what, why in said]
+
+
+def sole(proof, place, what):
+    """The explanation of the one mistake; it is at this place."""
+    assert proof.verdict == "diverges"
+    here = [why for where, thing, why in found(proof) if (where, thing) == (place, what)]
+    assert here, found(proof)
+    return here[0]
+
+
+# From Chainer to PyTorch -----------------------------------------------------------------------------------------
+
+
+class Original(chainer.Chain):
+    """Chainer's defaults throughout."""
+
+    def __init__(self):
+        super().__init__()
+        with self.init_scope():
+            self.c1, self.b1 = L.Convolution2D(1, 4, 3, pad=1, nobias=True), L.BatchNormalization(4)
+            self.c2, self.b2 = L.Convolution2D(4, 6, 3, pad=1, nobias=True), L.BatchNormalization(6)
+            self.l3, self.l4 = L.Linear(6 * 3 * 3, 8), L.Linear(8, 5)
+
+    def forward(self, x):
+        x = CF.max_pooling_2d(CF.leaky_relu(self.b1(self.c1(x))), 2)
+        x = CF.max_pooling_2d(CF.leaky_relu(self.b2(self.c2(x))), 2)
+        return self.l4(CF.leaky_relu(self.l3(x)))
+
+
+class Port(nn.Module):
+    """The same where nothing is said."""
+
+    def __init__(self, eps=2e-5, momentum=0.1, slope=0.2, ceil=True, stride=1):
+        super().__init__()
+        self.slope, self.ceil = slope, ceil
+        self.conv1 = nn.Conv2d(1, 4, 3, padding=1, bias=False)
+        self.conv2 = nn.Conv2d(4, 6, 3, padding=1, bias=False)
+        self.norm1, self.norm2 = (nn.BatchNorm2d(count, eps=eps, momentum=momentum) for count in (4, 6))
+        self.hidden, self.out = nn.Linear(6 * 3 * 3, 8), nn.Linear(8, 5)
+
+    def step(self, x):
+        return F.max_pool2d(F.leaky_relu(x, self.slope), 2, ceil_mode=self.ceil)
+
+    def forward(self, x):
+        x = self.step(self.norm2(self.conv2(self.step(self.norm1(self.conv1(x))))))
+        return self.out(F.leaky_relu(self.hidden(x.flatten(1)), self.slope))
+
+
+@pytest.fixture
+def snapshot(tmp_path):
+    """The original, with the weights of a snapshot."""
+    np.random.seed(0)
+    first, path = Original(), tmp_path / "snapshot.npz"
+    chainer.serializers.save_npz(path, first)
+    network = Original()
+    chainer.serializers.load_npz(path, network)
+    np.testing.assert_array_equal(network.c1.W.array, first.c1.W.array)
+    return network
+
+
+def test_a_right_port_of_a_chainer_snapshot_is_proved_on_every_level(snapshot):
+    port = Port()
+    proof = compare(snapshot, port, PICTURES, weights="load", steps=5, replicas=(2,))
+    assert proof.proved, proof
+    assert {level.name: level.status for level in proof.levels if level.name != "L3"} == dict.fromkeys(
+        ("L0", "L1", "L2", "L4", "L5", "L6", "L7"), "passed"
+    )
+    assert "b1.weight" in proof.match and "norm1.weight" in proof.match
+    assert not np.array_equal(port.conv1.weight.detach().numpy(), snapshot.c1.W.array), "the port itself is left alone"
+
+
+def test_epsilon_of_chainers_norms(snapshot):
+    proof = compare(snapshot, Port(eps=1e-5), PICTURES, weights="load", levels=QUICK)
+    assert [(place, what) for place, what, _ in found(proof)] == [("b1", "output"), ("b2", "output")]
+    assert "eps=1e-5 instead of 2e-5 (match" in sole(proof, "b1", "output")
+
+
+def test_momentum_of_chainers_norms_which_call_it_decay(snapshot):
+    proof = compare(snapshot, Port(momentum=0.9), PICTURES, weights="load", levels=QUICK)
+    assert "momentum" in sole(proof, "b1", "running_mean")
+    assert sole(proof, "b1", "running_mean").startswith("Explained")
+
+
+def test_slope_of_a_leaky_relu_between_layers(snapshot):
+    proof = compare(snapshot, Port(slope=0.01), PICTURES, weights="load", levels=QUICK)
+    why = sole(proof, "the network", "the input of c2")
+    assert why.startswith("Explained")
+    assert "leaky_relu (0.01) of the output of b1 instead of" in why and "leaky_relu (0.2) of the output of b1 (" in why
+
+
+def test_a_slope_that_no_list_names(snapshot):
+    proof = compare(snapshot, Port(slope=0.13), PICTURES, weights="load", levels=QUICK)
+    why = sole(proof, "the network", "the input of c2")
+    assert why.startswith("Explained") and "leaky_relu (slope 0.13) of the output of b1" in why
+
+
+def test_incomplete_windows_that_pooling_drops(snapshot):
+    """The linear layer cannot run then; the reason lies before it."""
+    proof = compare(snapshot, Port(ceil=False), PICTURES, weights="load", levels=QUICK)
+    why = sole(proof, "the network", "the input of l3")
+    assert why.startswith("Explained")
+    assert "incomplete windows dropped of leaky_relu (0.2) of the output of b2" in why
+    assert "instead of max pooling of 2 by 2, stride 2, incomplete windows kept" in why
+
+
+# From PyTorch to flax --------------------------------------------------------------------------------------------
+
+
+class Stage(nn.Module):
+    """A convolution with a norm."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.conv(x)))
+
+
+class UNet(nn.Module):
+    """One level deep; sizes are halved by a stride, and doubled by a transposed convolution or by resizing."""
+
+    def __init__(self, resized=False):
+        super().__init__()
+        self.enter, self.down, self.leave = Stage(2, 4), nn.Conv2d(4, 6, 3, stride=2, padding=1), Stage(8, 4)
+        self.up = nn.Conv2d(6, 4, 1) if resized else nn.ConvTranspose2d(6, 4, 2, stride=2)
+        self.head, self.resized = nn.Conv2d(4, 3, 1), resized
+
+    def forward(self, x):
+        skip = self.enter(x)
+        x = self.up(torch.relu(self.down(skip)))
+        if self.resized:
+            x = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)
+        return self.head(self.leave(torch.cat([skip, x], dim=1)))
+
+
+class TorchNorm(nnx.BatchNorm):
+    """With the unbiased variance among the running statistics."""
+
+    def __call__(self, x, **settings):
+        old = self.var.get_value() * self.momentum
+        y = super().__call__(x, **settings)
+        if not self.use_running_average:
+            count = x.size // x.shape[-1]
+            self.var.set_value(old + (self.var.get_value() - old) * (count / (count - 1)))
+        return y
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the author of the flax port has chosen; right by default."""
+
+    norm: type = TorchNorm
+    momentum: float = 0.9
+    padding: object = 1
+    skip_first: bool = True
+    resized: bool = False
+
+
+class FlaxStage(nnx.Module):
+    """The same."""
+
+    def __init__(self, inputs, outputs, chosen):
+        rngs = nnx.Rngs(0)
+        self.conv = nnx.Conv(inputs, outputs, (3, 3), rngs=rngs)
+        self.norm = chosen.norm(outputs, momentum=chosen.momentum, use_fast_variance=False, rngs=rngs)
+
+    def __call__(self, x):
+        return nnx.relu(self.norm(self.conv(x)))
+
+
+class FlaxUNet(nnx.Module):
+    """Channels last, and other names."""
+
+    def __init__(self, chosen):
+        rngs = nnx.Rngs(0)
+        self.encoder, self.decoder = FlaxStage(2, 4, chosen), FlaxStage(8, 4, chosen)
+        self.downsample = nnx.Conv(4, 6, (3, 3), strides=2, padding=chosen.padding, rngs=rngs)
+        transposed = nnx.ConvTranspose(6, 4, (2, 2), strides=2, rngs=rngs)
+        self.upsample = nnx.Conv(6, 4, (1, 1), rngs=rngs) if chosen.resized else transposed
+        self.classifier, self.chosen = nnx.Conv(4, 3, (1, 1), rngs=rngs), chosen
+
+    def __call__(self, x):
+        skip = self.encoder(x)
+        x = self.upsample(nnx.relu(self.downsample(skip)))
+        if self.chosen.resized:
+            x = jax.image.resize(x, skip.shape, "bilinear")
+        both = [skip, x] if self.chosen.skip_first else [x, skip]
+        return self.classifier(self.decoder(jnp.concatenate(both, axis=-1)))
+
+
+NAMES = {"enter": "encoder", "leave": "decoder"}
+
+
+def test_all_mistakes_of_a_flax_port_at_once():
+    """Each layer is judged alone, so that no mistake hides another."""
+    chosen = Choices(norm=nnx.BatchNorm, momentum=0.1, padding="SAME", skip_first=False)
+    proof = compare(UNet(), FlaxUNet(chosen), SCENES, weights="load", levels=QUICK, names=NAMES)
+    for norm in ("enter.norm", "leave.norm"):
+        assert "momentum swapped and running variance biased" in sole(proof, norm, "running_mean")
+    assert "asymmetric SAME padding ((0, 1), (0, 1))" in sole(proof, "down", "output")
+    why = sole(proof, "the network", "the input of leave")
+    assert "the output of up, the output of enter joined" in why and why.startswith("Explained")
+    assert len(found(proof)) == 4
+
+
+def test_a_mended_flax_port_is_proved():
+    levels = ("L0", "L1", "L2", "L3", "L4", "L5")
+    proof = compare(UNet(), FlaxUNet(Choices()), SCENES, weights="load", levels=levels, steps=3)
+    assert proof.proved, proof
+    assert {level.status for level in proof.levels if level.name != "L3"} == {"passed"}
+
+
+def test_resizing_that_is_joined_with_a_skip_connection():
+    proof = compare(UNet(resized=True), FlaxUNet(Choices(resized=True)), SCENES, weights="load", levels=QUICK)
+    why = sole(proof, "the network", "the input of leave")
+    assert "align_corners=False of the output of up" in why and "align_corners=True of the output of up" in why
+    assert len(found(proof)) == 1
+
+
+# Layouts ---------------------------------------------------------------------------------------------------------
+
+
+def test_pictures_that_are_flattened_in_another_order():
+    """The columns of a weight are matched so; what is forced on the layer has to follow."""
+    nets = [ports.made(ports.PORTS["cnn"][name], name) for name in ("torch", "jax")]
+    nets[0].native.drop.p = nets[1].native.dropout.rate = 0.0
+    batch = (*ports.batch("cnn"), np.array([0, 2]))
+    proof = compare(*nets, batch, weights="load", levels=QUICK)
+    assert [(place, what) for place, what, _ in found(proof)] == [("bn1", "running_var"), ("bn2", "running_var")]
+    assert all("biased" in why and why.startswith("Explained") for _, _, why in found(proof))
+
+
+def test_a_network_that_runs_in_no_layout_shows_how_far_it_came():
+    """The order in which most of its blocks run is the likely one."""
+    chosen = Choices()
+    port = FlaxUNet(chosen)
+    port.classifier = nnx.Linear(5, 3, rngs=nnx.Rngs(0))  # wants other channels
+    layouts = Layouts()
+    layouts.input_for(backends.get("jax").wrap(port), SCENES[:1], must_run=False)
+    assert layouts.seen == {4: [(0, 3, 1, 2)]}
