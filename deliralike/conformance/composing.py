@@ -41,13 +41,13 @@ def composition(unit: Unit, other: Unit, correspondence: Correspondence) -> Comp
     outputs = {path: leaf for name, call in calls.items()
                for path, leaf in nest.leaves_with_paths(call.output, f"{_OUTPUT}{name}")
                if isinstance(leaf, np.ndarray)}  # fmt: skip
-    sides = [_total(side, calls, outputs) for side in (expected, found)]
-    if sides[0] is None or sides[1] is None:
+    mine, its = (_total(side, calls, outputs) for side in (expected, found))
+    if mine is None or its is None:
         return None
     functions = record(unit).calls
     around = cotangents(unit, functions)
     terms = tuple(_terms(unit, functions, {name: one.output for name, one in around.items()}))
-    return Composition(outputs, unit.network.neutral_state(), terms, *sides)
+    return Composition(outputs, unit.network.neutral_state(), terms, mine, its)
 
 
 def _total(observed: Mapping[str, Observed], calls: Mapping[str, Call], outputs: Mapping[str, Any]) -> Total | None:

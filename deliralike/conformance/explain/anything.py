@@ -132,7 +132,8 @@ def _outputs(accused: Accused, formula: Formula) -> Variants:
             word = f"output channels (axis {axis})" if axis == 1 else f"output with axis {axis}"
             yield Variant(f"{word} in the order [{shown}]", partial(run, _taken(tuple(found), axis)))
     low, high = float(c.min()), float(c.max())
-    yield Variant(f"output clipped to [{low:g}, {high:g}]", partial(run, lambda nn, x: nn.clip(x, low, high)))
+    if y.size > 2:  # bounds fit any one number
+        yield Variant(f"output clipped to [{low:g}, {high:g}]", partial(run, lambda nn, x: nn.clip(x, low, high)))
     for kind in ("float32", "float16", "bfloat16"):
         yield Variant(f"output rounded to {kind}", partial(run, _rounded(y, kind)))
         yield Variant(f"output rounded to {kind}, and its gradient", partial(run, _cast(kind)))

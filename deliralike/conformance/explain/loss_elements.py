@@ -122,7 +122,7 @@ def _weighted(target: np.ndarray, made: Callable[..., np.ndarray]) -> Iterator[K
     """Weights of positives, or of all, one for each place along the last axis."""
     places = range(target.shape[-1]) if target.ndim > 1 else range(0)
 
-    def part(share: np.ndarray, place: int) -> Callable[[np.ndarray], Any]:
+    def part(share: np.ndarray, place: int | slice) -> Callable[[np.ndarray], Any]:
         return lambda z: (made(z) * share)[..., place].sum() / target.size
 
     whole = [part(np.ones_like(target), place) for place in places]
@@ -131,11 +131,11 @@ def _weighted(target: np.ndarray, made: Callable[..., np.ndarray]) -> Iterator[K
         yield Known("pos_weight={} along the last axis",
                     **mixture(lambda z: (made(z) * (1.0 - target)).mean(), positives))  # fmt: skip
         yield Known("weight={} along the last axis", **mixture(lambda z: 0.0 * z.sum(), whole))
-    negatives = part(1.0 - target, slice(None))  # type: ignore[arg-type]
+    negatives = part(1.0 - target, slice(None))
     yield Known(
         "weights [of positives, of negatives] {}",
         **mixture(lambda z: 0.0 * z.sum(), [part(target, slice(None)), negatives]),
-    )  # type: ignore[arg-type]
+    )
 
 
 def focal_losses(target: np.ndarray, settings: Mapping[str, Any]) -> Iterator[Known]:

@@ -324,7 +324,7 @@ def _free_weights(on: Labels) -> Iterator[Known]:
         full[there] = found
         return cross_entropy(z, replace(on, weight=full, weighted=True))
 
-    yield Known(f"class weights {{}} (up to a factor) instead of {listed(usual)}, of classes {there}", loss,
+    yield Known(f"class weights {{}} (up to a factor) instead of {listed(usual.tolist())}, of classes {there}", loss,
                 weights=weights, shown=listed)  # fmt: skip
 
 

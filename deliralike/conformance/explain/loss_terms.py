@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.explain import types
 from deliralike.conformance.explain.loss_elements import bce, focal, sigmoid
 from deliralike.conformance.explain.loss_judge import (
@@ -145,7 +145,9 @@ def _parts(loss: Composition, judge: Judge) -> Iterator[_Part]:
     for term in loss.terms:
         prediction, target = list(term.settings.values())[:2]
         formula = usual(term.name, np.asarray(target), term.settings)
-        for activation, view in _ways(loss, np.asarray(prediction)) if formula is not None else ():
+        if formula is None:
+            continue
+        for activation, view in _ways(loss, np.asarray(prediction)):
             part = _Part(term, formula, activation, view, np.zeros(0))
             vector = judge.of(lambda z, part=part: part.loss(part.path(z)))  # type: ignore[misc]
             if abs(vector[0] - term.output) <= MATCH * abs(term.output):
@@ -191,9 +193,9 @@ def _ranges(whole: Array, given: Array) -> Iterator[Path]:
 
 def usual(name: str, target: Array, settings: Mapping[str, Any]) -> Loss | None:
     """The formula of a function of `nn` with its settings; None for one that is not known."""
-    reduce = {"mean": np.mean, "sum": np.sum}.get(settings.get("reduction", "mean"))
-    if reduce is None:
+    if settings.get("reduction", "mean") not in ("mean", "sum"):
         return None
+    reduce: Callable[..., Any] = np.sum if settings.get("reduction") == "sum" else np.mean
     truth = target.astype(np.float64)
     if name in ("cross_entropy", "focal_loss"):
         divisor = "one" if reduce is np.sum else "weights"
@@ -280,8 +282,8 @@ def _short(part: _Part) -> Iterator[Known]:
             if isinstance(value, np.ndarray) and value.dtype.kind == "f":
                 settings = {**part.term.settings, name: rounded(value, kind)}
                 target = np.asarray(list(settings.values())[1])
-                loss = usual(part.term.name, target, settings)
-                yield Known(f"{name} rounded to {kind}", lambda z, loss=loss: loss(part.path(z)))
+                if (loss := usual(part.term.name, target, settings)) is not None:
+                    yield Known(f"{name} rounded to {kind}", loss).of(part.path)
 
 
 def _to(z: Array, kind: str) -> Array:
@@ -326,9 +328,13 @@ def _penalty(loss: Composition) -> Explanation | None:
     mine, theirs = loss.reference, loss.candidate
     if any(relative_difference(mine.outputs[name], theirs.outputs[name]) > LIMIT for name in mine.outputs):
         return None
-    added = {n: np.asarray(theirs.parameters[n]) - g for n, g in mine.parameters.items()
-             if g is not None and theirs.parameters.get(n) is not None
-             and relative_difference(g, theirs.parameters[n]) > LIMIT}  # fmt: skip
+    there = {n: g for n, g in mine.parameters.items() if g is not None and theirs.parameters.get(n) is not None}
+    null = compare(there, {name: theirs.parameters[name] for name in there}).null
+    added = {
+        name: np.asarray(theirs.parameters[name]) - gradient
+        for name, gradient in there.items()
+        if name not in null and relative_difference(gradient, theirs.parameters[name]) > LIMIT
+    }
     if not added:
         return None
     gradient = np.concatenate([change.ravel() for change in added.values()])
@@ -346,4 +352,4 @@ def _penalty(loss: Composition) -> Explanation | None:
             (away, f"a penalty on {', '.join(added)} added: {number(float(f'{factor:.6g}'))} times their {words}")
         )
     away, cause = min(best)
-    return Explanation(cause, away)
+    return Explanation(cause, away) if away <= MATCH else None

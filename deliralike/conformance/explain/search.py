@@ -106,7 +106,7 @@ def _of_loss(accused: Accused) -> Explanation | None:
             return None
         gradient = side.inputs.get("args[0]") if scale else None
         sides.append((float(np.ravel(side.outputs)[0]), None if gradient is None else gradient / scale))
-    return explain_loss(prediction, target, *sides, {**bound, **accused.settings}, accused.kind)
+    return explain_loss(prediction, target, sides[0], sides[1], {**bound, **accused.settings}, accused.kind)
 
 
 def _tried(bench: Bench, variant: Variant) -> _Trial | None:

@@ -13,6 +13,7 @@ from deliralike.conformance.explain.relations import Relation, nearest
 from deliralike.conformance.findings import LIMIT, Explanation
 
 ALIKE = 0.2  # means and spreads of two draws of the same distribution differ by less, in a tensor of some size
+_SMALL = 2**16  # elements; more are not tried in every order
 LEAST = 32  # elements from which on a spread says something
 
 
@@ -60,7 +61,13 @@ def _explained(
 def _likeliest(
     name: str, r: np.ndarray, c: np.ndarray, wrong: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
 ) -> Relation | None:
-    candidates = [*_layouts(r, c), *_other_tensor(name, c, wrong, others), *_gates(name, r, c)]
+    candidates = [
+        *_layouts(r, c),
+        *_other_tensor(name, c, wrong, others),
+        *_gates(name, r, c),
+        *_rows(r, c),
+        *_split(r, c),
+    ]
     exact = next((one for one in candidates if one.distance <= EXACT), None)
     general = None if exact is not None else nearest(r, c)
     possible = [one for one in [general, *candidates] if one is not None]
@@ -128,6 +135,45 @@ def _gates(name: str, r: np.ndarray, c: np.ndarray) -> list[Relation]:
         mixed = np.stack(parts, 1).reshape(r.shape)
         found.append(Relation(f"the {blocks} blocks interleaved", relative_difference(c, mixed)))
     return found
+
+
+def _rows(r: np.ndarray, c: np.ndarray) -> list[Relation]:
+    """Each output's weights divided by their length, or with a factor of their own."""
+    if r.ndim < 2 or r.shape != c.shape:
+        return []
+    rows, theirs = (x.reshape(len(x), -1) for x in (r, c))
+    sizes = np.linalg.norm(rows, axis=1, keepdims=True)
+    if not sizes.all() or rows.shape[1] < 2:
+        return []
+    factors = (rows * theirs).sum(1, keepdims=True) / sizes**2
+    shown = ", ".join(f"{factor:.4g}" for factor in factors.ravel()[:6]) + (", …" if len(factors) > 6 else "")
+    return [
+        Relation("each row divided by its norm (the scale of a weight norm is lost)",
+                 relative_difference(theirs, rows / sizes)),
+        Relation("centred: the mean of each row subtracted",
+                 relative_difference(theirs, rows - rows.mean(1, keepdims=True))),
+        Relation("standardised: each row with mean 0 and deviation 1", relative_difference(
+            theirs, (rows - rows.mean(1, keepdims=True)) / (rows.std(1, keepdims=True) + 1e-300))),
+        Relation(f"each row scaled by a factor of its own: [{shown}]", relative_difference(theirs, factors * rows)),
+    ]  # fmt: skip
+
+
+def _split(r: np.ndarray, c: np.ndarray) -> list[Relation]:
+    """Axes split into two, permuted and joined again, as by a reshape in the place of a transposition."""
+    if r.ndim != 2 or r.size != c.size or r.size > _SMALL:
+        return []
+    found = []
+    for first, second in ((a, b) for a in _divisors(r.shape[0]) for b in _divisors(r.shape[1])):
+        shape = (first, r.shape[0] // first, second, r.shape[1] // second)
+        for order in list(permutations(range(4)))[1:] if sum(size > 1 for size in shape) > 2 else ():
+            moved = r.reshape(shape).transpose(order).reshape(c.shape)
+            if np.array_equal(moved, c):
+                found.append(Relation(f"reshaped to {shape}, axes permuted to {order}, and reshaped back", 0.0))
+    return found
+
+
+def _divisors(size: int) -> list[int]:
+    return [number for number in range(1, size + 1) if size % number == 0][:8]
 
 
 def _another_start(r: np.ndarray, c: np.ndarray) -> str | None:
