@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from deliralike import backends
+from deliralike.conformance.explain import loss_terms
+from deliralike.conformance.explain.loss_terms import Composition, Term, Total
 from deliralike.conformance.explain.losses import explain_loss
 from tests.conformance.accusing import gradient, numbers
 
@@ -157,3 +159,161 @@ def test_a_single_value_tells_a_number_of_few_digits_only():
     assert plain.known and "label smoothing=0.033" in plain.cause
     other = explain_loss(LOGITS, LABELS, usual, (entropy(LOGITS) + 0.0123456789, None), settings)
     assert other is None or not other.known
+
+
+# Dice: overlaps written anew, sample by sample -----------------------------------------------------------------------
+
+P = probabilities(numbers(2, 3, 8, seed=4))
+REGIONS = np.moveaxis(np.eye(3)[np.arange(16).reshape(2, 8) * 7 % 3], -1, 1)
+
+
+def coefficients(p, groups, above=1e-5, below=1e-5, power=1, top=2.0):
+    """Of each group of (sample, class) pairs."""
+    found = []
+    for group in groups:
+        overlap = sum((p[i, k] * REGIONS[i, k]).sum() for i, k in group)
+        total = sum((p[i, k] ** power).sum() + (REGIONS[i, k] ** power).sum() for i, k in group)
+        found.append((top * overlap + above) / (total + below))
+    return np.array(found)
+
+
+EACH = [[(i, k)] for i in range(2) for k in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (lambda p: (1 - coefficients(p, EACH, 0.37, 0.37)).mean(), ["smooth=0.37 instead of 1e-05"]),
+        (lambda p: (1 - coefficients(p, EACH, 0.0, 0.02)).mean(), ["smooth=0.02 in the denominator alone"]),
+        (lambda p: (1 - coefficients(p, EACH, power=2)).mean(), ["squares in the denominator"]),
+        (lambda p: (1 - coefficients(p, EACH, top=1.0)).mean(), ["no factor of two"]),
+        (lambda p: (1 - coefficients(p, EACH)).sum(), ["sum instead of mean"]),
+        (lambda p: -coefficients(p, EACH).mean(), ["negative coefficient"]),
+        (lambda p: -np.log(coefficients(p, EACH)).mean(), ["-log of the coefficient"]),
+        (lambda p: (1 - coefficients(p, [[(0, k), (1, k)] for k in range(3)])).mean(), ["over the whole batch"]),
+        (
+            lambda p: (1 - coefficients(p, [[(i, k) for k in range(3)] for i in (0, 1)])).mean(),
+            ["over the classes too"],
+        ),
+        (lambda p: (1 - coefficients(p, EACH[1:3] + EACH[4:])).mean(), ["background", "left out"]),
+    ],
+)
+def test_dice(loss, words):
+    usual = both(lambda p: (1 - coefficients(p, EACH)).mean(), P)
+    found = explain_loss(P, REGIONS, usual, both(loss, P), {"smooth": 1e-5}, "dice_loss")
+    assert found is not None and found.known, str(found)
+    assert all(word in found.cause for word in words), found.cause
+
+
+# Focal losses and weights that are solved for ------------------------------------------------------------------------
+
+
+def focal(z, alpha=0.25, gamma=2.0, detached=False):
+    p = 1 / (1 + np.exp(-z))
+    share = np.where(BINARY == 1, 1 - p, p)
+    share = share.real if detached else share
+    return (np.where(BINARY == 1, alpha, 1 - alpha) * share**gamma * binary(z)).mean()
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (lambda z: focal(z, gamma=1.3), ["gamma=1.3 instead of 2"]),
+        (lambda z: focal(z, alpha=0.61), ["alpha=0.61 instead of 0.25"]),
+        (lambda z: focal(z, alpha=0.75), ["alpha=0.75"]),
+    ],
+)
+def test_focal(loss, words):
+    found = explain_loss(
+        PREDICTION, BINARY, both(focal, PREDICTION), both(loss, PREDICTION), {"alpha": 0.25, "gamma": 2.0},
+        "binary_focal_loss",
+    )  # fmt: skip
+    assert found is not None and found.known, str(found)
+    assert all(word in found.cause for word in words), found.cause
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        (lambda z: binary(z, positive=np.array([0.4, 1.7, 0.9])).mean(), "pos_weight=[0.4, 1.7, 0.9]"),
+        (lambda z: (binary(z) * np.array([0.4, 1.7, 0.9])).mean(), "weight=[0.4, 1.7, 0.9]"),
+    ],
+)
+def test_weights_of_binary_targets_are_solved_for(weights, words):
+    found = explain_loss(PREDICTION, BINARY, both(lambda z: binary(z).mean(), PREDICTION), both(weights, PREDICTION))
+    assert found.known and words in found.cause, str(found)
+
+
+def test_class_weights_are_solved_for():
+    found = explained(lambda z: entropy(z, weight=np.array([0.7, 1.1, 1.9, 0.3])))
+    assert found.known and "class weights [" in found.cause, str(found)
+    shown = np.array([float(one) for one in found.cause.partition("[")[2].partition("]")[0].split(",")])
+    np.testing.assert_allclose(shown / shown[0], np.array([0.7, 1.1, 1.9, 0.3]) / 0.7, rtol=1e-4)
+
+
+def test_a_factor_that_nobody_would_write_is_no_cause():
+    assert not explained(lambda z: 0.9134731 * entropy(z)).known
+
+
+def test_the_gradient_of_another_loss_under_the_right_value():
+    value, (_, slope) = both(entropy, LOGITS)[0], both(lambda z: entropy(z, divisor="one"), LOGITS)
+    settings = {"weight": WEIGHT, "ignore_index": -100}
+    found = explain_loss(LOGITS, LABELS, both(entropy, LOGITS), (value, slope), settings)
+    assert found.known and "the gradient that of: sum instead of mean" in found.cause, str(found)
+
+
+# Sums of functions, by what the whole makes of the network's output --------------------------------------------------
+
+Z = numbers(5, 3, seed=7)
+
+
+def squares(z):
+    return ((z - TRUTH) ** 2).mean()
+
+
+def flags(z):
+    return binary(z[:, :2], BINARY[:, :2]).mean()
+
+
+def composed(whole, penalty=(0.0, 0.0)):
+    """The reference is squares of all and binary cross-entropy of two columns; the candidate is `whole`."""
+    weight = np.array([[0.5, -2.0]])
+    (right, slope), (wrong, other) = both(lambda z: squares(z) + flags(z), Z), both(whole, Z)
+    gradient = np.array([[1.0, 3.0]])
+    mine = Total(right, {"z": slope}, {"fc.weight": gradient})
+    its = Total(wrong + penalty[0], {"z": other}, {"fc.weight": gradient + penalty[1] * weight})
+    terms = (
+        Term("mse_loss", {"prediction": Z, "target": TRUTH, "reduction": "mean"}, float(squares(Z)), 1.0),
+        Term("bce_with_logits", {"logits": Z[:, :2], "target": BINARY[:, :2]}, float(flags(Z)), 1.0),
+    )
+    return loss_terms.explain(Composition({"z": Z}, {"fc.weight": weight}, terms, mine, its))
+
+
+@pytest.mark.parametrize(
+    ("whole", "words"),
+    [
+        (lambda z: squares(z) + 2 * binary(z[:, :2], BINARY[:, :2]).mean() * 5, ["bce_with_logits", "sum instead"]),
+        (lambda z: squares(z), ["bce_with_logits left out"]),
+        (lambda z: 0.3 * squares(z) + 0.7 * flags(z), ["mse_loss times 0.3", "bce_with_logits times 0.7"]),
+        (lambda z: np.sqrt(squares(z)) + flags(z), ["mse_loss: root of the mean"]),
+        (lambda z: squares(z) + flags(1 / (1 + np.exp(-z))), ["bce_with_logits", "sigmoid twice"]),
+    ],
+)
+def test_terms(whole, words):
+    found = composed(whole)
+    assert found is not None and found.known, str(found)
+    assert all(word in found.cause for word in words), found.cause
+
+
+def test_a_penalty_shows_in_one_parameter():
+    found = composed(lambda z: squares(z) + flags(z), (1e-3 * 4.25, 2e-3))
+    assert found.known and "penalty on fc.weight added: 0.001 times their squares" in found.cause
+
+
+def test_a_penalty_of_another_value_is_none():
+    found = composed(lambda z: squares(z) + flags(z), (5e-3, 2e-3))
+    assert found is None or "penalty" not in found.cause
+
+
+def test_two_wrong_terms_have_no_known_cause():
+    assert not composed(lambda z: np.abs(z - TRUTH).mean() + flags(np.sin(z))).known
