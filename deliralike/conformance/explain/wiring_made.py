@@ -22,6 +22,9 @@ _FEW = 8  # sources of which pairs are tried with every activation
 _PER_FACTOR = 3  # elements that there must be for each factor of a sum, so that none fits by accident
 
 
+_Way = tuple[str, tuple[str, ...], Callable[..., np.ndarray]]  # in words, of which sources, how
+
+
 @dataclass(frozen=True)
 class Formula:
     """An array made of sources.
@@ -70,7 +73,7 @@ class Found:
         for stage in stages:
             if found.off <= MATCH:
                 break
-            tried = [(relative_difference(target, made.array), made) for made in stage]
+            tried = [(_distance(target, made.array), made) for made in stage]
             tried += [] if found.formula is None else [(found.off, found.formula)]
             if not tried:
                 continue
@@ -78,6 +81,16 @@ class Found:
             others = [distance for distance, _ in tried if distance > max(MATCH, off)]
             found = Found(best, off, min([*others, found.next_best]))
         return found
+
+
+def _distance(target: np.ndarray, array: np.ndarray) -> float:
+    """How far an array is from a target; of large ones by some elements, unless these agree."""
+    step = -(-target.size // _ELEMENTS)
+    if step > 1 and array.shape == target.shape:
+        few = relative_difference(target.ravel()[::step], array.ravel()[::step])
+        if few > MATCH:
+            return few
+    return relative_difference(target, array)
 
 
 def nearest(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Found:
@@ -218,14 +231,22 @@ def _stands(array: np.ndarray, target: np.ndarray, axis: int, at: int) -> bool:
 def _of_two(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[Formula]:
     """Products, quotients and extrema of two sources."""
     arrays = _columns(sources, target.shape)
-    for (first, a), (second, b) in combinations(arrays.items(), 2):
-        yield from (Formula(f"the {how} of {first} and {second}", join(a, b)) for how, join in _PAIRS.items())
-        for (one, x), (two, y) in (((first, a), (second, b)), ((second, b), (first, a))):
-            with np.errstate(all="ignore"):
-                quotient = x / y
-            if np.isfinite(quotient).all():
-                yield Formula(f"{one} / {two}", quotient)
-            yield Formula(f"{one} times the sigmoid of {two}", x * ACTIVATIONS["sigmoid"](y))
+    ways: list[_Way] = []
+    for first, second in combinations(arrays, 2):
+        ways += [(f"the {how} of {first} and {second}", (first, second), join) for how, join in _PAIRS.items()]
+        for pair in ((first, second), (second, first)):
+            ways.append((f"{pair[0]} / {pair[1]}", pair, _quotient))
+            ways.append((f"{pair[0]} times the sigmoid of {pair[1]}", pair, lambda x, y: x * _sigmoid(y)))
+    return _tried(ways, arrays, target)
+
+
+def _tried(ways: Iterable[_Way], arrays: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[Formula]:
+    """Formulas element by element; of large arrays only those that hold for some of the elements."""
+    step = -(-target.size // _ELEMENTS)
+    thin, wanted = {name: array.ravel()[::step] for name, array in arrays.items()}, target.ravel()[::step]
+    for words, names, function in ways:
+        if step == 1 or relative_difference(wanted, function(*(thin[name] for name in names))) <= MATCH:
+            yield Formula(words, function(*(arrays[name] for name in names)))
 
 
 def _masked(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[Formula]:
@@ -267,15 +288,26 @@ def _over(array: np.ndarray, reduce: Callable[..., np.ndarray], axes: tuple[int,
 def _activated(sources: Mapping[str, np.ndarray], target: np.ndarray) -> Iterator[Formula]:
     """Sums of which one term is activated, or the whole."""
     arrays = dict(list(_columns(sources, target.shape).items())[-_FEW:])
-    pairs = [*combinations(arrays, 2)]
+    ways: list[_Way] = []
     for how, change in ACTIVATIONS.items():
-        for name, array in arrays.items():
-            for other in arrays:
-                if other != name:
-                    total = arrays[other] + change(array)
-                    yield Formula(f"{other} + {how} of {name}", total)
-        for first, second in pairs:
-            yield Formula(f"{how} of ({first} + {second})", change(arrays[first] + arrays[second]))
+        ways += [(f"{other} + {how} of {name}", (other, name), partial(_plus, change=change))
+                 for other, name in permutations(arrays, 2)]  # fmt: skip
+        ways += [(f"{how} of ({first} + {second})", (first, second), partial(_of_sum, change=change))
+                 for first, second in combinations(arrays, 2)]  # fmt: skip
+    return _tried(ways, arrays, target)
+
+
+def _plus(x: np.ndarray, y: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    return x + change(y)
+
+
+def _of_sum(x: np.ndarray, y: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    return change(x + y)
+
+
+def _quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return x / y
 
 
 def _fits(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
