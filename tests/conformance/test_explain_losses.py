@@ -221,6 +221,7 @@ def focal(z, alpha=0.25, gamma=2.0, detached=False):
         (lambda z: focal(z, gamma=1.3), ["gamma=1.3 instead of 2"]),
         (lambda z: focal(z, alpha=0.61), ["alpha=0.61 instead of 0.25"]),
         (lambda z: focal(z, alpha=0.75), ["alpha=0.75"]),
+        (lambda z: focal(z, detached=True), ["no gradient through the focal weight"]),
     ],
 )
 def test_focal(loss, words):

@@ -240,11 +240,9 @@ def classification(on: Labels) -> Iterator[Known]:
         yield Known(f"softmax over axis {axis} instead of 1", loss(log_p=partial(log_softmax, axis=axis)))
     yield Known("temperature={} instead of 1", lambda z, t: cross_entropy(z / t, on), (2.0, 0.5, 4.0), 1e-3)
     yield Known("focal loss with gamma={}", lambda z, g: cross_entropy(z, on, focus=g), (2.0, 1.0, 0.5), 0.0)
-    yield Known(
-        "{} added to the probabilities inside the logarithm",
-        lambda z, t: cross_entropy(z, on, log_p=lambda z: np.log(np.exp(log_softmax(z)) + 10.0**t)),
-        (-308.0, -300.0, -45.0, -38.0, -30.0, -16.0, -12.0, -10.0), -310.0, -9.0, shown=lambda t: f"{10.0**t:.3g}",
-    )  # fmt: skip
+    for little in (2.2e-308, float(np.finfo(float).tiny), 1e-300, 1e-45, 1e-38, 1e-30, 1e-20, 1e-16, 1e-12, 1e-10):
+        yield Known(f"{little:.3g} (eps) added to the probabilities inside the logarithm",
+                    loss(log_p=partial(_log_of_more, eps=little)))  # fmt: skip
     yield from _free_weights(on)
     yield Known("probabilities clipped, with {} added inside the logarithm",
                  lambda z, e: cross_entropy(z, on, log_p=lambda z: np.log(np.exp(log_softmax(z)) + e)),
@@ -264,7 +262,7 @@ def classification(on: Labels) -> Iterator[Known]:
                  lambda z, a: cross_entropy(z, on) - a * _entropy(z), (0.1, 1.0))  # fmt: skip
     yield Known("squares of the logits added, times {}",
                  lambda z, a: cross_entropy(z, on) + a * (z * z).sum(), (1e-4, 1e-2))  # fmt: skip
-    yield Known("logits clipped to +-{}", lambda z, c: cross_entropy(_clip(z, -c, c), on), (1.0, 2.0, 5.0), 0.0)
+    yield Known("logits clipped to +-{}", lambda z, c: cross_entropy(_clip(z, -c, c), on), (1.0, 2.0, 5.0, 50.0), 0.0)
     yield Known("cross-entropy of two with the labels' smoothed targets, class weights by count",
                  loss(divisor="counted", smoothing=on.smoothing))  # fmt: skip
     for divisor in ("one", "counted", "all", "batch", "elements"):
@@ -335,6 +333,10 @@ def _with_eps(on: Labels, z: np.ndarray, eps: float) -> Any:
 
 def _clipped(on: Labels, z: np.ndarray, low: float) -> Any:
     return cross_entropy(z, on, log_p=partial(_clipped_log, low=low))
+
+
+def _log_of_more(z: np.ndarray, eps: float) -> np.ndarray:
+    return np.log(np.exp(log_softmax(z)) + eps)
 
 
 def _clipped_log(z: np.ndarray, low: float) -> np.ndarray:

@@ -160,7 +160,7 @@ def _rows(r: np.ndarray, c: np.ndarray) -> list[Relation]:
 
 def _split(r: np.ndarray, c: np.ndarray) -> list[Relation]:
     """Axes split into two, permuted and joined again, as by a reshape in the place of a transposition."""
-    if r.ndim != 2 or r.size != c.size or r.size > _SMALL:
+    if r.ndim != 2 or r.size != c.size or r.size > _SMALL or np.array_equal(r.T, c):
         return []
     found = []
     for first, second in ((a, b) for a in _divisors(r.shape[0]) for b in _divisors(r.shape[1])):
