@@ -19,6 +19,8 @@ from deliralike.training.evaluation import concatenate, predict
 
 # Below this fraction of the largest tensor's root mean square, a tensor holds rounding errors only.
 NULL = 1e-12
+# And what differs by less than this fraction differs by rounding, which a small difference of large numbers keeps.
+ROUNDING = 1e-15
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,12 @@ def compare(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> Compa
         >>> compare({"a": np.array([3.0, 4.0]), "b": np.ones(2)}, {"a": np.array([3.0, 4.5]), "b": np.ones(2)})
         Comparison(difference=0.1, worst='a', null=())
     """
-    null = tuple(sorted(_null(reference) & _null(candidate)))
+    sizes = _sizes(reference)
+    null = tuple(sorted(_null(sizes) & _null(_sizes(candidate))))
     names = [name for name in {**reference, **candidate} if name not in null]
     differences = {name: relative_difference(reference.get(name), candidate.get(name)) for name in names}
+    rounding = ROUNDING * max(sizes.values(), default=0.0)
+    differences = {name: 0.0 if d * sizes.get(name, np.inf) <= rounding else d for name, d in differences.items()}
     worst = max(differences, key=differences.__getitem__, default="")
     return Comparison(differences.get(worst, 0.0), worst if differences.get(worst) else "", null)
 
@@ -145,11 +150,15 @@ def _norm(array: np.ndarray) -> float:
     return largest * float(np.sqrt(np.square(array / largest).sum()))
 
 
-def _null(tensors: Mapping[str, Any]) -> set[str]:
-    """The names of tensors that are zero up to rounding, beside the largest of all."""
+def _sizes(tensors: Mapping[str, Any]) -> dict[str, float]:
+    """The root mean square of each tensor whose numbers are all finite."""
     present = {name: np.asarray(value, np.float64) for name, value in tensors.items() if value is not None}
     finite = {name: value for name, value in present.items() if np.isfinite(value).all()}
-    sizes = {name: _norm(value) / max(1, value.size) ** 0.5 for name, value in finite.items()}
+    return {name: _norm(value) / max(1, value.size) ** 0.5 for name, value in finite.items()}
+
+
+def _null(sizes: Mapping[str, float]) -> set[str]:
+    """The names of tensors that are zero up to rounding, beside the largest of all."""
     largest = max(sizes.values(), default=0.0)
     return {name for name, size in sizes.items() if size <= NULL * largest}
 
