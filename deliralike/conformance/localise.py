@@ -99,16 +99,17 @@ class _Search:
             yield from self._raising(unit, other, calls, weights, path, f"raises {type(error).__name__}: {error}")
             return
         between = list(self._between(unit, calls, weights, expected, found, path))
-        for name, call in calls.items():
-            if name not in found.observed:
-                continue
-            pair = expected.observed[name], found.observed[name]
-            what, difference = first_difference(*pair)
-            of_many_calls = between and call.path is not None and f"{name}#2" in found.others
-            if difference <= LIMIT or (of_many_calls and not what.startswith("output")):
+        several = [name for name in calls if between and f"{name}#2" in found.others]
+        pairs = {name: (expected.observed[name], found.observed[name]) for name in calls if name in found.observed}
+        del expected, found  # they hold as much as the network does, and blocks within are looked into next
+        for name in list(pairs):
+            what, difference = first_difference(*(pair := pairs.pop(name)))
+            if difference <= LIMIT or (
+                calls[name].path is not None and name in several and not what.startswith("output")
+            ):
                 continue  # several calls add up to gradients and running statistics: that they are made is said below
-            weight = nest_like(call.output, weights[name].output)
-            yield from self._judge(unit, other, name, call, weight, path, what, difference, pair)
+            weight = nest_like(calls[name].output, weights[name].output)
+            yield from self._judge(unit, other, name, calls[name], weight, path, what, difference, pair)
         yield from between
 
     def _raising(
