@@ -347,8 +347,9 @@ def _instead_of(
     calls: Mapping[str, Call], what: str, mine: Observed, theirs: Observed, found: Forced
 ) -> tuple[str, Any] | None:
     """The function whose result the reference has where the candidate has another, without calling that function."""
-    expected, came = mine.values().get(what), theirs.values().get(what)
-    for name, call in reversed(calls.items()):
+    expected: Any = mine.values().get(what)
+    came = theirs.values().get(what)
+    for name, call in reversed(list(calls.items())):
         given = call.path is None and name not in found.observed and is_number(call.output)
         if given and is_number(expected) and np.array_equal(call.output, expected):
             return (name, came) if is_number(came) else None

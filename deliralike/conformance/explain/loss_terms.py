@@ -188,7 +188,11 @@ def _ranges(whole: Array, given: Array) -> Iterator[Path]:
         for start in range(whole.shape[axis] - given.shape[axis] + 1):
             index = (*(slice(None),) * axis, slice(start, start + given.shape[axis]))
             if relative_difference(given, whole[index]) <= LIMIT:
-                yield lambda x, index=index: x[index]
+                yield partial(_at, index=index)
+
+
+def _at(array: Array, index: tuple[Any, ...]) -> Array:
+    return array[index]
 
 
 def usual(name: str, target: Array, settings: Mapping[str, Any]) -> Loss | None:
