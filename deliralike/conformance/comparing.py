@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -206,9 +205,11 @@ class _Comparison:
             self.levels.append(structure.level(reference, candidate, self.match, self.settings.weights))
 
     def _in_float64(self) -> bool:
-        """Have both in float64, with the same weights."""
+        """Copy both in float64, with the same weights."""
         try:
-            self.reference, self.candidate = map(_computing_in_float64, self.given)
+            self.reference, self.candidate = (
+                one.but(network=one.network.backend.in_dtype(one.network, "float64")) for one in self.given
+            )
         except DeliralikeError as error:
             self._leave_out(f"there is no copy in float64: {error}", *LEVELS[1:])
             return False
@@ -216,8 +217,6 @@ class _Comparison:
         state = state if self.match is None else self.match.to_candidate(state)
         own = self.candidate.network.neutral_state()
         if not all(np.array_equal(own[name], value) for name, value in state.items()):
-            if self.candidate.network is self.given[1].network:  # the user's own
-                self.candidate = self.candidate.but(network=deepcopy(self.candidate.network))
             try:
                 self.candidate.network.load_neutral_state(state, strict=self.match is None)
             except StateError as error:
@@ -393,14 +392,6 @@ class _Comparison:
     def _leave_out(self, why: str, *names: str) -> None:
         wanted = [name for name in names if name in self.settings.levels and (name != "L6" or self.settings.replicas)]
         self.levels += [Level(name, TITLES[name], NOT_REACHED, notes=(f"Not looked at: {why}.",)) for name in wanted]
-
-
-def _computing_in_float64(subject: Subject) -> Subject:
-    """A copy in float64; the subject itself where it is one, since a comparison leaves networks as they are."""
-    network = subject.network
-    if network.dtype_name == "float64":
-        return subject
-    return subject.but(network=network.backend.in_dtype(network, "float64"))
 
 
 def _explains(finding: Finding) -> bool:

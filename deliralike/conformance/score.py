@@ -9,7 +9,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from typing import Any
@@ -44,12 +44,14 @@ class Task:
         name: The mistake's name, or the fixture's.
         backend: The candidate's.
         seed: Of the fixture.
+        fixture: Tasks of one fixture and backend are judged in one process, which compiles operations once.
     """
 
     group: str
     name: str
     backend: str
     seed: int = 0
+    fixture: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,8 @@ def score(
     for verdict in _judged(tasks, processes):
         report(verdict)
         verdicts.append(verdict)
+    order = {task: position for position, task in enumerate(tasks)}
+    verdicts.sort(key=lambda verdict: order[verdict.task])
     mistakes = tuple(verdict for verdict in verdicts if verdict.task.group != "right")
     right = tuple(verdict for verdict in verdicts if verdict.task.group == "right")
     return Score(mistakes, right, time.perf_counter() - start)
@@ -179,14 +183,15 @@ def planted_tasks(on: Sequence[str], groups: Sequence[str] = GROUPS, everywhere:
             able = [name for name in on if set(getattr(mistake, "needs", ())) <= backends.get(name).capabilities]
             if not everywhere:
                 able = [one] if (one := next(turn)) in able else able[:1]
-            tasks += [Task(group, mistake.name, name) for name in (("",) if group == STREAMS else able)]
+            shared = group if group in ("optimizers", "replicas", STREAMS) else mistake.fixture
+            tasks += [Task(group, mistake.name, name, 0, shared) for name in (("",) if group == STREAMS else able)]
     return tasks
 
 
 def right_tasks(on: Sequence[str], seeds: int, everywhere: bool = True) -> list[Task]:
     """Every fixture on every backend with as many seeds, or each seed on one of them in turn."""
     chosen = {seed: on if everywhere else on[seed % len(on) : seed % len(on) + 1] for seed in range(seeds)}
-    return [Task("right", name, backend, seed) for seed in chosen for backend in chosen[seed] for name in FIXTURES]
+    return [Task("right", name, on_, seed, name) for seed in chosen for on_ in chosen[seed] for name in FIXTURES]
 
 
 def judge(task: Task) -> Verdict:
@@ -304,9 +309,18 @@ def _judged(tasks: Sequence[Task], processes: int) -> Iterator[Verdict]:
     if not processes:
         yield from map(_judge_op_by_op, tasks)
         return
+    together: dict[tuple[str, str], list[Task]] = {}
+    for task in tasks:
+        together.setdefault((task.backend, task.fixture), []).append(task)
+    longest_first = sorted(together.values(), key=len, reverse=True)
     # a fresh process: one that was forked would share the threads of linear algebra and of XLA
     with ProcessPoolExecutor(processes, get_context("spawn"), _one_thread) as pool:
-        yield from pool.map(_judge_op_by_op, tasks, chunksize=4)
+        for done in as_completed([pool.submit(_judge_all, some) for some in longest_first]):
+            yield from done.result()
+
+
+def _judge_all(tasks: Sequence[Task]) -> list[Verdict]:
+    return [_judge_op_by_op(task) for task in tasks]
 
 
 def _one_thread() -> None:
