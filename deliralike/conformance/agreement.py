@@ -19,7 +19,7 @@ from deliralike.training.evaluation import concatenate, predict
 
 # Below this fraction of the largest tensor's root mean square, a tensor holds rounding errors only.
 NULL = 1e-12
-# And what differs by less than this fraction differs by rounding, which a small difference of large numbers keeps.
+# And gradients that differ by less than this fraction of it differ by the rounding of the large ones.
 ROUNDING = 1e-15
 
 
@@ -94,11 +94,14 @@ def agreement(
     )
 
 
-def compare(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> Comparison:
+def compare(reference: Mapping[str, Any], candidate: Mapping[str, Any], rounding: float = 0.0) -> Comparison:
     """Compare arrays by name, and find the one that differs most.
 
     A bias in front of a batch norm has a gradient of exactly zero, which shows as rounding noise that no two backends
     share. Tensors like it are listed as null; one that is null on one side only is compared as any other.
+
+    Args:
+        rounding: Differences below this fraction of the largest tensor's root mean square are none.
 
     Example:
         >>> compare({"a": np.array([3.0, 4.0]), "b": np.ones(2)}, {"a": np.array([3.0, 4.5]), "b": np.ones(2)})
@@ -108,8 +111,8 @@ def compare(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> Compa
     null = tuple(sorted(_null(sizes) & _null(_sizes(candidate))))
     names = [name for name in {**reference, **candidate} if name not in null]
     differences = {name: relative_difference(reference.get(name), candidate.get(name)) for name in names}
-    rounding = ROUNDING * max(sizes.values(), default=0.0)
-    differences = {name: 0.0 if d * sizes.get(name, np.inf) <= rounding else d for name, d in differences.items()}
+    floor = rounding * max(sizes.values(), default=0.0)
+    differences = {name: 0.0 if d * sizes.get(name, np.inf) <= floor else d for name, d in differences.items()}
     worst = max(differences, key=differences.__getitem__, default="")
     return Comparison(differences.get(worst, 0.0), worst if differences.get(worst) else "", null)
 

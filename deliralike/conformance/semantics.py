@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.agreement import Comparison, compare, relative_difference
+from deliralike.conformance.agreement import ROUNDING, Comparison, compare, relative_difference
 from deliralike.conformance.correspondence import SAME, Correspondence
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
 from deliralike.conformance.subject import Subject
@@ -86,8 +86,8 @@ def compared(reference: Look, candidate: Look, correspondence: Correspondence = 
         if "" in theirs.calls
         else Comparison(np.inf, "output"),
         "loss": compare({"loss": mine.output}, {"loss": theirs.output}),
-        "gradients": compare(mine.parameters, theirs.parameters),
-        "gradient of the input": compare(_arrays("input", mine.inputs), _arrays("input", theirs.inputs)),
+        "gradients": compare(mine.parameters, theirs.parameters, ROUNDING),
+        "gradient of the input": compare(_arrays("input", mine.inputs), _arrays("input", theirs.inputs), ROUNDING),
         "statistics": compare({n: mine.state[n] for n in buffers}, {n: theirs.state[n] for n in buffers}),
     }
     shared = [name for name in mine.calls if name in theirs.calls]
