@@ -77,15 +77,16 @@ def compare(
     Both are copied and compared in float64; neither changes.
 
     Args:
-        reference, candidate: Networks written once or native, of any backend; or `Subject`s, which bring a loss,
-            optimizers and replicas of their own.
+        reference, candidate: Networks written once or native, of any backend; each a `Subject`, which brings a loss,
+            optimizers and replicas of its own.
         batch: What the loss takes after the network: inputs, then the target; NumPy arrays, as the reference wants
             them. Some ten samples of the usual size are plenty.
         loss: ``loss(network, *batch)``, written with `nn`, for sides that have none of their own.
         optimizers: Update rules by name, for sides that have none of their own; SGD with momentum and AdamW when None.
-        names: Corrections of the map of names, from the reference's to the candidate's, for networks whose names
-            differ.
-        weights: ``"judge"``: both are to hold the same weights. ``"load"``: the candidate takes over the reference's.
+        names: Corrections of the map of names, those of the candidate by those of the reference, for networks whose
+            names differ.
+        weights: With ``"judge"`` both are to hold the same weights; with ``"load"`` the candidate takes over those of
+            the reference.
         replicas: Over how many replicas the candidate is compared as well.
         levels: Which levels; see `LEVELS`. With ``"checkpoints"`` among them, weights and training states go through
             files, both ways.

@@ -40,7 +40,7 @@ def level(
         >>> level(one, one).status
         'passed'
         >>> print(level(one, [(x, y[::-1]) for x, y in one]).findings[0].place)
-        batch 0, sample 0, target
+        batch 0, sample 0
     """
     one = streams.read(reference, batches)
     if not one.batches:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from deliralike import Network, conformance, data, rules
+from deliralike.conformance.agreement import compare
 from deliralike.training import fit
 
 
@@ -31,15 +32,15 @@ def probed(backend, **settings):
 
 @pytest.mark.parametrize("other", ["torch", "chainer", "jax"])
 def test_backends_agree_and_the_null_gradient_is_named(other):
-    found = conformance.compare(probed("torch").gradients, probed(other).gradients)
+    found = compare(probed("torch").gradients, probed(other).gradients)
     assert found.difference < 1e-12
     assert found.null == ("conv.bias",)
 
 
 def test_another_epsilon_is_found():
     reference, candidate = probed("torch"), probed("chainer", eps=2e-5)
-    assert 1e-7 < conformance.compare(reference.outputs, candidate.outputs).difference < 1e-3
-    assert conformance.compare(reference.gradients, candidate.gradients).difference > 1e-7
+    assert 1e-7 < compare(reference.outputs, candidate.outputs).difference < 1e-3
+    assert compare(reference.gradients, candidate.gradients).difference > 1e-7
 
 
 def test_a_probe_leaves_the_network_as_it_was(backend):
@@ -52,18 +53,18 @@ def test_a_probe_leaves_the_network_as_it_was(backend):
 
 def test_the_worst_tensor_is_named():
     reference = {"a": np.ones(4), "b": np.array([3.0, 4.0])}
-    found = conformance.compare(reference, {"a": np.ones(4) * (1 + 1e-9), "b": np.array([3.0, 4.0 + 5e-8])})
+    found = compare(reference, {"a": np.ones(4) * (1 + 1e-9), "b": np.array([3.0, 4.0 + 5e-8])})
     assert (found.worst, found.difference) == ("b", pytest.approx(1e-8, rel=1e-6))
 
 
 def test_a_gradient_that_vanishes_on_one_side_only_is_no_null_gradient():
-    found = conformance.compare({"a": np.ones(2), "b": np.full(2, 1e-20)}, {"a": np.ones(2), "b": np.ones(2)})
+    found = compare({"a": np.ones(2), "b": np.full(2, 1e-20)}, {"a": np.ones(2), "b": np.ones(2)})
     assert (found.worst, found.null) == ("b", ())
 
 
 @pytest.mark.parametrize("candidate", [{}, {"a": None}, {"a": np.ones(3)}, {"a": np.array([1.0, np.nan])}])
 def test_what_is_missing_shaped_otherwise_or_not_finite_is_infinitely_far(candidate):
-    assert conformance.compare({"a": np.ones(2)}, candidate).difference == np.inf
+    assert compare({"a": np.ones(2)}, candidate).difference == np.inf
 
 
 def test_numbers_whose_squares_underflow_are_compared():

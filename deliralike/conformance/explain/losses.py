@@ -52,7 +52,7 @@ def explain_loss(
     Example:
         >>> z, t = np.array([[1.0, -1.0], [0.5, 2.0]]), np.array([1.0, 2.0])
         >>> explain_loss(z[:, 0], t, (0.5 * 2.25, z[:, 0] - t), (2.25, 2 * (z[:, 0] - t))).cause
-        'loss times 2'
+        'squared error, sum instead of mean'
     """
     prediction = np.asarray(prediction, np.float64)
     judge = Judge(prediction, candidate[1] is not None)

@@ -10,7 +10,7 @@ import numpy as np
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.explain.fitting import EXACT
 from deliralike.conformance.explain.relations import Relation, nearest
-from deliralike.conformance.findings import LIMIT, Explanation
+from deliralike.conformance.findings import LIMIT, MATCH, Explanation
 
 ALIKE = 0.2  # means and spreads of two draws of the same distribution differ by less, in a tensor of some size
 _SMALL = 2**16  # elements; more are not tried in every order
@@ -154,7 +154,9 @@ def _rows(r: np.ndarray, c: np.ndarray) -> list[Relation]:
                  relative_difference(theirs, rows - rows.mean(1, keepdims=True))),
         Relation("standardised: each row with mean 0 and deviation 1", relative_difference(
             theirs, (rows - rows.mean(1, keepdims=True)) / (rows.std(1, keepdims=True) + 1e-300))),
-        Relation(f"each row scaled by a factor of its own: [{shown}]", relative_difference(theirs, factors * rows)),
+        *([] if np.ptp(factors) <= MATCH * np.abs(factors).max() else [  # one factor for all rows is said more simply
+            Relation(f"each row scaled by a factor of its own: [{shown}]",
+                     relative_difference(theirs, factors * rows))]),
     ]  # fmt: skip
 
 
