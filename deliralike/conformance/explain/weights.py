@@ -31,7 +31,7 @@ def explain_weights(
     Example:
         >>> weight = np.arange(6.0).reshape(2, 3)
         >>> [(name, why.cause) for name, why in explain_weights({"fc.weight": weight}, {"fc.weight": -weight})]
-        [('fc.weight', 'negated')]
+        [('fc.weight', 'negated (the sign)')]
     """
     found = []
     wrong = {n: np.asarray(r) for n, r in reference.items() if n in candidate and _apart(r, candidate[n]) > LIMIT}
