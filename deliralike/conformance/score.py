@@ -325,6 +325,7 @@ def _judge_all(tasks: Sequence[Task]) -> list[Verdict]:
 
 def _one_thread() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ.setdefault("JAX_NUM_CPU_DEVICES", "4")  # replicas need devices of their own there, made at its start
     threadpool_limits(1)
 
 
