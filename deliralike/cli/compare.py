@@ -83,9 +83,10 @@ def _probe(
         inputs = architecture.sample(batch, seed=seed, **settings)
     else:
         inputs = (np.random.default_rng(seed).standard_normal((batch, *shape)).astype(np.float32),)
-    backend = network.backend
+    backend, before = network.backend, network.neutral_state()
     with network.training_mode(True), backend.evaluating():
         output = backend.to_numpy(network(*backend.prepare(inputs, network)))
+    network.load_neutral_state(before)  # running statistics have moved
     if architecture.task == "classification" and isinstance(output, np.ndarray) and output.ndim == 2:
         return (*inputs, np.random.default_rng(seed + 1).integers(0, output.shape[1], batch)), classification_loss
     return inputs, distance_loss

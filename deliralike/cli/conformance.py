@@ -30,6 +30,7 @@ def command(
     """
     from deliralike import backends as known
 
+    _check_endings(report or ())
     names = backends.split(",") if backends else known.available()
     for name in names:
         known.get(name)
@@ -70,10 +71,15 @@ def _score(names: list[str], groups: str | None, seeds: int, processes: int, eve
     return found.passed
 
 
-def _write(files: Any, values: Any, text: str) -> None:
+def _check_endings(files: Any) -> None:
+    """An error about a file before all the work, not after it."""
     from deliralike.errors import SettingError
 
     for path in files:
         if path.suffix not in (".json", ".md"):
             raise SettingError(f"--report {str(path)!r}: wanted a file that ends in .json or .md")
+
+
+def _write(files: Any, values: Any, text: str) -> None:
+    for path in files:
         path.write_text(json.dumps(values, indent=2, default=str) + "\n" if path.suffix == ".json" else text)

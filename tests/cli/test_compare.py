@@ -38,6 +38,11 @@ def test_a_right_network_is_proved_and_reported_in_every_form(tmp_path):
     assert (tmp_path / "report.md").read_text(encoding="utf-8").startswith("#")
 
 
+def test_trying_the_network_leaves_its_running_statistics(tmp_path):
+    run("resnet8", "--set", "in_channels=1", *TWO, "--levels", "L0,L1", "--report", tmp_path / "a.json")
+    assert load(tmp_path / "a.json").proved
+
+
 def test_levels_are_chosen_and_one_backend_is_compared_with_itself(tmp_path):
     run(*MLP, "--backends", "torch", "--levels", "L0,L1", "--report", tmp_path / "a.json")
     proof = load(tmp_path / "a.json")
