@@ -7,6 +7,7 @@ from deliralike import backends, rules
 from deliralike.conformance import checkpoints
 from deliralike.conformance.planted import checkpoints as planted
 from deliralike.conformance.planted.fixtures import fixture
+from tests.conformance.judging import assert_said
 
 
 def _sgd(network):
@@ -29,11 +30,7 @@ def _subject(name, backend, optimizers=BOTH):
 def test_a_planted_mistake_is_detected_located_and_explained(mistake, tmp_path):
     (reference, batch), (right, _) = _subject(mistake.fixture, "torch"), _subject(mistake.fixture, "chainer")
     level = checkpoints.level(reference, mistake.plant(right), batch, tmp_path)
-    assert level.status == "failed"
-    located = [each for each in level.findings if any(text in f"{each.place} {each.what}" for text in mistake.place)]
-    assert located, level.findings
-    causes = [each.explanation.cause for each in located if each.explanation and each.explanation.known]
-    assert any(text in cause for text in mistake.cause for cause in causes), level.findings
+    assert_said(level, mistake)
 
 
 def test_there_are_as_many_mistakes_as_names():

@@ -6,17 +6,14 @@ import pytest
 from deliralike.conformance import probes
 from deliralike.conformance.planted import probes as planted
 from deliralike.conformance.planted.fixtures import FIXTURES, fixture
+from tests.conformance.judging import assert_said
 
 
 @pytest.mark.parametrize("mistake", planted.MISTAKES, ids=lambda mistake: mistake.name)
 def test_a_planted_mistake_is_detected_located_and_explained(mistake):
     (reference, batch), (right, _) = fixture(mistake.fixture, "torch"), fixture(mistake.fixture, "chainer")
     level = probes.level(reference, mistake.plant(right), batch)
-    assert level.status == "failed"
-    located = [each for each in level.findings if any(text in f"{each.place} {each.what}" for text in mistake.place)]
-    assert located, level.findings
-    causes = [each.explanation.cause for each in located if each.explanation and each.explanation.known]
-    assert any(text in cause for text in mistake.cause for cause in causes), level.findings
+    assert_said(level, mistake)
 
 
 def test_there_are_as_many_mistakes_as_names():
