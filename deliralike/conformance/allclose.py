@@ -8,7 +8,7 @@ import numpy as np
 
 from deliralike import nest, random
 from deliralike.conformance.findings import is_number
-from deliralike.conformance.semantics import look
+from deliralike.conformance.levels.semantics import look
 from deliralike.conformance.subject import Subject
 from deliralike.errors import ProofFailed
 from deliralike.rules import rule

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends, nest
-from deliralike.conformance import (
+from deliralike.conformance import explain, matching
+from deliralike.conformance.correspondence import SAME, Correspondence, Matched
+from deliralike.conformance.explain import loss_terms, types, wiring
+from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Explanation, Finding, Level
+from deliralike.conformance.levels import (
     checkpoints,
     curve,
-    explain,
-    matching,
     pipelines,
     probes,
     replicas,
@@ -27,11 +29,8 @@ from deliralike.conformance import (
     stepping,
     structure,
 )
-from deliralike.conformance.correspondence import SAME, Correspondence, Matched
-from deliralike.conformance.explain import loss_terms, types, wiring
-from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Explanation, Finding, Level
-from deliralike.conformance.layouts import Layouts
 from deliralike.conformance.localise import Place, localise
+from deliralike.conformance.matching.layouts import Layouts
 from deliralike.conformance.proof import Proof
 from deliralike.conformance.subject import Subject
 from deliralike.errors import BatchError, DeliralikeError, ProofFailed, SettingError, StateError

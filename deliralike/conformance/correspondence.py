@@ -11,9 +11,9 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.conformance.findings import Observed
-from deliralike.conformance.layouts import Layouts, Transform
 from deliralike.conformance.listening import Listener
 from deliralike.conformance.matching import Match
+from deliralike.conformance.matching.layouts import Layouts, Transform
 from deliralike.conformance.taps import UNIT, Around, Call, Forced, Recording, Unit, force
 from deliralike.network import AbstractNetwork
 

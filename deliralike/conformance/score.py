@@ -17,10 +17,10 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from deliralike import backends
-from deliralike.conformance import checkpoints, pipelines, probes, replicas, stepping
 from deliralike.conformance.allclose import TOLERANCES, seen_by_allclose
 from deliralike.conformance.comparing import OPTIMIZERS, compare
 from deliralike.conformance.findings import Finding
+from deliralike.conformance.levels import checkpoints, pipelines, probes, replicas, stepping
 from deliralike.conformance.planted import optimizers as planted_optimizers
 from deliralike.conformance.planted import pipelines as planted_pipelines
 from deliralike.conformance.planted import replicas as planted_replicas

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deliralike import backends, rules
-from deliralike.conformance import checkpoints
+from deliralike.conformance.levels import checkpoints
 from deliralike.conformance.planted import checkpoints as planted
 from deliralike.conformance.planted.fixtures import fixture
 from tests.conformance.judging import assert_said

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from deliralike import Network, random
-from deliralike.conformance import curve
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
+from deliralike.conformance.levels import curve
 from deliralike.conformance.planted.optimizers import MISTAKES, equipped, schedule
 from deliralike.conformance.subject import Subject
 from tests.conformance.optimizing import following, get, right, with_optimizers

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deliralike.conformance.layouts import Layouts, Transform, align, flattenings, transforms
+from deliralike.conformance.matching.layouts import Layouts, Transform, align, flattenings, transforms
 from deliralike.errors import ShapeError
 from tests.conformance import ports
 

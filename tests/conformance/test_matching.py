@@ -10,8 +10,8 @@ from torch import nn
 
 from deliralike.conformance import matching
 from deliralike.conformance.agreement import relative_difference
-from deliralike.conformance.choosing import choices
-from deliralike.conformance.layouts import Layouts
+from deliralike.conformance.matching.choosing import choices
+from deliralike.conformance.matching.layouts import Layouts
 from deliralike.errors import SettingError, ShapeError, UnknownName
 from tests.conformance import ports
 

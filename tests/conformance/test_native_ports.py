@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from deliralike import backends
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare
-from deliralike.conformance.layouts import Layouts
+from deliralike.conformance.matching.layouts import Layouts
 from tests.conformance import ports
 
 L, CF = chainer.links, chainer.functions

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deliralike import data
-from deliralike.conformance import pipelines
+from deliralike.conformance.levels import pipelines
 from deliralike.conformance.planted import pipelines as planted
 from deliralike.errors import BatchError
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from deliralike.conformance import curve, stepping
 from deliralike.conformance.findings import FAILED, PASSED
+from deliralike.conformance.levels import curve, stepping
 from deliralike.conformance.planted.optimizers import MISTAKES, OPTIMIZERS
 from deliralike.rules import RULES
 from tests.conformance.optimizing import get, right

@@ -2,8 +2,8 @@
 
 import pytest
 
-from deliralike.conformance import replicas
 from deliralike.conformance.findings import FAILED
+from deliralike.conformance.levels import replicas
 from deliralike.conformance.planted import replicas as planted
 from tests.conftest import BACKENDS
 

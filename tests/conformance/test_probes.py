@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from deliralike.conformance import probes
+from deliralike.conformance.levels import probes
 from deliralike.conformance.planted import probes as planted
 from deliralike.conformance.planted.fixtures import FIXTURES, fixture
 from tests.conformance.judging import assert_said

@@ -8,10 +8,10 @@ import pytest
 from deliralike import DataParallel, Network, in_replicas
 from deliralike.backends.base import Backend
 from deliralike.clipping import ClipNorm
-from deliralike.conformance import replicas
 from deliralike.conformance.explain.running import of_running_statistics
 from deliralike.conformance.explain.shares import Shares
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
+from deliralike.conformance.levels import replicas
 from deliralike.conformance.one_step import take_step, take_updates
 from deliralike.conformance.planted import replicas as planted
 from deliralike.conformance.replica_changes import Accumulated, Weighted, hooked, of_share, with_methods

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from deliralike import zoo
-from deliralike.conformance import rounding
 from deliralike.conformance.findings import FAILED, PASSED
+from deliralike.conformance.levels import rounding
 from deliralike.conformance.probing import distance_loss
 from deliralike.conformance.subject import Subject
 from deliralike.training import classification_loss

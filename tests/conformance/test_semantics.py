@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from deliralike.conformance import semantics
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
+from deliralike.conformance.levels import semantics
 from deliralike.conformance.subject import Subject
 from deliralike.conformance.taps import Call, Recording
 from deliralike.training import classification_loss

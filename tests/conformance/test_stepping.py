@@ -10,8 +10,8 @@ from flax import nnx
 
 from deliralike import DataParallel, rules
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.conformance import stepping
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
+from deliralike.conformance.levels import stepping
 from deliralike.conformance.planted.optimizers import OnHost
 from deliralike.training.schedules import StepDecay
 from tests.conformance.optimizing import (

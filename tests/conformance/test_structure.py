@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from deliralike import zoo
-from deliralike.conformance import matching, structure
+from deliralike.conformance import matching
 from deliralike.conformance.findings import Explanation
+from deliralike.conformance.levels import structure
 from deliralike.conformance.subject import Subject
 from deliralike.errors import SettingError
 from tests.conformance import ports

@@ -13,6 +13,7 @@ from deliralike import nest
 from deliralike.backends import DataParallel
 from deliralike.backends.base import Backend
 from deliralike.clipping import ClipNorm
+from deliralike.conformance.levels.replicas import replicated
 from deliralike.conformance.planted import Mistake
 from deliralike.conformance.planted.fixtures import Batch
 from deliralike.conformance.replica_changes import (
@@ -35,7 +36,6 @@ from deliralike.conformance.replica_changes import (
     with_methods,
     without_gradient_of_others,
 )
-from deliralike.conformance.replicas import replicated
 from deliralike.conformance.subject import Subject
 from deliralike.network import AbstractNetwork, Network
 from deliralike.optimizer import AbstractOptimizer, LossFunction

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from deliralike.conformance.words import SYNONYMS
+from deliralike.conformance.matching.words import SYNONYMS
 from deliralike.weights import chainer_names, trees
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")

@@ -16,8 +16,8 @@ from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.explain.weights import explain_weights
 from deliralike.conformance.findings import FAILED, PASSED, Explanation, Finding, Level
 from deliralike.conformance.matching import Match
-from deliralike.conformance.pairing import COUNTER
-from deliralike.conformance.parts import join
+from deliralike.conformance.matching.pairing import COUNTER
+from deliralike.conformance.matching.parts import join
 from deliralike.conformance.subject import Subject
 from deliralike.errors import SettingError, suggestion
 from deliralike.network import AbstractNetwork

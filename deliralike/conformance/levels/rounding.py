@@ -20,7 +20,7 @@ from deliralike import nest, random
 from deliralike.backends.calls import functions_called_through
 from deliralike.conformance.correspondence import SAME, Correspondence
 from deliralike.conformance.findings import FAILED, PASSED, Finding, Level
-from deliralike.conformance.semantics import MODES, Look, look
+from deliralike.conformance.levels.semantics import MODES, Look, look
 from deliralike.conformance.subject import Subject
 from deliralike.network import AbstractNetwork
 from deliralike.nn import start

@@ -15,9 +15,9 @@ import numpy as np
 from deliralike import random
 from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
+from deliralike.conformance.levels.rounding import with_noise
 from deliralike.conformance.matching import Match
-from deliralike.conformance.pairing import COUNTER
-from deliralike.conformance.rounding import with_noise
+from deliralike.conformance.matching.pairing import COUNTER
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError
 from deliralike.network import AbstractNetwork

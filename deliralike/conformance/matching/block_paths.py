@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
-from deliralike.conformance.naming import similarity, spoken
-from deliralike.conformance.pairing import Pair, Side, alike, bare
+from deliralike.conformance.matching.naming import similarity, spoken
+from deliralike.conformance.matching.pairing import Pair, Side, alike, bare
 
 
 def between(reference: Side, candidate: Side, pairs: Sequence[Pair]) -> dict[str, str]:

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance import block_paths
 from deliralike.conformance.agreement import compare, relative_difference
-from deliralike.conformance.choosing import choices, in_order
 from deliralike.conformance.findings import LIMIT
-from deliralike.conformance.layouts import NEAR, Layouts, transforms
-from deliralike.conformance.pairing import Pair, Side
-from deliralike.conformance.parts import Unit, assembled
-from deliralike.conformance.searching import Corrections, search
+from deliralike.conformance.matching import block_paths
+from deliralike.conformance.matching.choosing import choices, in_order
+from deliralike.conformance.matching.layouts import NEAR, Layouts, transforms
+from deliralike.conformance.matching.pairing import Pair, Side
+from deliralike.conformance.matching.parts import Unit, assembled
+from deliralike.conformance.matching.searching import Corrections, search
 from deliralike.errors import UnknownName
 from deliralike.network import AbstractNetwork
 

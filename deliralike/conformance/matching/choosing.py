@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import permutations, product
 from typing import Any
 
-from deliralike.conformance.pairing import Pair
+from deliralike.conformance.matching.pairing import Pair
 from deliralike.errors import SettingError
 
 _MOST = 1000

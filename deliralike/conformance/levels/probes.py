@@ -23,7 +23,7 @@ from deliralike.conformance.explain import probes as explaining
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Explanation, Finding, Level
 from deliralike.conformance.listening import Listener, evaluated
 from deliralike.conformance.matching import Match
-from deliralike.conformance.pairing import COUNTER
+from deliralike.conformance.matching.pairing import COUNTER
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError
 from deliralike.network import AbstractNetwork

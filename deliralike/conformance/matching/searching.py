@@ -8,10 +8,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deliralike.conformance.layouts import transforms
-from deliralike.conformance.naming import role, spoken
-from deliralike.conformance.pairing import Found, Layer, Pair, Side, assign, layers, layout, same_layout, singles
-from deliralike.conformance.parts import Unit, cut, join, twin, units, whole
+from deliralike.conformance.matching.layouts import transforms
+from deliralike.conformance.matching.naming import role, spoken
+from deliralike.conformance.matching.pairing import (
+    Found,
+    Layer,
+    Pair,
+    Side,
+    assign,
+    layers,
+    layout,
+    same_layout,
+    singles,
+)
+from deliralike.conformance.matching.parts import Unit, cut, join, twin, units, whole
 from deliralike.errors import ShapeError, UnknownName, suggestion
 
 Corrections = Mapping[str, str | Sequence[str]]

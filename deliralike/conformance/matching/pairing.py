@@ -11,9 +11,9 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from deliralike.conformance.layouts import NEAR, Transform, equal_under, flattenings, transforms
-from deliralike.conformance.naming import Spoken, role, similarity, spoken
-from deliralike.conformance.parts import Shape, Unit
+from deliralike.conformance.matching.layouts import NEAR, Transform, equal_under, flattenings, transforms
+from deliralike.conformance.matching.naming import Spoken, role, similarity, spoken
+from deliralike.conformance.matching.parts import Shape, Unit
 from deliralike.network import AbstractNetwork
 
 COUNTER = "num_batches_tracked"  # flax's norms have none, and nothing is computed from it

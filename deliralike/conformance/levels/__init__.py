@@ -1,0 +1,1 @@
+"""The levels of a proof, a module each: ``level(reference, candidate, ...)`` gives a `Level` with its findings."""
