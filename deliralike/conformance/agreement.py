@@ -107,14 +107,20 @@ def compare(reference: Mapping[str, Any], candidate: Mapping[str, Any], rounding
         >>> compare({"a": np.array([3.0, 4.0]), "b": np.ones(2)}, {"a": np.array([3.0, 4.5]), "b": np.ones(2)})
         Comparison(difference=0.1, worst='a', null=())
     """
+    found = differences(reference, candidate, rounding)
+    null = tuple(sorted(name for name in {**reference, **candidate} if name not in found))
+    worst = max(found, key=found.__getitem__, default="")
+    return Comparison(found.get(worst, 0.0), worst if found.get(worst) else "", null)
+
+
+def differences(reference: Mapping[str, Any], candidate: Mapping[str, Any], rounding: float = 0.0) -> dict[str, float]:
+    """The relative difference of each tensor; those that are null on both sides are left out. See `compare`."""
     sizes = _sizes(reference)
-    null = tuple(sorted(_null(sizes) & _null(_sizes(candidate))))
+    null = _null(sizes) & _null(_sizes(candidate))
     names = [name for name in {**reference, **candidate} if name not in null]
-    differences = {name: relative_difference(reference.get(name), candidate.get(name)) for name in names}
+    found = {name: relative_difference(reference.get(name), candidate.get(name)) for name in names}
     floor = rounding * max(sizes.values(), default=0.0)
-    differences = {name: 0.0 if d * sizes.get(name, np.inf) <= floor else d for name, d in differences.items()}
-    worst = max(differences, key=differences.__getitem__, default="")
-    return Comparison(differences.get(worst, 0.0), worst if differences.get(worst) else "", null)
+    return {name: 0.0 if d * sizes.get(name, np.inf) <= floor else d for name, d in found.items()}
 
 
 def relative_difference(reference: Any, candidate: Any) -> float:

@@ -187,6 +187,7 @@ class Accused:
         cotangent: The gradient of the loss with respect to the outputs: a nest like them, None where there is none.
         training: The mode.
         reference, candidate: What each computed from that.
+        noise: How far rounding alone may bring a tensor from the reference's, where that is more than usual.
     """
 
     path: str
@@ -199,3 +200,4 @@ class Accused:
     training: bool
     reference: Observed
     candidate: Observed
+    noise: Mapping[str, float] = field(default_factory=dict)

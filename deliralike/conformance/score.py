@@ -307,7 +307,7 @@ def _module(group: str) -> Any:
 
 def _judged(tasks: Sequence[Task], processes: int) -> Iterator[Verdict]:
     if not processes:
-        yield from map(_judge_op_by_op, tasks)
+        yield from map(_judge_here, tasks)
         return
     together: dict[tuple[str, str], list[Task]] = {}
     for task in tasks:
@@ -320,7 +320,7 @@ def _judged(tasks: Sequence[Task], processes: int) -> Iterator[Verdict]:
 
 
 def _judge_all(tasks: Sequence[Task]) -> list[Verdict]:
-    return [_judge_op_by_op(task) for task in tasks]
+    return [_judge_here(task) for task in tasks]
 
 
 def _one_thread() -> None:
@@ -329,7 +329,7 @@ def _one_thread() -> None:
     threadpool_limits(1)
 
 
-def _judge_op_by_op(task: Task) -> Verdict:
+def _judge_here(task: Task) -> Verdict:
     with backends.get(task.backend or REFERENCE).op_by_op(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # mistaken networks divide by zero
         try:

@@ -51,6 +51,7 @@ class Unit:
         seed: Of the portable random stream.
         functions: Whether calls of functions of `nn` are taps as well.
         same: Which of the arguments are one object; see `Call`.
+        opened: Whether gradients pass `stop_gradient` where that is no tap: to see what it is that it stops.
     """
 
     network: AbstractNetwork
@@ -62,6 +63,7 @@ class Unit:
     seed: int = 0
     functions: bool = True
     same: tuple[int, ...] = ()
+    opened: bool = False
 
     @property
     def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -207,7 +209,7 @@ def force(unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], 
         def tap(name: str, path: str | None, call: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
             if name not in given:
                 before = _copied(network, (args, kwargs))
-                result = call(*args, **kwargs)
+                result = args[0] if unit.opened and stops(name) else call(*args, **kwargs)
                 others[name] = (path, *before, _copied(network, result))
                 return result
             (into, output), (weight_into, weight_output) = given[name], weighing[name]
@@ -227,6 +229,11 @@ def force(unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], 
     found, state = _run(unit, run, _weights(cotangent), weighing, given, unit.inputs)
     beyond = {name: Call(*parts) for name, parts in found.beside[2].items()}
     return Forced(_observed(unit, found, state, calls), tuple(beyond), beyond)
+
+
+def stops(name: str) -> bool:
+    """Whether a tap is a call of `stop_gradient`."""
+    return name.partition("#")[0] == "stop_gradient()"
 
 
 def watch(unit: Unit, elements: int | None = None) -> Recording:

@@ -14,8 +14,9 @@ def _texts(level):
 
 
 @pytest.mark.parametrize("mistake", planted.MISTAKES, ids=lambda mistake: mistake.name)
-def test_a_planted_mistake_is_detected_located_and_explained(mistake):
-    level = pipelines.level(planted.right(), mistake.plant(planted.right()))
+@pytest.mark.parametrize("plain", [None, planted.plain()], ids=["", "plain samples known"])
+def test_a_planted_mistake_is_detected_located_and_explained(mistake, plain):
+    level = pipelines.level(planted.right(), mistake.plant(planted.right()), plain=plain)
     assert level.status == "failed"
     assert any(text in found for text in mistake.place for found in _texts(level)), _texts(level)
     causes = [finding.explanation.cause for finding in level.findings]

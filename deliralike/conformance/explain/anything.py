@@ -16,6 +16,7 @@ from deliralike.conformance.explain.relations import order_along, rounded
 from deliralike.conformance.explain.variant import Call, Formula, Variant, Variants, number
 from deliralike.conformance.findings import Accused
 
+_APPLIED = {word: function for word, function in ACTIVATIONS.items() if word != "identity"}
 _BILINEAR = ("Conv", "Linear")  # where what is done to the input may as well have been done to the weight
 
 Change = Callable[[Any, Any], Any]  # of `nn` and one array
@@ -25,6 +26,8 @@ def around(accused: Accused, formula: Formula) -> Variants:
     """The block's own formula with something done to weights, inputs or outputs, the likely ones first."""
     for kind in ("float32", "float16", "bfloat16"):
         yield Variant(f"computed in {kind}", partial(_computed_in, kind, formula))
+    if accused.reference.parameters:  # in the reference they come from all the places that share a parameter
+        yield Variant("gradients of this layer's own use alone: those of what is tied to it do not arrive", formula)
     yield from _inputs(accused, formula)  # before the weights, to which what is done to an input may be equal
     yield from _weights(accused, formula)
     yield from _outputs(accused, formula)
@@ -85,7 +88,7 @@ def _inputs(accused: Accused, formula: Formula) -> Variants:
         for kind in ("float32", "float16", "bfloat16"):
             yield Variant(f"{name} rounded to {kind}", partial(run, _rounded(leaf, kind)))
             yield Variant(f"{name} rounded to {kind}, and its gradient", partial(run, _cast(kind)))
-        for word, function in ACTIVATIONS.items():
+        for word, function in _APPLIED.items():
             yield Variant(f"{word} applied to the {name}", partial(run, function))
         if leaf.ndim > 1:
             for centred, eps in ((True, 1e-5), (True, 0.0), (False, 0.0), (False, 1e-5)):
@@ -112,7 +115,7 @@ def _outputs(accused: Accused, formula: Formula) -> Variants:
     if y.size > 2:
         yield Variant(_times_cause("output"), _scaling(run), (0.5, 2.0, -1.0))
         yield Variant("output plus {}", _shifting(run), (1.0, -1.0))
-    for word, function in ACTIVATIONS.items():
+    for word, function in _APPLIED.items():
         yield Variant(f"{word} applied to the output", partial(run, function))
     for axis in range(y.ndim):
         yield Variant(f"softmax over axis {axis} applied to the output", partial(run, _softmaxed(axis)))

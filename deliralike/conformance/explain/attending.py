@@ -41,9 +41,7 @@ def attend(nn: Any, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float | 
     forbidden = None if bias is None else _forbidden(nn, bias)
     shape = tuple(scores.shape[-2:])
     if mask == "inverted" and forbidden is not None:
-        bias = nn.where(
-            forbidden, bias * 0.0 if not _infinite(nn, bias) else nn.constant(np.array(0.0), like=q), -np.inf
-        )
+        bias = nn.where(forbidden, nn.constant(np.array(0.0), like=q), -np.inf)
     if mask.startswith("causal") or mask == "anticausal":
         seen = np.tril(np.ones(shape), -1 if "strict" in mask else 0) if "anti" not in mask else np.triu(np.ones(shape))
         causal = nn.constant(np.where(seen > 0, 0.0, -np.inf), like=q)
@@ -81,10 +79,6 @@ def attend(nn: Any, q: Any, k: Any, v: Any, bias: Any = None, *, scale: float | 
 
 def _forbidden(nn: Any, bias: Any) -> Any:
     return bias < -1e8
-
-
-def _infinite(nn: Any, bias: Any) -> bool:
-    return True
 
 
 def _scales(width: int, heads: int = 1) -> list[tuple[str, float]]:
@@ -264,6 +258,9 @@ def multihead_attention(settings: Mapping[str, Any], given: Mapping[str, Any]) -
         if given.get(name) is not None:
             yield Variant(f"{name} ignored", partial(multihead, mask_of=short))
             yield Variant(f"{name} inverted", partial(multihead, mask_of=f"{short} inverted"))
+            for value in (-1e4, -1e9, -100.0, -30.0):  # where all of a row is forbidden, minus infinity gives no number
+                yield Variant(f"{name} inverted, forbidden scores of {value:g}",
+                              partial(multihead, mask_of=f"{short} inverted", mask="floor", finite=value))  # fmt: skip
     yield Variant("heads merged wrongly (heads and tokens not exchanged back)", partial(multihead, merge="none"))
     yield Variant("heads merged wrongly (heads as the minor axis)", partial(multihead, merge="minor"))
     yield Variant(

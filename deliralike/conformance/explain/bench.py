@@ -15,7 +15,7 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import NULL
 from deliralike.conformance.explain.fitting import EXACT, fit
 from deliralike.conformance.explain.variant import Call, Formula, Variant
-from deliralike.conformance.findings import Accused
+from deliralike.conformance.findings import LIMIT, Accused
 from deliralike.network import Network
 from deliralike.nn.layers import LAYERS
 
@@ -134,7 +134,8 @@ class Bench:
         size = max(_norm(found), _norm(wanted))
         if difference == 0.0 or size <= NULL * max(self._sizes.values()):
             return 0.0
-        return difference / size if np.isfinite(difference) else np.inf
+        distance = difference / size if np.isfinite(difference) else np.inf
+        return 0.0 if LIMIT < distance <= self.accused.noise.get(name, 0.0) else distance
 
     def _arrays(self) -> Any:
         if self._native is None:

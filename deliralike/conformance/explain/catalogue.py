@@ -15,6 +15,7 @@ from deliralike.conformance.explain import (
     calls,
     chance,
     norms,
+    one_pass,
     pointwise,
     recurrence,
     running_norms,
@@ -109,6 +110,7 @@ def _own(bench: Bench) -> Variants:
         yield from running_norms.batch_norm(accused, settings)
     elif kind.startswith("InstanceNorm"):
         yield from running_norms.instance_norm(settings, np.ndim(accused.args[0]))
+        yield from one_pass.variants(accused, settings)
     elif kind in recurrence.GATES:
         yield from recurrence.recurrent(kind, settings)
     elif kind == "MultiheadAttention":
@@ -123,6 +125,8 @@ def _own(bench: Bench) -> Variants:
     elif (name := calls.function_of(kind)) in FUNCTIONS:
         assert name is not None
         yield from _of_function(bench, FUNCTIONS[name])
+        if kind in ("LayerNorm", "GroupNorm"):
+            yield from one_pass.variants(accused, settings)
 
 
 def _of_function(bench: Bench, known: Callable[[Bound], Iterator[tuple]]) -> Variants:

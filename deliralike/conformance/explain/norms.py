@@ -15,8 +15,8 @@ EPSILONS = (2e-5, 1e-3, 1e-6, 1e-5, 1e-4, 1e-8, 1e-2, 0.1)
 
 
 def standardised(nn: Any, x: Any, dims: Sequence[int], eps: float, correction: int = 0, centred: bool = True,
-                 how: str = "") -> Any:  # fmt: skip
-    """Mean 0 and variance 1 over some axes, by one of several rules."""
+                 how: str = "", error: Any = None) -> Any:  # fmt: skip
+    """Mean 0 and variance 1 over some axes, by one of several rules; `error` is added to each variance."""
     mean = nn.mean(x, tuple(dims), keepdim=True)
     count = math.prod(x.shape[d] for d in dims)
     difference = x - mean
@@ -26,6 +26,11 @@ def standardised(nn: Any, x: Any, dims: Sequence[int], eps: float, correction: i
         var = nn.mean(x * x, tuple(dims), keepdim=True)
     else:
         var = nn.sum(difference * difference, tuple(dims), keepdim=True) * (1.0 / (count - correction))
+    if error is not None:
+        var = var + nn.constant(error, like=x)
+    if how == "float32 statistics":
+        mean, var = (nn.cast(nn.cast(value, "float32"), x) for value in (mean, var))
+        difference = x - mean
     if how == "constant statistics":
         mean, var = nn.stop_gradient(mean), nn.stop_gradient(var)
         difference = x - mean
@@ -54,6 +59,7 @@ RULES: dict[str, dict[str, Any]] = {
     **_HOW,
     **{f"unbiased variance; {cause}": {"correction": 1, **rule} for cause, rule in _HOW.items()},
     "one-pass variance E[x²] - E[x]²": {"how": "one pass"},
+    "mean and variance in float32": {"how": "float32 statistics"},
     "not divided by the standard deviation": {"how": "no division"},
     "no gradient through the mean and variance": {"how": "constant statistics"},
 }
@@ -65,7 +71,7 @@ def ruled(make: Callable[..., Any], eps: float) -> Iterator[tuple]:
     for cause, rule in RULES.items():
         yield cause, partial(make, **rule)
     for cause, rule in RULES.items():
-        if "gradient" not in cause and "not divided" not in cause:
+        if not any(word in cause for word in ("gradient", "not divided", "float32")):
             yield f"{cause}; {fitted('eps', eps)}", partial(_with_eps, make, rule), (0.0, *EPSILONS), 0.0
 
 

@@ -73,9 +73,13 @@ def augmentation(
     """How the candidate's random turns, read off the samples before augmentation, follow from the reference's.
 
     Returns:
-        None where the turns cannot be read off: other shapes, or something else than mirroring and exchanging axes.
+        None where the turns cannot be read off: other shapes, or something else than mirroring and exchanging axes; and
+        where all of the reference's samples were turned in one way, which nobody has drawn.
     """
     if plain is None or reference is None or candidate is None or not plain.shape == reference.shape == candidate.shape:
+        return None
+    if any(turned.shape == candidate.shape and relative_difference(turned, candidate) <= limit
+           for _, turned in sample_values.turns(reference)):  # fmt: skip
         return None
     turns = [(words, turned) for words, turned in sample_values.turns(plain) if turned.shape == plain.shape]
     ways = [("unchanged", plain), *turns]

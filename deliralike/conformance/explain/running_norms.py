@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.explain import norms
+from deliralike.conformance.explain import norms, one_pass
 from deliralike.conformance.explain.norms import EPSILONS, affine, standardised
 from deliralike.conformance.explain.variant import Call, Variant, fitted, number
 from deliralike.conformance.findings import Accused
@@ -27,7 +27,7 @@ def batch_norm_layer(call: Call, *, eps: float | None = None, momentum: float | 
                      update: bool | None = None, correction: int = 0, running_correction: int = 1, times: int = 1,
                      one_pass: bool = False, constant: str = "", how: str = "", only: str = "",
                      momentum_of: str = "", error: Any = None, running_factor: float = 1.0, mixed: float = 0.0,
-                     first: int = 0) -> Any:  # fmt: skip
+                     first: int = 0, short: str = "") -> Any:  # fmt: skip
     """Batch normalisation under conventions of its own.
 
     Args:
@@ -48,6 +48,7 @@ def batch_norm_layer(call: Call, *, eps: float | None = None, momentum: float | 
         running_factor: What the batch's variance is multiplied with in the running one.
         mixed: The share of the running statistics in what is normalised by.
         first: The statistics of so many samples only; 0 for all.
+        short: A floating type that the batch's statistics are rounded to.
     """
     nn, w, x, s = call.nn, call.weights, call.args[0], call.settings
     eps = s["eps"] if eps is None else eps
@@ -56,6 +57,7 @@ def batch_norm_layer(call: Call, *, eps: float | None = None, momentum: float | 
     update = call.training if update is None else update
     mean, var, count = _statistics(nn, x[:first] if first else x, one_pass)
     var = var if error is None else var + nn.constant(error, like=x)
+    mean, var = (nn.cast(nn.cast(value, short), x) if short else value for value in (mean, var))
     if tracked and update:
         usual = s["momentum"]
         if usual is None:  # a plain average
@@ -117,6 +119,7 @@ def batch_norm(accused: Accused, settings: Any) -> Iterator[Variant]:
         yield Variant("no gradient through the batch mean", partial(make, constant="mean"))
         yield Variant("no gradient through the batch variance", partial(make, constant="var"))
         yield Variant("one-pass variance E[x²] - E[x]²", partial(make, one_pass=True))
+        yield Variant("mean and variance in float32", partial(make, short="float32"))
         yield Variant("the running mean alone is updated, the running variance not", partial(make, only="mean"))
         yield Variant("the running variance alone is updated, the running mean not", partial(make, only="var"))
         yield Variant("running standard deviation instead of variance", partial(make, how="std"))
@@ -182,25 +185,16 @@ def _parts_of_the_batch(samples: int) -> Iterator[Variant]:
 
 
 def _other_variance(accused: Accused, eps: float) -> Iterator[Variant]:
-    """The variance of each channel as the candidate's outputs tell it: rounding errors of one pass have that size."""
+    """The variance of each channel as the candidate's outputs tell it."""
     x, y = np.asarray(accused.args[0]), np.asarray(accused.candidate.outputs)
-    if x.shape != y.shape or x.ndim < 2:
+    if x.ndim < 2:
         return
     axes, shape = tuple(d for d in range(x.ndim) if d != 1), (1, -1) + (1,) * (x.ndim - 2)
-    weight = np.asarray(accused.state.get("weight", np.ones(x.shape[1])))
-    bias = np.asarray(accused.state.get("bias", np.zeros(x.shape[1])))
-    mean, var = x.mean(axes), x.var(axes)
-    centred = (x - mean.reshape(shape)) * weight.reshape(shape)
-    with np.errstate(all="ignore"):
-        scale = ((y - bias.reshape(shape)) * centred).sum(axes) / np.square(centred).sum(axes)
-        error = 1.0 / np.square(scale) - eps - var
-    if not np.isfinite(error).all():
-        return
-    for name, precision in (("", 2.0**-53), (" in float32", 2.0**-24)):
-        if (np.abs(error) <= 64.0 * precision * (np.square(mean) + var)).all():
-            cause = f"one-pass variance E[x²] - E[x]²{name} (rounding errors of that size)"
-            yield Variant(cause, partial(batch_norm_layer, error=error))
-            return
+    weight, bias = (np.reshape(accused.state.get(name, usual * np.ones(x.shape[1])), shape)
+                    for name, usual in (("weight", 1.0), ("bias", 0.0)))  # fmt: skip
+    if (found := one_pass.error(x, y, weight, bias, eps, x.shape, axes)) is not None:
+        cause, off = found
+        yield Variant(cause, partial(batch_norm_layer, error=off.ravel()))
 
 
 def _momentum(usual: float) -> Any:

@@ -21,6 +21,7 @@ from deliralike.conformance.explain.wiring_made import Formula, Found, changed, 
 from deliralike.conformance.explain.wiring_masks import masks
 from deliralike.conformance.explain.wiring_pictures import pictures
 from deliralike.conformance.findings import MATCH, Explanation
+from deliralike.conformance.taps import stops
 
 __all__ = ["Differing", "Made", "Use", "Wiring", "explain"]
 
@@ -65,6 +66,7 @@ class Wiring:
         beyond: Calls that only the candidate makes, in their order.
         order: The candidate's taps in the order of its calls, without those.
         uses: What goes into each tap of the reference, with the gradient from there.
+        stopped: The side, ``"reference"`` or ``"candidate"``, without whose `stop_gradient` nothing would differ.
     """
 
     sources: Sources
@@ -76,11 +78,14 @@ class Wiring:
     beyond: Mapping[str, Made] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     uses: tuple[Use, ...] = ()
+    stopped: str = ""
 
 
 def explain(wiring: Wiring) -> Explanation | None:
     """The nearest of what could have been done with what is at hand; None where nothing can be said."""
     sources = {_called(name): array for name, array in wiring.sources.items() if _is_array(array)}
+    if wiring.stopped:
+        return Explanation(_stopped(wiring, sources), 0.0)
     if not wiring.differing:
         named = {_called(name): pair for name, pair in wiring.gradients.items()}
         return gradients(named, sources, wiring.uses)
@@ -94,6 +99,26 @@ def explain(wiring: Wiring) -> Explanation | None:
     if not all(one is not None and one.known for one in also):
         return found
     return Explanation(f"{found.cause}; {moved}", found.match, found.next_best)
+
+
+def _stopped(wiring: Wiring, sources: Sources) -> str:
+    """What the gradient does not go through on one side, which was tried without that."""
+    by_formula = (re.match(r"stop_gradient\((.*)\)$", words) for words in _beyond(wiring, sources))
+    by_call = (f"the output of {name}" for name, made in wiring.beyond.items()
+               if not stops(name) and _is_stopped(wiring, made.output))  # fmt: skip
+    found = [one[1] for one in by_formula if one] or list(by_call) or ["what is given to stop_gradient()"]
+    what = " and ".join(dict.fromkeys(found))
+    if wiring.stopped == "candidate":
+        return f"no gradient through {what} (stopped there; without that the gradients are the reference's)"
+    return (
+        "a gradient through what the reference stops (stop_gradient() is missing; without it the gradients are equal)"
+    )
+
+
+def _is_stopped(wiring: Wiring, output: Any) -> bool:
+    """Whether a call's output is what the candidate gives to `stop_gradient`."""
+    given = [leaf for name, made in wiring.beyond.items() if stops(name) for leaf in nest.leaves(made.args)]
+    return any(_is_array(leaf) and np.array_equal(leaf, output) for leaf in given)
 
 
 def place(what: str) -> str:

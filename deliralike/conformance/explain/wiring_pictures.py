@@ -13,6 +13,7 @@ from deliralike.conformance.findings import MATCH
 
 _CHANNELS = 1  # the axis
 _MOST_CHANNELS = 16
+_EXACT = 1e-10  # a fitted number is known as well as this
 _PER_CHANNEL = 8  # elements that there must be, so that two numbers do not fit by accident
 
 
@@ -50,7 +51,8 @@ def pictures(
             continue
         yield from _by_itself(name, picture, candidate)
         for words, change in _CHANGES.items():
-            if (found := normalised(change(picture), candidate)) is not None:
+            found = normalised(change(picture), candidate)
+            if found is not None and (words or right is None or not _is_same(found, right)):
                 yield Formula(f"{name}{words}{_compared(found, right)}", found.array)
 
 
@@ -91,6 +93,8 @@ def _compared(found: Normalised, right: Normalised | None) -> str:
         order += " (BGR instead of RGB)"
     if right is None:
         return f"{order}, each channel with {found}"
+    if all(_held(mine, its) for mine, its in ((found.mean, right.mean), (found.std, right.std))) and not order:
+        return f", normalised with {right} in float32"
     if _near(found.mean, right.mean) and _near(found.std, right.std):
         return f"{order}, normalised as it is to be"
     if order and _near(found.mean, right.mean[list(found.order)]) and _near(found.std, right.std[list(found.order)]):
@@ -99,6 +103,12 @@ def _compared(found: Normalised, right: Normalised | None) -> str:
                  if _near(found.mean, mean) and _near(found.std, std)), "")  # fmt: skip
     hint = hint or _scaled(found, right)
     return f"{order}, normalised with {found} instead of {right}{f': {hint}' if hint else ''}"
+
+
+def _is_same(found: Normalised, right: Normalised) -> bool:
+    """Whether both are one normalisation, so that the difference lies elsewhere."""
+    short = np.abs(found.mean - right.mean).max() > _EXACT or np.abs(found.std / right.std - 1.0).max() > _EXACT
+    return found.order == right.order and _near(found.mean, right.mean) and _near(found.std, right.std) and not short
 
 
 def _variants(right: Normalised) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -167,6 +177,12 @@ def _round(numbers: np.ndarray) -> np.ndarray:
 
 def _near(numbers: np.ndarray, others: np.ndarray) -> bool:
     return bool(np.allclose(numbers, others, rtol=1e-7, atol=1e-9))
+
+
+def _held(numbers: np.ndarray, others: np.ndarray) -> bool:
+    """Whether some numbers are others as float32 holds them, and not these themselves."""
+    short = others.astype(np.float32).astype(np.float64)
+    return bool(np.allclose(numbers, short, rtol=_EXACT, atol=0.0) and (np.abs(short - others) > _EXACT).any())
 
 
 def _numbers(values: np.ndarray) -> str:

@@ -281,7 +281,8 @@ def _explained(
     named = [name for name in about if _finite(ours[name], theirs[name])]
     if explain is None or not named:
         return found
-    why = dict(explain(*({name: side[name].value for name in named} for side in (ours, theirs))))
+    every = {name: one.value for name, one in ours.items() if _finite(one)}  # what one holds may be another's
+    why = dict(explain(every, {name: theirs[name].value for name in named}))
     return [
         replace(finding, explanation=why.get(finding.place)) if finding.what.startswith(_ABOUT_VALUES) else finding
         for finding in found
