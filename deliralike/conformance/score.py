@@ -330,7 +330,10 @@ def _one_thread() -> None:
 
 
 def _judge_here(task: Task) -> Verdict:
-    with backends.get(task.backend or REFERENCE).op_by_op(), warnings.catch_warnings():
+    backend = backends.get(task.backend or REFERENCE)
+    # programs over several devices are to be compiled whole: operation by operation, each would be one
+    way = backend.compiling_quickly() if task.group == "replicas" else backend.op_by_op()
+    with way, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # mistaken networks divide by zero
         try:
             return judge(task)

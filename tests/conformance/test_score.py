@@ -1,4 +1,4 @@
-"""The score: what is planted where, what counts as found, and what is said of it; mistakes that were hard to explain."""
+"""The score: what is planted where, what counts as found and what is said of it; mistakes that were hard to explain."""
 
 import dataclasses
 

@@ -269,3 +269,21 @@ def test_a_schedule_inside_an_optimizer_is_seen():
 
     (finding,) = stepping.level(*sides(following("sgd", lr=0.1), make)).findings
     assert finding.what == "schedule: lr=0.09 instead of 0.1 after step 1"
+
+
+@pytest.mark.parametrize("when", ["made", "stepping"])
+def test_what_a_candidate_raises_is_a_finding_and_the_others_are_judged(backend, when):
+    def broken(network):
+        if when == "made":
+            raise ValueError("no such rule")
+        optimizer = following("sgd", lr=0.1)(network)
+        optimizer.pre_update_hooks.append(lambda *_: 1 / 0)
+        return optimizer
+
+    good = {"sgd": following("sgd", lr=0.1)}
+    reference = with_optimizers(get("torch"), odd=good["sgd"], **good)
+    level = stepping.level(reference, with_optimizers(get(backend.name), odd=broken, **good))
+    (finding,) = level.findings
+    wanted = {"made": "raises ValueError: no such rule", "stepping": "raises ZeroDivisionError: division by zero"}
+    assert (finding.place, finding.what) == ("optimizer odd", wanted[when])
+    assert level.status == FAILED and set(level.figures["differences"]) == {"sgd"}

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ FLOAT32_NOTED, FLOAT32_LIMIT = 16 * 2.0**-23, 1e-5
 HORIZON = 10_000  # steps over which schedules are compared
 _TRACED = 1000  # elements of vectors, and as many of other parameters, that an explanation is made from
 
+T = TypeVar("T")
 Arrays = dict[str, np.ndarray]
 Make = Callable[[AbstractNetwork], AbstractOptimizer]
 
@@ -75,17 +76,19 @@ def level(
     updates: dict[str, dict[str, list[float]]] = {}
     for name in shared:
         make, other = reference.optimizers[name], candidate.optimizers[name]
-        sides = [_Side(reference.network, make), _Side(candidate.network, other, names)]
-        sides += [] if short is None else [_Side(short, other, names)]
-        run = _Run(name, forced, sides, rates_are_own=reference.schedule is None and candidate.schedule is None)
+        networks = [candidate.network] if short is None else [candidate.network, short]
+        try:
+            sides = [_Side(reference.network, make), *(_tried(partial(_Side, one, other, names)) for one in networks)]
+            run = _Run(name, forced, sides, rates_are_own=reference.schedule is None and candidate.schedule is None)
+        except _CandidateRaised as raised:
+            findings.append(Finding("L4", f"optimizer {name}", f"raises {raised}", np.inf))
+            continue
         findings += run.findings()
         notes += run.notes()
         updates[name] = run.by_step()
     differences = {name: max(curves["float64"]) for name, curves in updates.items()}
-    figures, worst = (
-        {"differences": differences, "updates": updates},
-        max([*differences.values(), *(f.difference for f in findings)]),
-    )
+    figures = {"differences": differences, "updates": updates}
+    worst = max([*differences.values(), *(f.difference for f in findings)])
     return Level("L4", TITLE, FAILED if findings else PASSED, worst, tuple(findings), tuple(notes), figures)
 
 
@@ -214,6 +217,18 @@ def _in_float32(network: AbstractNetwork) -> AbstractNetwork | None:
         return None
 
 
+class _CandidateRaised(Exception):
+    """What a candidate's optimizer raised, in words."""
+
+
+def _tried(act: Callable[[], T]) -> T:
+    """What the candidate does; whatever it raises is a finding."""
+    try:
+        return act()
+    except Exception as error:
+        raise _CandidateRaised(f"{type(error).__name__}: {error}") from error
+
+
 # One optimizer ---------------------------------------------------------------------------------------------------
 
 
@@ -294,7 +309,8 @@ class _Run:
 
     def _step(self, step: int) -> None:
         parameters, gradients, rate = self.forced.parameters(step), self.forced.gradients(step), self.rates[step]
-        updates = [side.step(parameters, gradients, rate) for side in self.sides]
+        updates = [self.reference.step(parameters, gradients, rate)]
+        updates += [_tried(partial(side.step, parameters, gradients, rate)) for side in self.sides[1:]]
         for judged, update in zip(self.judged, updates[1:], strict=True):
             judged.add(updates[0], update, parameters, gradients)
         mine, its = self.reference.lr, self.candidate.lr
