@@ -184,6 +184,14 @@ class Backend(ABC):
         The function is taken to be called once; see `compiling_quickly`.
         """
 
+    def prepare_process(self, devices: int = 1, quickly: bool = False) -> None:
+        """Settings that a framework reads when it starts; too late once something was computed, and then left alone.
+
+        Args:
+            devices: How many CPU devices replicas are to find, where a CPU can be split into several.
+            quickly: Whether all of the process is like `compiling_quickly`, single operations too.
+        """
+
     def compiling_quickly(self) -> AbstractContextManager[Any]:
         """A context for programs that run a few times only: a backend that compiles spends little on them."""
         return nullcontext()

@@ -1,6 +1,5 @@
 """``deliralike compare``: proof that a network of the zoo is the same on several backends and over replicas."""
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,8 +32,6 @@ def command(
     The exit code is 0 when proved, 1 when it diverges, 2 when the input is wrong or nothing could be decided.
     """
     counts = tuple(_whole(replicas, "--replicas"))
-    if counts:  # JAX makes its CPU devices when it starts
-        os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(max(counts)))
 
     from deliralike import zoo
     from deliralike.cli.console import console
@@ -45,7 +42,7 @@ def command(
 
     files = [check_ending(path) for path in report or ()]  # before all the work
     wanted = tuple(levels.split(",")) if levels else LEVELS
-    chosen = _backends(backends)
+    chosen = _backends(backends, max(counts, default=1))
     settings = key_values(set_ or (), "--set")
     networks = [zoo.build(name, backend=backend, seed=seed, **settings) for backend in chosen]
     inputs, loss = _probe(zoo.find(name), networks[0], batch, shape_of(input_), seed, settings)
@@ -61,12 +58,12 @@ def command(
     raise typer.Exit(found.exit_code)
 
 
-def _backends(text: str | None) -> list[str]:
+def _backends(text: str | None, devices: int) -> list[str]:
     from deliralike import backends
 
     names = text.split(",") if text else backends.available()
     for each in names:
-        backends.get(each)  # an error that names those that there are
+        backends.get(each).prepare_process(devices)  # or an error that names those that there are
     return names
 
 

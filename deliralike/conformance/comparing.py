@@ -269,15 +269,14 @@ class _Comparison:
     def _why_undecided(self) -> str:
         """Why a difference says nothing: numbers that are not finite, or a network that draws random numbers."""
         for mode in self.modes.values():
-            for side, seen in (("reference", mode.reference), ("candidate", mode.candidate)):
-                if side == "reference" and (where := semantics.not_finite(seen.recording)):
-                    return f"The {side} is not finite at {where}."
-        for name, mode in self.modes.items():
-            for side, seen in (("reference", mode.reference), ("candidate", mode.candidate)):
-                if not seen.error and (place := self._unsteady(side, name, seen)):
-                    return (f"The {side} is not deterministic: two equal runs in {name} mode differ, first at {place}. "
-                            f"Layers of nn draw the same masks on every backend: take those, or switch the layer off "
-                            f"(p=0).")  # fmt: skip
+            if where := semantics.not_finite(mode.reference.recording):
+                return f"The reference is not finite at {where}."
+        name, mode = next((name, mode) for name, mode in self.modes.items() if not mode.agrees)
+        for side, seen in (("reference", mode.reference), ("candidate", mode.candidate)):
+            if not seen.error and (place := self._unsteady(side, name, seen)):
+                return (f"The {side} is not deterministic: two equal runs in {name} mode differ, first at {place}. "
+                        f"Layers of nn draw the same masks on every backend: take those, or switch the layer off "
+                        f"(p=0).")  # fmt: skip
         return ""
 
     def _why_nothing_shown(self) -> str:

@@ -314,7 +314,8 @@ def _judged(tasks: Sequence[Task], processes: int) -> Iterator[Verdict]:
         together.setdefault((task.backend, task.fixture), []).append(task)
     longest_first = sorted(together.values(), key=len, reverse=True)
     # a fresh process: one that was forked would share the threads of linear algebra and of XLA
-    with ProcessPoolExecutor(processes, get_context("spawn"), _one_thread) as pool:
+    used = tuple(dict.fromkeys(task.backend for task in tasks if task.backend))
+    with ProcessPoolExecutor(processes, get_context("spawn"), _prepare, (used,)) as pool:
         for done in as_completed([pool.submit(_judge_all, some) for some in longest_first]):
             yield from done.result()
 
@@ -323,9 +324,11 @@ def _judge_all(tasks: Sequence[Task]) -> list[Verdict]:
     return [_judge_here(task) for task in tasks]
 
 
-def _one_thread() -> None:
+def _prepare(used: Sequence[str]) -> None:
+    """One thread for a process, and what its frameworks read when they start."""
     os.environ["OMP_NUM_THREADS"] = "1"
-    os.environ.setdefault("JAX_NUM_CPU_DEVICES", "4")  # replicas need devices of their own there, made at its start
+    for name in used:
+        backends.get(name).prepare_process(devices=planted_replicas.COUNT, quickly=True)
     threadpool_limits(1)
 
 

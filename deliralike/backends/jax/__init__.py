@@ -125,6 +125,9 @@ class JaxBackend(Backend):
                 if vars(node)[name] is not None and np.dtype(vars(node)[name]) == before:
                     setattr(node, name, jax.numpy.dtype(dtype))
 
+    def prepare_process(self, devices: int = 1, quickly: bool = False) -> None:
+        arrays.prepare_process(devices, quickly)
+
     def compiling_quickly(self) -> AbstractContextManager[Any]:
         return arrays.compiling_quickly()
 

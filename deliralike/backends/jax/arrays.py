@@ -4,8 +4,9 @@ float64 is a switch of the whole process in JAX (``jax_enable_x64``). Nothing tu
 or an array of ``"float64"`` turns it on. Without it whole numbers are int32 on the device.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -174,6 +175,16 @@ def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     return jax.jit(function, **options, compiler_options=_QUICKLY if quickly else None)
 
 
+def prepare_process(devices: int, quickly: bool) -> None:
+    """CPU devices and flags of XLA, which both count from the first computation on."""
+    if devices > max(1, jax.config.jax_num_cpu_devices):  # -1 where nobody has said anything
+        with suppress(RuntimeError):  # it has started
+            jax.config.update("jax_num_cpu_devices", devices)
+    if quickly:
+        jax.config.update("jax_disable_most_optimizations", True)
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
+
+
 @contextmanager
 def compiling_quickly() -> Iterator[None]:
     """A context for programs that run a few times only: less than half of the time to compile."""
@@ -192,6 +203,11 @@ def op_by_op() -> Iterator[None]:
         yield
     finally:
         _op_by_op.reset(token)
+
+
+def looping() -> AbstractContextManager[Any]:
+    """A context for `jax.lax.scan`: within `op_by_op` a loop in Python, since a scan is a program of its own."""
+    return jax.disable_jit() if _op_by_op.get() else nullcontext()
 
 
 _quickly: ContextVar[bool] = ContextVar("deliralike_jax_compiling_quickly", default=False)

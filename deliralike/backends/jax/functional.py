@@ -219,9 +219,9 @@ class JaxFunctions(Functions):
         return inner.gradient(value, jnp.asarray(value_of(x)))
 
     def scan(self, step, carry, xs):
-        return lax.scan(
-            step, jax.tree.map(value_of, carry, is_leaf=lambda x: isinstance(x, nnx.Variable)), value_of(xs)
-        )
+        carry = jax.tree.map(value_of, carry, is_leaf=lambda x: isinstance(x, nnx.Variable))
+        with arrays.looping():
+            return lax.scan(step, carry, value_of(xs))
 
     def prepare_chance(self, layer: Any) -> None:
         layer.chance = Chance()

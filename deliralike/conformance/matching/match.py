@@ -96,8 +96,8 @@ class Match:
             return self
         lines = [*_left_over("missing", self.missing), *_left_over("unexpected", self.unexpected)]
         raise UnknownName(
-            f"{self.candidate.name} does not match {self.reference.name}: {'; '.join(lines)}. Name the pairs: "
-            f'corrections={{"name in the reference": "name in the candidate"}}'
+            f"{self.candidate.name} does not match {self.reference.name}: {'; '.join(lines)}. Say which is which: "
+            f'{{"name in the reference": "name in the candidate", …}}, as names= of compare or corrections= of propose'
         )
 
     def __str__(self) -> str:
