@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,29 @@ def localise(
     return [replace(place, loss=whole) if place.path == "loss" else place for place in places]
 
 
+@dataclass(frozen=True)
+class _Suspect:
+    """A tap that differs.
+
+    Attributes:
+        name: Of the tap.
+        call: The reference's.
+        weights: The cotangents of its inputs and output.
+        what: The first tensor that differs.
+        difference: Of that tensor.
+        pair: What both sides gave; None for a block of blocks, since that is a lot.
+        noise: What rounding alone may do.
+    """
+
+    name: str
+    call: Call
+    weights: Around
+    what: str
+    difference: float
+    pair: tuple[Observed, Observed] | None = None
+    noise: Allowed = field(default_factory=dict)
+
+
 class _Search:
     def __init__(self, correspondence: Correspondence) -> None:
         self.correspondence = correspondence
@@ -103,20 +126,26 @@ class _Search:
         except Exception as error:  # noqa: BLE001 - a network to be judged may do anything
             yield from self._raising(unit, other, calls, weights, path, f"raises {type(error).__name__}: {error}")
             return
-        allowed = _rounding(unit, calls, weights, cotangent, expected, found)
+        apart = {name: _differences(mine, found.observed[name])
+                 for name, mine in expected.observed.items() if name in found.observed}  # fmt: skip
+        alone = [name for name in apart if name == UNIT or not _has_blocks(unit, calls[name])]
+        slight = any(LIMIT < difference <= SLIGHT for name in alone for difference in apart[name].values())
+        allowed = _rounding(unit, calls, weights, cotangent, expected) if slight else {}
         between = list(self._between(unit, calls, weights, expected, found, path, allowed))
         if between and (side := self._stopped(unit, other, calls, weights, cotangent, expected, found)):
             between = [replace(one, wiring=one.wiring and replace(one.wiring, stopped=side)) for one in between]
         several = [name for name in calls if between and f"{name}#2" in found.others]
-        pairs = {name: (expected.observed[name], found.observed[name]) for name in calls if name in found.observed}
-        del expected, found  # they hold as much as the network does, and blocks within are looked into next
-        for name in list(pairs):
-            what, difference = first_difference(*(pair := pairs.pop(name)), allowed.get(name))
+        suspects = []
+        for name in (name for name in calls if name in apart):
+            noise = allowed.get(name, {})
+            what, difference = _first(apart[name], noise)
             if not what or (calls[name].path is not None and name in several and not what.startswith("output")):
                 continue  # several calls add up to gradients and running statistics: that they are made is said below
-            weight = nest_like(calls[name].output, weights[name].output)
-            noise = allowed.get(name, {})
-            yield from self._judge(unit, other, name, calls[name], weight, path, what, difference, pair, noise)
+            pair = (expected.observed[name], found.observed[name]) if name in alone else None
+            suspects.append(_Suspect(name, calls[name], weights[name], what, difference, pair, noise))
+        del calls, weights, expected, found  # they hold as much as the network does, and blocks are looked into next
+        while suspects:
+            yield from self._judge(unit, other, cotangent, path, suspects.pop(0))
         yield from between
 
     def _raising(
@@ -149,29 +178,42 @@ class _Search:
             found = self.correspondence.forced(other, calls, weights, cotangent)
             return calls, force(unit, calls, weights, cotangent), found
 
-    def _judge(
-        self, unit: Unit, other: Unit, name: str, call: Call, cotangent: Any, path: str, what: str, difference: float,
-        pair: tuple[Observed, Observed], noise: Allowed,
-    ) -> Iterator[Place]:  # fmt: skip
+    def _judge(self, unit: Unit, other: Unit, cotangent: Any, path: str, suspect: _Suspect) -> Iterator[Place]:
         """A tap that differs: a function, a layer, or the places within a block."""
+        call, what, difference = suspect.call, suspect.what, suspect.difference
+        weight = nest_like(call.output, suspect.weights.output)
         if call.path is None:
-            function = name.partition("(")[0]
-            accused = self._accused(unit, path, function, {}, call, cotangent, *pair, noise)
-            yield Place(path, function, what, difference, (accused,))
+            function = suspect.name.partition("(")[0]
+            yield Place(path, function, what, difference, (self._accused(unit, path, function, {}, suspect),))
             return
         where = joined(path, call.path)
         block = dict(unit.network.named_blocks())[call.path]
         kind = type(block).__name__
         layer = unit.backend.neutral_layer(block) or (kind, settings(block))
-        inner = list(self._inside(unit, other, call, cotangent, where))
+        inner = list(self._inside(unit, other, call, weight, where))
         is_layer = layer[0] in LAYERS and not any(place.path != where for place in inner)
         if inner and not is_layer:
             yield from inner
             return
-        accused = self._accused(unit, where, *layer, call, cotangent, *pair, noise)
+        if suspect.pair is None:
+            suspect = self._alone(unit, other, cotangent, suspect)
+            what, difference = suspect.what, suspect.difference
+        if not what:
+            return
+        accused = self._accused(unit, where, *layer, suspect)
         deeper = tuple(one for place in inner for one in place.accused if place.kind != kind)
         remarks, wiring = (inner[0].remarks, inner[0].wiring) if inner else ((), None)
         yield Place(where, kind, what, difference, (accused, *deeper), remarks, wiring)
+
+    def _alone(self, unit: Unit, other: Unit, cotangent: Any, suspect: _Suspect) -> _Suspect:
+        """A suspect once more, with what both sides gave, and what rounding may do to that."""
+        name = suspect.name
+        weights = {name: suspect.weights}
+        calls, expected, found = self._forced(unit, other, {name: suspect.call}, weights, cotangent)
+        noise = _rounding(unit, calls, weights, cotangent, expected).get(name, {})
+        pair = (expected.observed[name], found.observed[name])
+        what, difference = _first(_differences(*pair), noise)
+        return replace(suspect, what=what, difference=difference, pair=pair, noise=noise)
 
     def _inside(self, unit: Unit, other: Unit, call: Call, cotangent: Any, where: str) -> Iterator[Place]:
         """The places within a block that differs."""
@@ -223,8 +265,8 @@ class _Search:
             return
         name, wrong = instead
         pair = _as_function(calls[name], weights[name], wrong, wiring, mine)
-        cotangent = nest_like(calls[name].output, weights[name].output)
-        function = self._accused(unit, path, name.partition("(")[0], {}, calls[name], cotangent, *pair)
+        suspect = _Suspect(name, calls[name], weights[name], what, difference, pair)
+        function = self._accused(unit, path, name.partition("(")[0], {}, suspect)
         yield Place(path, function.kind, _in_words(what), difference, (function,), remarks, wiring)
 
     def _stopped(
@@ -244,15 +286,23 @@ class _Search:
             return "" if first_difference(mine, theirs)[0] else "reference"
         return ""
 
-    def _accused(
-        self, unit: Unit, path: str, kind: str, known: Mapping[str, Any], call: Call, cotangent: Any,
-        mine: Observed, theirs: Observed, noise: Allowed | None = None,
-    ) -> Accused:  # fmt: skip
+    def _accused(self, unit: Unit, path: str, kind: str, known: Mapping[str, Any], suspect: _Suspect) -> Accused:
+        call = suspect.call
+        mine, theirs = suspect.pair or (Observed(), Observed())
+        cotangent = nest_like(call.output, suspect.weights.output)
         args, kwargs = _filled(unit.network, (call.args, call.kwargs))
         prefix = f"{call.path}." if call.path else ""
         slots = {} if call.path is None else unit.network.neutral_slots()
         own = {n.removeprefix(prefix): slot.read() for n, slot in slots.items() if n.startswith(prefix)}
-        return Accused(path, kind, known, own, args, kwargs, cotangent, unit.training, mine, theirs, noise or {})
+        return Accused(path, kind, known, own, args, kwargs, cotangent, unit.training, mine, theirs, suspect.noise)
+
+
+def _has_blocks(unit: Unit, call: Call) -> bool:
+    """Whether a tap is a block with blocks in it."""
+    if call.path is None:
+        return False
+    start = f"{call.path}." if call.path else ""
+    return any(path.startswith(start) for path, _ in unit.network.named_blocks() if path and path != call.path)
 
 
 def _filled(network: AbstractNetwork, values: Any) -> Any:
@@ -308,10 +358,12 @@ def first_difference(reference: Observed, candidate: Observed, allowed: Allowed 
     Args:
         allowed: Tensors that may differ by more than the usual limit, and by how much.
     """
-    for name, difference in _differences(reference, candidate).items():
-        if difference > max(LIMIT, (allowed or {}).get(name, 0.0)):
-            return name, difference
-    return "", 0.0
+    return _first(_differences(reference, candidate), allowed or {})
+
+
+def _first(differences_: Mapping[str, float], allowed: Allowed) -> tuple[str, float]:
+    wrong = (pair for pair in differences_.items() if pair[1] > max(LIMIT, allowed.get(pair[0], 0.0)))
+    return next(wrong, ("", 0.0))
 
 
 def _differences(reference: Observed, candidate: Observed) -> dict[str, float]:
@@ -327,21 +379,12 @@ def _differences(reference: Observed, candidate: Observed) -> dict[str, float]:
 
 
 def _rounding(
-    unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any, expected: Forced,
-    found: Forced,
-) -> dict[str, Allowed]:  # fmt: skip
-    """What rounding may do to each tensor of each tap, where there are differences as slight as that.
+    unit: Unit, calls: Mapping[str, Call], weights: Mapping[str, Around], cotangent: Any, expected: Forced
+) -> dict[str, Allowed]:
+    """What rounding may do to each tensor of each tap, by experiment: an error in the last bit of every input.
 
-    It is found by experiment: the reference runs once more, with an error in the last bit of every input. A
-    cancellation, as in the gradient of a norm whose inputs are far from zero, makes much of that.
+    A cancellation, as in the gradient of a norm whose inputs are far from zero, makes much of that.
     """
-    apart = [
-        difference
-        for name in expected.observed if name in found.observed
-        for difference in _differences(expected.observed[name], found.observed[name]).values()
-    ]  # fmt: skip
-    if not any(LIMIT < difference <= SLIGHT for difference in apart):
-        return {}
     generator = np.random.default_rng(0)
 
     def shaken(leaf: Any) -> Any:

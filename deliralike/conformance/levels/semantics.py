@@ -16,7 +16,7 @@ from deliralike.conformance.subject import Subject
 from deliralike.conformance.taps import Recording, Unit, watch
 
 TITLE = "semantics in float64"
-ELEMENTS = 2**16  # of each layer's output, for the error by layer
+ELEMENTS = 2**14  # of each layer's output, for the error by layer
 MODES = {"train": True, "eval": False}
 
 
