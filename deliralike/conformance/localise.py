@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from deliralike.conformance.correspondence import SAME, Correspondence
 from deliralike.conformance.explain.loss_terms import Composition
 from deliralike.conformance.explain.wiring import Differing, Made, Use, Wiring
 from deliralike.conformance.findings import LIMIT, Accused, Observed, is_number
+from deliralike.conformance.last_bit import MARGIN, shaken
 from deliralike.conformance.subject import Subject
 from deliralike.conformance.taps import UNIT, Around, Call, Forced, Held, Unit, cotangents, force, record, stops
 from deliralike.network import AbstractNetwork
@@ -29,7 +31,6 @@ from deliralike.nn.layers import LAYERS
 NETWORK = "the network"  # the name of the network's own call, seen from the loss
 SLIGHT = 1e-4  # a difference that a cancellation can make of rounding
 EPS = float(np.finfo(np.float64).eps)
-LAST_BITS = 32.0  # so many times what an error in the last bit does is still rounding
 
 Allowed = Mapping[str, float]  # by tensor
 
@@ -385,18 +386,12 @@ def _rounding(
 
     A cancellation, as in the gradient of a norm whose inputs are far from zero, makes much of that.
     """
-    generator = np.random.default_rng(0)
-
-    def shaken(leaf: Any) -> Any:
-        if not isinstance(leaf, np.ndarray) or leaf.dtype.kind != "f":
-            return leaf
-        return leaf * (1.0 + EPS * generator.choice([-1.0, 1.0], leaf.shape))
-
-    given = {name: replace(call, args=nest.map(shaken, call.args), kwargs=nest.map(shaken, call.kwargs))
+    change = partial(shaken, generator=np.random.default_rng(0), unit=EPS)
+    given = {name: replace(call, args=nest.map(change, call.args), kwargs=nest.map(change, call.kwargs))
              for name, call in calls.items()}  # fmt: skip
     moved = force(unit, given, weights, cotangent)
     return {
-        name: {tensor: LAST_BITS * difference for tensor, difference in _differences(one, moved.observed[name]).items()}
+        name: {tensor: MARGIN * difference for tensor, difference in _differences(one, moved.observed[name]).items()}
         for name, one in expected.observed.items() if name in moved.observed
     }  # fmt: skip
 

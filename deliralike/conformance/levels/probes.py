@@ -21,6 +21,7 @@ from deliralike.backends.calls import Around
 from deliralike.conformance.agreement import NULL, relative_difference
 from deliralike.conformance.explain import probes as explaining
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Explanation, Finding, Level
+from deliralike.conformance.last_bit import MARGIN, shaken
 from deliralike.conformance.listening import Listener, evaluated
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.pairing import COUNTER
@@ -30,7 +31,6 @@ from deliralike.network import AbstractNetwork
 
 TITLE = "probes: extreme numbers, exact ties, nothing at all"
 FAR = 1e4  # the mean of far inputs, in standard deviations; also the size of huge outputs
-MARGIN = 32.0  # how many times the measured rounding error is allowed
 DRAWS = 4  # of that measurement
 LAYERS = 16  # of which the outputs are zero in turn; the first ones
 OUT_OF_RANGE = 10**6
@@ -184,8 +184,8 @@ class Side:
         state = {**self.state, **_zeroed(self.state, probe)}
         batch = probe.batch
         if rounded is not None:
-            state = {name: _rounded(value, rounded, unit) for name, value in state.items()}
-            batch = batch if probe.ties else nest.map(lambda leaf: _rounded(leaf, rounded, unit), batch)
+            state = {name: shaken(value, rounded, unit) for name, value in state.items()}
+            batch = batch if probe.ties else nest.map(lambda leaf: shaken(leaf, rounded, unit), batch)
         self._load(state)
         with warnings.catch_warnings(record=True) as caught, np.errstate(all="ignore"):
             warnings.simplefilter("always")
@@ -225,13 +225,6 @@ def _zeroed(state: Arrays, probe: Probe) -> Arrays:
     powers = {name: 1.0 - 0.9 * number / len(biases) for number, name in enumerate(biases)}
     sizes = {name: np.sign(probe.beside) * abs(probe.beside) ** powers.get(name, 1.0) for name in probe.zeroed}
     return {name: np.full_like(state[name], size if name in powers else 0.0) for name, size in sizes.items()}
-
-
-def _rounded(value: Any, generator: np.random.Generator, unit: float) -> Any:
-    """A floating array, each element one rounding away; zeros stay zeros."""
-    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
-        return value
-    return value * (1.0 + unit * generator.choice([-1.0, 1.0], value.shape))
 
 
 # What is in a batch ----------------------------------------------------------------------------------------------

@@ -1,0 +1,16 @@
+"""Rounding by experiment: numbers with an error in their last bit, and how much of what that does is allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+MARGIN = 32.0  # so many times what an error in the last bit does is still rounding
+
+
+def shaken(value: Any, generator: np.random.Generator, unit: float) -> Any:
+    """A floating array, each element one rounding (relative) away; zeros stay zeros, and all else as it is."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+        return value
+    return value * (1.0 + unit * generator.choice([-1.0, 1.0], value.shape))
