@@ -1,5 +1,7 @@
 """``deliralike compare``: proof that a network of the zoo is the same on several backends and over replicas."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +36,7 @@ def command(
     counts = tuple(_whole(replicas, "--replicas"))
 
     from deliralike import zoo
-    from deliralike.cli.console import console
+    from deliralike.cli.console import console, progress
     from deliralike.cli.options import key_values, limit_threads
     from deliralike.cli.zoo import shape_of
     from deliralike.conformance.comparing import LEVELS, compare
@@ -49,13 +51,20 @@ def command(
     others = networks[1:] or networks  # one alone is compared with itself, over replicas too
     pairs = [*(networks[:1] if counts and networks[1:] else []), *others]
     options: dict[str, Any] = {"loss": loss, "replicas": counts, "levels": wanted, "steps": steps, "seed": seed}
-    with limit_threads(threads):
-        proofs = Proofs(tuple(compare(networks[0], one, inputs, **options) for one in pairs))
+    with limit_threads(threads), progress() as show:
+        proofs = Proofs(tuple(
+            compare(networks[0], one, inputs, **options, progress=partial(_tell, show, one.backend.name))
+            for one in pairs
+        ))  # fmt: skip
     found = proofs if len(proofs) > 1 else proofs[0]
     console().print(found)
     for path in files:
         found.save(path)
     raise typer.Exit(found.exit_code)
+
+
+def _tell(show: Callable[[str], None], backend: str, level: str) -> None:
+    show(f"{backend}: {level}")
 
 
 def _backends(text: str | None, devices: int) -> list[str]:

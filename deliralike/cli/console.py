@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich import box
 from rich.console import Console
@@ -16,6 +17,13 @@ def console() -> Console:
     """A console on standard output."""
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     return Console(width=PIPED_WIDTH if piped else None, highlight=False)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """One line on a terminal's standard error, which goes away, that says what is being done; nothing elsewhere."""
+    with Console(stderr=True, highlight=False).status("") as status:
+        yield lambda text: status.update(Text(text))
 
 
 def show_table(

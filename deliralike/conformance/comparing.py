@@ -42,15 +42,16 @@ from deliralike.training import classification_loss
 LEVELS = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
 BESIDE = ("data", "checkpoints")  # what stands beside the ladder, and is compared where it is asked for
 TITLES = {
-    "L0": "structure",
+    "L0": structure.TITLE,
     "L1": semantics.TITLE,
     "L2": rounding.TITLE,
     "L3": "place",
-    "L4": "optimizer step",
-    "L5": "curve",
-    "L6": "replicas",
-    "L7": "probes",
-    "checkpoints": "checkpoints",
+    "L4": stepping.TITLE,
+    "L5": curve.TITLE,
+    "L6": replicas.TITLE,
+    "L7": probes.TITLE,
+    "checkpoints": checkpoints.TITLE,
+    "data": pipelines.TITLE,
 }
 MOST_PLACES = 12  # that are explained; where one convention is wrong throughout, these say so
 OPTIMIZERS = {"sgd": rule("sgd", lr=0.05, momentum=0.9), "adamw": rule("adamw", lr=1e-3)}
@@ -70,6 +71,7 @@ def compare(
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None,
     steps: int = 20,
     seed: int = 0,
+    progress: Callable[[str], None] = lambda level: None,
 ) -> Proof:
     """Prove that two networks are the same network, or name the first place where they differ and say why.
 
@@ -92,6 +94,7 @@ def compare(
         streams: What gives batches to each side, such as data loaders: their order and contents are compared.
         steps: Of the free curves of level L5.
         seed: Of random masks, forced gradients and noise.
+        progress: Called with each level that is begun, in words: ``"L1 semantics in float64"``.
 
     Returns:
         The proof. ``print(proof)`` is the report, ``proof.check()`` raises unless it holds.
@@ -118,7 +121,7 @@ def compare(
     given = OPTIMIZERS if optimizers is None else optimizers
     sides = [_subject(one, loss, given) for one in (reference, candidate)]
     batch = _on_host(batch, sides)
-    settings = Settings(tuple(levels), weights, dict(names or {}), tuple(replicas), streams, steps, seed)
+    settings = Settings(tuple(levels), weights, dict(names or {}), tuple(replicas), streams, steps, seed, progress)
     with ExitStack() as stack:
         for side in sides:
             stack.enter_context(side.network.backend.compiling_quickly())
@@ -136,6 +139,7 @@ class Settings:
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None
     steps: int = 20
     seed: int = 0
+    progress: Callable[[str], None] = lambda level: None
 
 
 def _subject(given: Any, loss: LossFunction, optimizers: Mapping[str, Rule]) -> Subject:
@@ -173,6 +177,7 @@ class _Comparison:
         """Climb the ladder as far as it goes."""
         start = time.perf_counter()
         if self.settings.streams is not None:
+            self._begin("data")
             self.levels.append(pipelines.level(*self.settings.streams))
         self._structure()
         if self._in_float64():
@@ -194,7 +199,11 @@ class _Comparison:
 
     # Levels ------------------------------------------------------------------------------------------------------
 
+    def _begin(self, name: str) -> None:
+        self.settings.progress(f"{name} {TITLES[name]}")
+
     def _structure(self) -> None:
+        self._begin("L0")
         reference, candidate = self.given
         same = list(reference.network.neutral_slots()) == list(candidate.network.neutral_slots())
         self.match = None
@@ -234,6 +243,7 @@ class _Comparison:
         return Matched(self.match, layouts)
 
     def _semantics(self) -> None:
+        self._begin("L1")
         self.modes = dict(self._modes())
         found = semantics.level(self.modes)
         if why := self._why_undecided() if found.status == FAILED else self._why_nothing_shown():
@@ -310,6 +320,7 @@ class _Comparison:
 
     def _places(self) -> Level:
         """Level L3: in training; in evaluation too where training shows nothing, or nothing that is understood."""
+        self._begin("L3")
         findings: dict[tuple[str, str, str], Finding] = {}
         for name in (name for name, mode in self.modes.items() if not mode.agrees):
             places = localise(self.reference, self.candidate, self.batch, semantics.MODES[name], self.correspondence,
@@ -376,6 +387,7 @@ class _Comparison:
         }
         for name, make in makers.items():
             if name in settings.levels and (name != "L6" or settings.replicas):
+                self._begin(name)
                 self.levels.append(make())
 
     def _checkpoints(self, names: Mapping[str, str] | None) -> Level:

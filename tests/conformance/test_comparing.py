@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from deliralike import zoo
 from deliralike.conformance.comparing import LEVELS, compare
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
 from deliralike.conformance.subject import Subject
@@ -471,3 +472,13 @@ def test_the_finding_tells_where_why_and_what_it_does(backend):
     assert "Everything before it is exact." in text
     assert "Explained by eps=2e-5 instead of 1e-5" in text
     assert "Effect on evaluation outputs about" in text
+
+
+def test_each_level_is_announced_when_it_is_begun():
+    """In the order of the ladder; what is not looked at is not begun."""
+    begun = []
+    nets = [zoo.build("mlp", backend="torch", in_features=3, out_features=2, dtype="float64") for _ in range(2)]
+    batch = (np.random.default_rng(0).normal(size=(5, 3)), np.array([0, 1, 1, 0, 1]))
+    compare(*nets, batch, levels=("L0", "L1", "L3", "L4"), progress=begun.append)
+    assert [name.split()[0] for name in begun] == ["L0", "L1", "L4"]
+    assert begun[1] == "L1 semantics in float64"
