@@ -1,5 +1,5 @@
 """Which tensor and block of one network is which of another: proposed from names, shapes, values and order."""
 
-from deliralike.conformance.matching.match import Match, propose
+from deliralike.conformance.matching.match import Match, by_activations, by_outputs, propose
 
-__all__ = ["Match", "propose"]
+__all__ = ["Match", "by_activations", "by_outputs", "propose"]
