@@ -1,4 +1,4 @@
-"""Rounding by experiment: numbers with an error in their last bit, and how much of what that does is allowed."""
+"""The last bits of numbers: errors in them, what of that is allowed, and numbers that have none."""
 
 from __future__ import annotations
 
@@ -14,3 +14,9 @@ def shaken(value: Any, generator: np.random.Generator, unit: float) -> Any:
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return value
     return value * (1.0 + unit * generator.choice([-1.0, 1.0], value.shape))
+
+
+def fits(array: np.ndarray, bits: int) -> np.ndarray:
+    """Which numbers have no more significant bits than that: float32 has 24."""
+    scaled = np.frexp(array)[0] * 2.0**bits
+    return scaled == np.round(scaled)

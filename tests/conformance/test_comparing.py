@@ -482,3 +482,32 @@ def test_each_level_is_announced_when_it_is_begun():
     compare(*nets, batch, levels=("L0", "L1", "L3", "L4"), progress=begun.append)
     assert [name.split()[0] for name in begun] == ["L0", "L1", "L4"]
     assert begun[1] == "L1 semantics in float64"
+
+
+class Between(torch.nn.Module):
+    """A linear layer, and something done to what it gives."""
+
+    def __init__(self, change):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear, self.change = torch.nn.Linear(3, 2), change
+
+    def forward(self, x):
+        return self.change(self.linear(x))
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        (lambda y: y.float().to(y.dtype), "undecided"),
+        (lambda y: y.half().to(y.dtype), "undecided"),
+        (lambda y: y * 1.0, "proved"),
+        (lambda y: torch.round(y * 8) / 8 + y - y.detach(), "proved"),  # of few bits, which is no rounding of a type
+    ],
+    ids=["float32", "float16", "plain", "steps"],
+)
+def test_numbers_that_were_rounded_on_the_way_prove_nothing_in_float64(change, verdict):
+    values = np.random.default_rng(0).normal(size=(7, 3)), np.arange(7) % 2
+    proof = compare(Between(change), Between(change), values, levels=("L0", "L1"))
+    assert proof.verdict == verdict, str(proof)
+    assert ("numbers of float32" in str(proof)) == (verdict == "undecided")

@@ -9,6 +9,7 @@ import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import Explanation, is_number
+from deliralike.conformance.last_bit import fits
 
 # The type's name, the bits of its significand, and how far its rounding can bring a well conditioned result.
 _TYPES = (("bfloat16", 8, 0.3), ("float16", 11, 0.05), ("float32", 24, 1e-4))
@@ -30,18 +31,11 @@ def explain(reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> Expla
     if sum(y.size for _, y in differing) < _ENOUGH:
         return None
     for name, bits, reach in _TYPES:
-        held = all(_holds(y, bits) for _, y in differing)
-        is_telling = held and not all(_holds(x, bits) for x, _ in differing)
+        held = all(fits(y, bits).all() for _, y in differing)
+        is_telling = held and not all(fits(x, bits).all() for x, _ in differing)
         if is_telling and max(relative_difference(x, y) for x, y in differing) <= reach:
             return Explanation(f"computed in {name}, which holds all of its numbers", 0.0)
     return None
-
-
-def _holds(array: np.ndarray, bits: int) -> bool:
-    """Whether each number is its own rounding to so many significant bits."""
-    fraction, _ = np.frexp(array)
-    scaled = fraction * 2.0**bits
-    return bool(np.array_equal(scaled, np.round(scaled)))
 
 
 def _is_floating(first: np.ndarray, second: np.ndarray) -> bool:

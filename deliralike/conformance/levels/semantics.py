@@ -12,11 +12,13 @@ from deliralike import nest
 from deliralike.conformance.agreement import ROUNDING, Comparison, compare, relative_difference
 from deliralike.conformance.correspondence import SAME, Correspondence
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
+from deliralike.conformance.last_bit import fits
 from deliralike.conformance.subject import Subject
 from deliralike.conformance.taps import Recording, Unit, watch
 
 TITLE = "semantics in float64"
 ELEMENTS = 2**14  # of each layer's output, for the error by layer
+_FEW_BITS, _ENOUGH = 8, 4  # numbers of fewer bits come about without rounding; so many others do not by chance
 MODES = {"train": True, "eval": False}
 
 
@@ -158,12 +160,23 @@ def not_finite(recording: Recording) -> str:
 
 
 def short(recording: Recording) -> str:
-    """The first block whose output is of a floating type shorter than float64, with the type; empty where none is."""
+    """What is of a floating type shorter than float64, by its type or by its numbers; empty where nothing is."""
     for name, call in recording.calls.items():
         for leaf in (leaf for leaf in nest.leaves(call.output) if isinstance(leaf, np.ndarray)):
             if "float" in str(leaf.dtype) and leaf.dtype != np.float64:
                 return f"{name or 'the network'} gives {leaf.dtype}"
+    output = recording.calls[""].output if "" in recording.calls else None
+    if any(isinstance(leaf, np.ndarray) and _is_rounded(leaf) for leaf in nest.leaves(output)):
+        return "all numbers that the network gives are numbers of float32"
     return ""
+
+
+def _is_rounded(array: np.ndarray) -> bool:
+    """Whether an array holds what was rounded to float32; whole numbers and halves, quarters … say nothing."""
+    if array.dtype != np.float64:
+        return False
+    telling = array[np.isfinite(array) & (array != np.round(array)) & ~fits(array, _FEW_BITS)]
+    return telling.size >= _ENOUGH and bool(fits(telling, 24).all())
 
 
 def _findings(modes: Mapping[str, Mode]) -> Iterator[Finding]:
