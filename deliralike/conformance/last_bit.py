@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 MARGIN = 32.0  # so many times what an error in the last bit does is still rounding
+SLIGHT = 1e-4  # differences that are larger are never taken for magnified rounding
 
 
 def shaken(value: Any, generator: np.random.Generator, unit: float) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from deliralike import random
 from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
-from deliralike.conformance.last_bit import MARGIN, shaken
+from deliralike.conformance.last_bit import MARGIN, SLIGHT, shaken
 from deliralike.conformance.levels.rounding import with_noise
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.pairing import COUNTER
@@ -24,6 +24,7 @@ from deliralike.errors import DeliralikeError
 from deliralike.network import AbstractNetwork
 from deliralike.nn import start
 from deliralike.optimizer import AbstractOptimizer
+from deliralike.state import Slot
 
 TITLE = "loss curve in float64"
 EPS = float(np.finfo(np.float64).eps)
@@ -68,7 +69,7 @@ def level(
     findings = found
     if found:
         again = _Training(reference, optimizer, batches, seed)
-        findings = _beyond_rounding(found, differences, again, mine, null)
+        findings = _beyond_rounding(found, differences, curves["reference"], again, mine, null)
     if found and not findings:
         notes.append(f"free steps magnify rounding here, to {max(differences):.0e}: so much does the reference differ "
                      f"from itself with an error in the last bit of its parameters")  # fmt: skip
@@ -82,29 +83,30 @@ def level(
 
 
 def _beyond_rounding(
-    found: list[Finding], differences: Sequence[float], again: _Training, mine: _Training, null: Sequence[str]
-) -> list[Finding]:
+    found: list[Finding], differences: Sequence[float], losses: Sequence[float], again: _Training, mine: _Training,
+    null: Sequence[str],
+) -> list[Finding]:  # fmt: skip
     """The findings that are none of rounding, which some networks magnify at each step: found by experiment.
 
     Args:
         found: What differs by more than the limit.
         differences: Of the losses, step by step.
+        losses: Of the reference.
         again: The reference at its start; it is trained once more with an error in the last bit of its parameters.
         mine: The reference at its end.
     """
-    first, generator = mine.losses, np.random.default_rng(0)
-    for slot in {
-        id(slot.native): slot for slot in again.network.neutral_slots().values() if slot.is_parameter
-    }.values():
+    generator = np.random.default_rng(0)
+    for slot in _parameters(again.network):
         slot.write(shaken(slot.read(), generator, EPS))
-    second = again.curve(len(differences))
-    moved = np.maximum.accumulate([relative_difference(one, two) for one, two in zip(first, second, strict=True)])
-    beyond = [step for step, d in enumerate(differences) if not d <= max(LIMIT, MARGIN * moved[step])]
+    pairs = zip(losses, again.curve(len(differences)), strict=True)
+    moved = np.maximum.accumulate([relative_difference(one, two) for one, two in pairs])
+    allowed = [min(MARGIN * each, SLIGHT) for each in moved]
+    beyond = [step for step, d in enumerate(differences) if not d <= max(LIMIT, allowed[step])]
     first_end, second_end = (
         {name: slot.read() for name, slot in one.network.neutral_slots().items() if name not in null}
         for one in (mine, again)
     )
-    end = MARGIN * max(compare(first_end, second_end).difference, moved[-1])
+    end = min(MARGIN * max(compare(first_end, second_end).difference, moved[-1]), SLIGHT)
     kept = {"loss": bool(beyond)}
     return [one for one in found if kept.get(one.place, not one.difference <= end)]
 
@@ -124,7 +126,6 @@ class _Training:
         self.network: AbstractNetwork = copy.deepcopy(subject.network if network is None else network)
         self.network.train()
         self.optimizer: AbstractOptimizer = subject.optimizers[optimizer](self.network)
-        self.losses: list[float] = []  # of the last curve
         self.start = (self.network.neutral_state(), self.optimizer.neutral_state())
 
     def restart(self) -> None:
@@ -146,15 +147,20 @@ class _Training:
                 result = self.optimizer.update(loss_function, *self.batches[step % len(self.batches)])
             loss = result[0] if isinstance(result, tuple) else result
             losses.append(self.network.backend.number(loss))
-        self.losses = losses
         return losses
 
 
 def _disturb(network: AbstractNetwork, noise: np.random.Generator) -> None:
-    """Round the parameters as much as float32 would, at random; a tied one once."""
-    for slot in {id(slot.native): slot for slot in network.neutral_slots().values() if slot.is_parameter}.values():
+    """Round the parameters as much as float32 would, at random."""
+    for slot in _parameters(network):
         value = slot.read()
         slot.write(value * (1.0 + NOISE * noise.standard_normal(value.shape)))
+
+
+def _parameters(network: AbstractNetwork) -> list[Slot]:
+    """The places of the parameters, of a tied one once."""
+    slots = network.neutral_slots().values()
+    return list({id(slot.native): slot for slot in slots if slot.is_parameter}.values())
 
 
 def _float32(
