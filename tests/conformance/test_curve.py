@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import Network, random
+from deliralike import Network, backends, random, rules
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
 from deliralike.conformance.levels import curve
 from deliralike.conformance.planted.optimizers import MISTAKES, equipped, schedule
@@ -115,3 +115,29 @@ def test_without_optimizer_or_batches_there_is_nothing_to_judge():
     assert curve.level(subject, subject, []).status == NOT_REACHED
     found = curve.level(subject, subject.but(optimizers={}), BATCHES)
     assert (found.status, found.notes) == (NOT_REACHED, ("there is no optimizer on both sides",))
+
+
+class Weight(torch.nn.Module):
+    """One parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([0.3], dtype=torch.float64))
+
+    def forward(self, x):
+        return self.weight * x
+
+
+def _chaotic(power):
+    """A loss whose descent at a rate of one is the logistic map w → 4 w (1 - w), which doubles any error each step."""
+    subject = Subject(backends.get("torch").wrap(Weight()), lambda net, x: (power(net(x)) - 1.5 * net(x) ** 2).sum())
+    return subject.but(optimizers={"sgd": lambda net: net.backend.optimizer(rules.rule("sgd", lr=1.0), net)})
+
+
+def test_rounding_that_free_steps_magnify_is_no_mistake_and_a_mistake_is():
+    one, batches = _chaotic(lambda w: 4.0 / 3.0 * w * w * w), [(np.ones(1),)]
+    other, wrong = _chaotic(lambda w: w * (w * (w / 3.0)) * 4.0), _chaotic(lambda w: (4.0 / 3.0 + 1e-9) * w * w * w)
+    level = curve.level(one, other, batches, 30, in_float32=False)
+    assert level.status == "passed" and 1e-10 < level.worst < 1e-4, level
+    assert "magnify rounding" in level.notes[0]
+    assert curve.level(one, wrong, batches, 30, in_float32=False).status == "failed"
