@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint docs bench environment lock clean
+.PHONY: help demo test test-mpi lint docs bench environment lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -20,6 +20,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMEXPR
 help:
 	@echo "make demo    see it work"
 	@echo "make test    all tests, doctests included (PYTEST='-k nest' passes arguments on)"
+	@echo "make test-mpi  the tests of processes over MPI alone"
 	@echo "make lint    style, floors of imports, types"
 	@echo "make docs    the documentation, into docs/_build/html"
 	@echo "make bench   the benchmarks"
@@ -33,6 +34,10 @@ demo: $(STAMP)
 # not a doctest to skip as it is in pyproject.toml.
 test: $(STAMP)
 	@$(ONE_THREAD) MPLBACKEND=Agg $(PY) -m pytest -n $(WORKERS) --dist loadgroup -o addopts="--doctest-modules --import-mode=importlib" $(PYTEST)
+
+# The tests of processes over MPI alone; `make test` runs them too.
+test-mpi: $(STAMP)
+	@$(ONE_THREAD) $(PY) -m pytest -n $(WORKERS) tests/processes tests/cli/test_launch.py -k mpi $(PYTEST)
 
 lint: $(STAMP)
 	@$(PY) -m ruff check

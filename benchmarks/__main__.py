@@ -21,6 +21,7 @@ NAMES = (
     "state",
     "nests",
     "replicas",
+    "processes",
     "hooks",
     "trainer",
     "zoo",

@@ -11,7 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from deliralike import backends, errors, parallel, random, weights, zoo
-from deliralike.backends import DataParallel, wrap
+from deliralike.backends import DataParallel, DistributedDataParallel, wrap
+from deliralike.backends.joining import join
 from deliralike.network import AbstractNetwork, Network, build
 from deliralike.nn import start
 from deliralike.parallel import in_replicas
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AbstractNetwork",
     "DataParallel",
+    "DistributedDataParallel",
     "Network",
     "Proof",
     "Subject",
@@ -32,6 +34,7 @@ __all__ = [
     "compare",
     "errors",
     "in_replicas",
+    "join",
     "parallel",
     "random",
     "start",

@@ -88,6 +88,10 @@ class ReplicaError(DeliralikeError, RuntimeError):
     """The replicas of a network do not do the same."""
 
 
+class ProcessError(ReplicaError):
+    """Processes that train together do not do the same, or one of them has failed."""
+
+
 class ProofFailed(DeliralikeError, AssertionError):
     """Two networks are not the same, or it was not shown that they are."""
 

@@ -11,7 +11,7 @@ import importlib
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from deliralike import steps
+from deliralike.accumulation import samples_of
 from deliralike.anomalies import Anomalies, detect_anomalous_params
 from deliralike.closure import closure, prepare_batch
 from deliralike.construction import Construction, constructing, current_construction
@@ -199,6 +200,18 @@ class AbstractNetwork(metaclass=NetworkType):
     def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
         """The value of a loss that replicas compute; a plain network is its only replica."""
         return loss.whole(self, *batch)
+
+    def loss_of(self, loss_function: Callable[..., Any]) -> Callable[..., Any]:
+        """The loss function that an optimizer over this network computes for a given one: the same."""
+        return loss_function
+
+    def no_sync(self) -> AbstractContextManager[Any]:
+        """A block whose gradients are to be added up before they are sent to other processes, if there are any."""
+        return nullcontext()
+
+    def samples_of(self, batch: Any) -> int:
+        """The samples of a batch that an optimizer is given."""
+        return samples_of(batch, getattr(getattr(self, "settings", None), "dim", 0))
 
     def update_hooks(self) -> tuple[list[Any], list[Any]]:
         """What an optimizer does before and after each update of this network; a plain network needs nothing.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deliralike import random
-from deliralike.accumulation import Window, reporting, samples_of, scaled, unscaled, weight_of
+from deliralike.accumulation import Window, reporting, scaled, unscaled, weight_of
 from deliralike.errors import SettingError, StateError, UnknownName, suggestion
 from deliralike.precision import LossScale, check_precision, computing_in
 
@@ -96,7 +96,7 @@ class AbstractOptimizer(ABC):
             batch: NumPy or native arrays in any nest; they go to the network's device, floating ones in its type.
         """
         batch = self.prepared(batch)
-        loss_function = computing_in(loss_function, self.precision)
+        loss_function = computing_in(self.network.loss_of(loss_function), self.precision)
         if self._accumulate > 1 or self._window.micro_batches or self.loss_scale is not None:
             return self._add_micro_batch(loss_function, batch)
         return self.update_at_once(loss_function, batch)
@@ -159,10 +159,10 @@ class AbstractOptimizer(ABC):
         return self.network.replica_gradients() if self._of_replicas is None else self._of_replicas  # type: ignore[attr-defined]
 
     def _add_micro_batch(self, loss_function: LossFunction, batch: tuple) -> Any:
-        samples = samples_of(batch, getattr(getattr(self.network, "settings", None), "dim", 0))
+        samples = self.network.samples_of(batch)
         scale = self.loss_scale.value if self.loss_scale else 1.0
         reported = reporting(loss_function)
-        with random.shifted(self._window.samples):
+        with random.shifted(self._window.samples), self.network.no_sync():
             if self.loss_scale is None:
                 result, of_root = self.gradients(reported, *batch)
             else:

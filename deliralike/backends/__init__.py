@@ -10,7 +10,7 @@ import importlib.metadata
 import importlib.util
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deliralike.errors import BackendUnavailable, DeviceError, SettingError, UnknownName, suggestion
+from deliralike.parallel.processes import Processes
 from deliralike.parallel.replicated import ReplicaSettings
 
 if TYPE_CHECKING:
@@ -200,6 +201,55 @@ def DataParallel(
             f"name its device first"
         )
     return backend.replicate(wrapped, chosen) if len(chosen.places) > 1 else wrapped
+
+
+def DistributedDataParallel(
+    network: Any, processes: Processes, dim: int = 0, *, buffers: str = "sync", scalars: str = "mean",
+    takes_whole: bool = False, in_backward: Mapping[str, Any] | None = None, **settings: Any,
+) -> AbstractNetwork:  # fmt: skip
+    """A network that trains in several processes, each with a share of every batch; by itself the network, wrapped.
+
+    Every process starts with the root's weights, and makes the updates of one process that sees the whole batch. An
+    optimizer over it adds the gradients of all processes before each update. Weights and checkpoints are those of the
+    given network, under the same names.
+
+    Args:
+        network: Written once or native, on this process's device.
+        processes: What `deliralike.join` gives.
+        dim: The axis that counts samples, in inputs and outputs.
+        buffers: What becomes of buffers; see `deliralike.parallel.replicated.ReplicaSettings`. Batch normalisation has
+            the statistics of the whole batch unless told otherwise.
+        scalars: What becomes of numbers that a loss function gives beside the loss; see there.
+        takes_whole: Every process is called with the whole batch, and takes its share of it: what one process has is
+            simple, and all processes must have it. Outputs are then those of the whole batch, without a graph.
+        in_backward: Add gradients while backward goes on, by the framework's own engine, with these keywords of it; for
+            PyTorch those of its ``DistributedDataParallel``, such as ``{"bucket_cap_mb": 10}``. After backward when
+            None.
+        settings: ``others``, ``spec``; see there.
+
+    Raises:
+        SettingError: A setting makes no sense, or the network is replicated already.
+        CapabilityError: The backend has no such networks, or does not add gradients during backward.
+
+    Example:
+        >>> from deliralike import zoo
+        >>> from deliralike.parallel import Alone
+        >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
+        >>> DistributedDataParallel(net, Alone()) is net
+        True
+    """
+    wrapped = wrap(network)
+    if processes.count == 1:
+        return wrapped  # be it replicated over several devices or not
+    if wrapped.is_replicated:
+        raise SettingError("the network is replicated already: distribute what it was made from, network.root")
+    chosen = ReplicaSettings.of(devices=(wrapped.device_name,), dim=dim, buffers=buffers, scalars=scalars, **settings)
+    if len(chosen.places) > 1:
+        raise SettingError("in several processes each has one replica: leave virtual_shards out")
+    made = wrapped.backend.distribute(wrapped, chosen, processes, takes_whole)
+    if in_backward is not None:
+        made.reduce_in_backward(**in_backward)
+    return made
 
 
 @cache

@@ -21,6 +21,8 @@ from deliralike.network import AbstractNetwork
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
 from deliralike.optimizer import AbstractOptimizer
+from deliralike.parallel.distributed import DistributedNetwork
+from deliralike.parallel.processes import Place, Processes
 from deliralike.parallel.replicated import ReplicaSettings, ReplicatedNetwork
 from deliralike.rules import Rule
 
@@ -247,6 +249,21 @@ class Backend(ABC):
     def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> ReplicatedNetwork:
         """A network as several replicas; its weights and the random state stay as they are."""
         raise CapabilityError(f"backend {self.name!r} has no replicated networks: use one device")
+
+    def join(self, timeout: float, place: Place | None = None) -> Processes:
+        """The processes that the framework's own runtime connects; see `deliralike.join`.
+
+        Args:
+            timeout: Seconds.
+            place: Which of them this is; what the framework's own launcher says when None.
+        """
+        raise CapabilityError(f"backend {self.name!r} has no runtime of its own for several processes: use MPI")
+
+    def distribute(
+        self, network: AbstractNetwork, settings: ReplicaSettings, processes: Processes, takes_whole: bool
+    ) -> DistributedNetwork:
+        """A network that trains in several processes; all of them start with the root's weights."""
+        raise CapabilityError(f"backend {self.name!r} has no networks that train in several processes: use one process")
 
     @abstractmethod
     def optimizer(

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 import deliralike
-from deliralike.cli import backends, compare, conformance, convert, demo, predict, runs, settings, train, zoo
+from deliralike.cli import backends, compare, conformance, convert, demo, launch, predict, runs, settings, train, zoo
 from deliralike.errors import DeliralikeError
 
 BAD_INPUT, INTERRUPTED = 2, 130
@@ -35,7 +35,8 @@ class Commands(TyperGroup):
         except (DeliralikeError, OSError) as error:
             if ctx.params.get("debug"):
                 raise
-            print(f"deliralike: {type(error).__name__}: {error}", file=sys.stderr)
+            print("\n".join([f"deliralike: {type(error).__name__}: {error}", *getattr(error, "__notes__", [])]),
+                  file=sys.stderr)  # fmt: skip
             raise typer.Exit(BAD_INPUT) from None
 
 
@@ -60,8 +61,9 @@ def common(
     """Write a network once; train it on PyTorch, Chainer or JAX; prove that it is the same network everywhere."""
 
 
-for _module in (demo, backends, zoo, settings, train, runs, predict, convert, compare, conformance):
-    app.command(_module.__name__.rpartition(".")[2])(_module.command)
+for _module in (demo, backends, zoo, settings, train, launch, runs, predict, convert, compare, conformance):
+    _context = getattr(_module, "CONTEXT", None)
+    app.command(_module.__name__.rpartition(".")[2], context_settings=_context)(_module.command)
 
 
 def main() -> None:

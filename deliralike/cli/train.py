@@ -61,6 +61,7 @@ def command(
     'deliralike settings' prints all settings and what they do. Options come before what a file says. Channels and
     classes are taken from the data.
     """
+    from deliralike import join
     from deliralike.cli.options import key_values
     from deliralike.cli.settings import spread
 
@@ -78,6 +79,7 @@ def command(
     if resume is not None and out is not None:
         raise SettingError("--resume goes on in the folder of the run: leave --out away")
     experiment = _of_source(source, changes) if source is not None else _of_folder(Path(resume or ""), changes)
+    experiment.processes = join()
     run(experiment, out, resume, threads)
 
 
@@ -86,6 +88,8 @@ def run(experiment: "Experiment", out: Path | None, resume: Path | None, threads
     from deliralike.cli.options import limit_threads
 
     settings = experiment.settings
+    if settings.folds is not None and experiment.processes.count > 1:
+        raise SettingError("folds in several processes: train one fold in each call, without 'deliralike launch'")
     with limit_threads(threads):
         if settings.folds is None:
             _one(experiment, resume or out, resume is not None)
@@ -118,10 +122,9 @@ def _of_folder(folder: Path, changes: Mapping[str, Any]) -> "Experiment":
 
 def _one(experiment: "Experiment", folder: Path | None, resume: bool) -> None:
     from deliralike.training.experiment import refuse_existing
-    from deliralike.training.experiment.folder import new_or_next_folder
     from deliralike.training.experiment.run import finished_result
 
-    if folder is not None and not resume:
+    if folder is not None and not resume and experiment.processes.is_root:
         refuse_existing(folder)
     settings, dataset = experiment.complete()
     if resume and folder and finished_result(folder, settings):
@@ -129,9 +132,12 @@ def _one(experiment: "Experiment", folder: Path | None, resume: bool) -> None:
                            f"For more: --epochs {settings.epochs + 5}")  # fmt: skip
     prepared = experiment.prepare(settings, dataset)
     if not resume:
-        folder = new_or_next_folder(folder, settings.network)
+        folder = experiment.new_folder(folder, settings)
     assert folder is not None
-    _show(_trained(prepared, folder, resume))
+    result = _trained(prepared, folder, resume)
+    if experiment.processes.is_root:
+        _show(result)
+    experiment.processes.close()
 
 
 def _trained(prepared: Any, folder: Path, resume: bool, again: Path | None = None) -> "RunResult":
@@ -142,7 +148,10 @@ def _trained(prepared: Any, folder: Path, resume: bool, again: Path | None = Non
     network, settings = prepared.network, prepared.settings
     doing = "going on in" if resume else "writing to"
     version = network.backend.version()
-    say(f"{settings.network} with {network.count_parameters():,} parameters on {version}, {doing} {folder}")
+    if not prepared.processes.is_root:
+        return prepared.train(folder, resume=resume)
+    several = f" in {prepared.processes.count} processes" if prepared.processes.count > 1 else ""
+    say(f"{settings.network} with {network.count_parameters():,} parameters on {version}{several}, {doing} {folder}")
     try:
         with bars(console()) as progress:
             return prepared.train(folder, [ProgressBar(progress=progress, label=settings.backend)], resume=resume)

@@ -36,6 +36,7 @@ from deliralike.conformance.subject import Subject
 from deliralike.errors import BatchError, DeliralikeError, ProofFailed, SettingError, StateError
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import LossFunction
+from deliralike.parallel import Alone, Processes
 from deliralike.rules import Rule, rule
 from deliralike.training import classification_loss
 
@@ -67,6 +68,7 @@ def compare(
     names: Mapping[str, str] | None = None,
     weights: str = "judge",
     replicas: Sequence[int] = (),
+    processes: Processes | None = None,
     levels: Sequence[str] = LEVELS,
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None,
     steps: int = 20,
@@ -89,6 +91,7 @@ def compare(
         weights: With ``"judge"`` both are to hold the same weights; with ``"load"`` the candidate takes over those of
             the reference.
         replicas: Over how many replicas the candidate is compared as well.
+        processes: In which the candidate is compared as well, one replica in each; every process makes the same call.
         levels: Which levels; see `LEVELS`. With ``"checkpoints"`` among them, weights and training states go through
             files, both ways.
         streams: What gives batches to each side, such as data loaders: their order and contents are compared.
@@ -121,7 +124,9 @@ def compare(
     given = OPTIMIZERS if optimizers is None else optimizers
     sides = [_subject(one, loss, given) for one in (reference, candidate)]
     batch = _on_host(batch, sides)
-    settings = Settings(tuple(levels), weights, dict(names or {}), tuple(replicas), streams, steps, seed, progress)
+    settings = Settings(
+        tuple(levels), weights, dict(names or {}), tuple(replicas), processes or Alone(), streams, steps, seed, progress
+    )
     with ExitStack() as stack:
         for side in sides:
             stack.enter_context(side.network.backend.compiling_quickly())
@@ -136,10 +141,16 @@ class Settings:
     weights: str = "judge"
     names: Mapping[str, str] = field(default_factory=dict)
     replicas: tuple[int, ...] = ()
+    processes: Processes = field(default_factory=Alone)
     streams: tuple[Iterable[Any], Iterable[Any]] | None = None
     steps: int = 20
     seed: int = 0
     progress: Callable[[str], None] = lambda level: None
+
+    @property
+    def replicates(self) -> bool:
+        """Whether there are replicas to compare over."""
+        return bool(self.replicas) or self.processes.count > 1
 
 
 def _subject(given: Any, loss: LossFunction, optimizers: Mapping[str, Rule]) -> Subject:
@@ -381,14 +392,19 @@ class _Comparison:
             "L2": lambda: rounding.level(*sides, self.batch, self.correspondence, settings.seed),
             "L4": lambda: stepping.level(*sides, names),
             "L5": lambda: curve.level(*sides, [self.batch], settings.steps, names, settings.seed, match=self.match),
-            "L6": lambda: replicas.level(sides[self.match is not None], sides[1], self.batch, settings.replicas),
+            "L6": lambda: self._replicas(sides[self.match is not None], sides[1]),
             "L7": lambda: probes.level(*sides, self.batch, self.match),
             "checkpoints": lambda: self._checkpoints(names),
         }
         for name, make in makers.items():
-            if name in settings.levels and (name != "L6" or settings.replicas):
+            if name in settings.levels and (name != "L6" or settings.replicates):
                 self._begin(name)
                 self.levels.append(make())
+
+    def _replicas(self, reference: Subject, candidate: Subject) -> Level:
+        processes = self.settings.processes
+        over = partial(replicas.in_processes, processes) if processes.count > 1 else None
+        return replicas.level(reference, candidate, self.batch, self.settings.replicas, over)
 
     def _checkpoints(self, names: Mapping[str, str] | None) -> Level:
         with tempfile.TemporaryDirectory() as folder:
@@ -401,7 +417,7 @@ class _Comparison:
         return {name: names[0] for name, names in found.items() if len(names) == 1}
 
     def _leave_out(self, why: str, *names: str) -> None:
-        wanted = [name for name in names if name in self.settings.levels and (name != "L6" or self.settings.replicas)]
+        wanted = [name for name in names if name in self.settings.levels and (name != "L6" or self.settings.replicates)]
         self.levels += [Level(name, TITLES[name], NOT_REACHED, notes=(f"Not looked at: {why}.",)) for name in wanted]
 
 

@@ -6,6 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.network import AbstractNetwork
+from deliralike.state import Slot
+
+EPS = float(np.finfo(np.float64).eps)
 MARGIN = 32.0  # so many times what an error in the last bit does is still rounding
 SLIGHT = 1e-4  # differences that are larger are never taken for magnified rounding
 
@@ -15,6 +19,24 @@ def shaken(value: Any, generator: np.random.Generator, unit: float) -> Any:
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return value
     return value * (1.0 + unit * generator.choice([-1.0, 1.0], value.shape))
+
+
+def shake_parameters(network: AbstractNetwork, seed: int = 0) -> None:
+    """Put an error into the last bit (of float64) of every element of the parameters."""
+    generator = np.random.default_rng(seed)
+    for slot in parameter_slots(network):
+        slot.write(shaken(slot.read(), generator, EPS))
+
+
+def parameter_slots(network: AbstractNetwork) -> list[Slot]:
+    """The places of the parameters, of a tied one once."""
+    slots = network.neutral_slots().values()
+    return list({id(slot.native): slot for slot in slots if slot.is_parameter}.values())
+
+
+def allowed(moved: float) -> float:
+    """What two right networks may differ by, where an error in the last bit moves one of them by so much."""
+    return min(MARGIN * moved, SLIGHT)
 
 
 def fits(array: np.ndarray, bits: int) -> np.ndarray:

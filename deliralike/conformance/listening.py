@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,29 @@ class Listener:
     def __getattr__(self, name: str) -> Any:
         """All else is the network's."""
         return getattr(self._network, name)
+
+
+class _Heard(Exception):
+    """The network was called: nothing more is to be computed."""
+
+
+def handed(loss: Callable[..., Any], network: AbstractNetwork, batch: tuple[Any, ...]) -> tuple[Any, Any] | None:
+    """What a loss hands to the network at its first call, ``(args, kwargs)``; None where it calls only parts of it.
+
+    Args:
+        loss: ``loss(network, *batch)``; it gets no further than that call.
+        batch: As the network's backend wants it.
+    """
+    calls: list[tuple[Any, Any]] = []
+
+    class Hearing(Listener):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            calls.append((args, kwargs))
+            raise _Heard
+
+    with contextlib.suppress(_Heard):
+        loss(Hearing(network), *batch)
+    return calls[0] if calls else None
 
 
 def evaluated(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]) -> dict[str, np.ndarray]:

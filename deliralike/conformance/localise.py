@@ -22,14 +22,13 @@ from deliralike.conformance.correspondence import SAME, Correspondence
 from deliralike.conformance.explain.loss_terms import Composition
 from deliralike.conformance.explain.wiring import Differing, Made, Use, Wiring
 from deliralike.conformance.findings import LIMIT, Accused, Observed, is_number
-from deliralike.conformance.last_bit import MARGIN, SLIGHT, shaken
+from deliralike.conformance.last_bit import EPS, MARGIN, SLIGHT, shaken
 from deliralike.conformance.subject import Subject
 from deliralike.conformance.taps import UNIT, Around, Call, Forced, Held, Unit, cotangents, force, record, stops
 from deliralike.network import AbstractNetwork
 from deliralike.nn.layers import LAYERS
 
 NETWORK = "the network"  # the name of the network's own call, seen from the loss
-EPS = float(np.finfo(np.float64).eps)
 
 Allowed = Mapping[str, float]  # by tensor
 

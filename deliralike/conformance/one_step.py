@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest, random
+from deliralike.conformance.listening import handed
+from deliralike.conformance.replica_changes import of_share
 from deliralike.conformance.subject import Subject
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer
@@ -31,10 +33,10 @@ def take_step(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]
 
     Args:
         network: The subject's, or that one replicated.
-        batch: Arguments of the loss after the network, the target last.
+        batch: Arguments of the loss after the network; what it hands to the network gives the outputs.
     """
     with _left_as_it_was(network) as before:
-        outputs = _outputs(network, batch)
+        outputs = _outputs(subject, network, batch)
         network.load_neutral_state(before)
         return {"output": outputs, **_long_step(subject, network, batch)}
 
@@ -73,10 +75,12 @@ def optimizers_of(subject: Subject) -> Optimizers:
     return subject.optimizers or {"sgd": lambda network: network.backend.optimizer(rule("sgd", lr=0.1), network)}
 
 
-def _outputs(network: AbstractNetwork, batch: tuple[Any, ...]) -> dict[str, Any]:
-    inputs = network.backend.prepare(batch[:-1], network)
+def _outputs(subject: Subject, network: AbstractNetwork, batch: tuple[Any, ...]) -> dict[str, Any]:
+    call = handed(of_share(subject.loss), network, network.backend.prepare(batch, network))
+    if call is None:
+        return {}
     with random.portable(SEED):
-        outputs = network.backend.to_numpy(network(*inputs))  # type: ignore[operator]
+        outputs = network.backend.to_numpy(network(*call[0], **call[1]))  # type: ignore[operator]
     return dict(nest.leaves_with_paths(outputs, "output"))
 
 

@@ -33,6 +33,7 @@ GROUPS = (*NETWORKS, "optimizers", "replicas", "checkpoints", "probes", "pipelin
 STREAMS = "pipelines"  # has no backend
 REFERENCE = "torch"
 SEEDS = 10
+CHEAP, DEAR = ("L0", "L1", "L2", "L3"), ("L4", "L5", "L6", "L7")  # of which right candidates are to pass
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Task:
         backend: The candidate's.
         seed: Of the fixture.
         fixture: Tasks of one fixture and backend are judged in one process, which compiles operations once.
+        also: Of a right candidate: a level further up the ladder than outputs and gradients, if any.
     """
 
     group: str
@@ -52,6 +54,7 @@ class Task:
     backend: str
     seed: int = 0
     fixture: str = ""
+    also: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,9 +192,18 @@ def planted_tasks(on: Sequence[str], groups: Sequence[str] = GROUPS, everywhere:
 
 
 def right_tasks(on: Sequence[str], seeds: int, everywhere: bool = True) -> list[Task]:
-    """Every fixture on every backend with as many seeds, or each seed on one of them in turn."""
-    chosen = {seed: on if everywhere else on[seed % len(on) : seed % len(on) + 1] for seed in range(seeds)}
-    return [Task("right", name, on_, seed, name) for seed in chosen for on_ in chosen[seed] for name in FIXTURES]
+    """Every fixture on every backend with as many seeds, or each seed on one of them in turn.
+
+    One of the `DEAR` levels is judged as well: with each seed, or for every second fixture of each backend.
+    """
+    tasks = []
+    for seed in range(seeds):
+        for name in on if everywhere else on[seed % len(on) : seed % len(on) + 1]:
+            for position, fixture_ in enumerate(FIXTURES):
+                turn = seed < len(on) and (position // len(DEAR) + seed) % 2 == 0
+                also = DEAR[(position + seed) % len(DEAR)] if everywhere or turn else ""
+                tasks.append(Task("right", fixture_, name, seed, fixture_, also))
+    return tasks
 
 
 def judge(task: Task) -> Verdict:
@@ -259,7 +271,8 @@ def _of_stream(mistake: Any, task: Task) -> tuple[Finding, ...]:
 
 def _of_right(task: Task) -> tuple[Finding, ...]:
     (reference, batch), (candidate, _) = (fixture(task.name, name, task.seed) for name in (REFERENCE, task.backend))
-    return compare(reference, candidate, batch, levels=("L0", "L1", "L2", "L3")).findings
+    levels = (*CHEAP, task.also) if task.also else CHEAP
+    return compare(reference, candidate, batch, levels=levels, replicas=(planted_replicas.COUNT,)).findings
 
 
 def _allclose(mistake: Any, task: Task) -> tuple[str, ...] | None:
@@ -335,7 +348,8 @@ def _prepare(used: Sequence[str]) -> None:
 def _judge_here(task: Task) -> Verdict:
     backend = backends.get(task.backend or REFERENCE)
     # programs over several devices are to be compiled whole: operation by operation, each would be one
-    way = backend.compiling_quickly() if task.group == "replicas" else backend.op_by_op()
+    replicated = task.group == "replicas" or task.also == replicas.NAME
+    way = backend.compiling_quickly() if replicated else backend.op_by_op()
     with way, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # mistaken networks divide by zero
         try:

@@ -1,5 +1,6 @@
 """The loader: batches of a source, epoch by epoch, from any position on."""
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from itertools import islice
@@ -14,6 +15,7 @@ from deliralike.data.sampling import Sampler, SequentialSampler, ShuffledSampler
 from deliralike.data.source import Stream, readable
 from deliralike.errors import ArgumentError, BatchError, SettingError, StateError, suggestion
 from deliralike.nn import start
+from deliralike.parallel.partition import partition
 
 
 class Loader:
@@ -82,12 +84,41 @@ class Loader:
         self._block = ExitStack()
         self._next_epoch = 0
         self._latest: tuple[int, np.ndarray] = (-1, np.empty(0))
+        self._part = (0, 1)  # of the processes that share each batch, this one and how many there are
         self._check_count()
 
     @classmethod
     def of(cls, source: Any, **options: Any) -> "Loader":
         """A loader of that source with these options; a loader is passed through as it is, and keeps its own."""
         return source if isinstance(source, Loader) else cls(source, **options)
+
+    def shared(self, rank: int, count: int) -> "Loader":
+        """The same batches, of which only one of several processes' shares is loaded; see `share_sizes`.
+
+        No sample is lost or doubled: shares are contiguous and of any size. A process without a sample, as in a last
+        batch that is smaller than their number, gets the batch's first sample, which it is not to count. A transform of
+        batches sees the share alone.
+
+        Raises:
+            SettingError: The source is a stream, which only knows its own end.
+        """
+        if self._read is None and count > 1:
+            raise SettingError("a data.Stream cannot be shared out over processes: use a dataset with a length")
+        loader = copy.copy(self)
+        loader._part = (rank, count)
+        return loader
+
+    def share_sizes(self, epoch: int, number: int) -> tuple[int, ...]:
+        """How many samples of a batch each of the processes gets that the loader is `shared` among; some may get 0."""
+        samples = min(self.batch_size, len(self._indices(epoch)) - number * self.batch_size)
+        sizes = partition(samples, self._part[1])
+        return sizes + (0,) * (self._part[1] - len(sizes))
+
+    def _own(self, epoch: int, number: int) -> slice:
+        """Which rows of a batch this process loads."""
+        sizes, rank = self.share_sizes(epoch, number), self._part[0]
+        begin = sum(sizes[:rank])
+        return slice(begin, begin + sizes[rank]) if sizes[rank] else slice(0, 1)
 
     def __len__(self) -> int:
         """The number of batches in an epoch."""
@@ -155,12 +186,12 @@ class Loader:
         count = batching.batch_count(len(indices), size, self.drop_last)
         if first > count:
             raise SettingError(f"first is {first}, and epoch {epoch} has {count} batches")
-        return (indices[at * size : (at + 1) * size] for at in range(first, count))
+        return (indices[at * size : (at + 1) * size][self._own(epoch, at)] for at in range(first, count))
 
     def _jobs(self, epoch: int, first: int, rows: Iterator[np.ndarray]) -> Iterator[Job]:
         before = repeats(self._indices(epoch)) if self._make.transform else np.zeros(len(self._indices(epoch)), int)
         for number, row in enumerate(rows, first):
-            begin = number * self.batch_size
+            begin = number * self.batch_size + self._own(epoch, number).start
             yield Job(epoch, number, row, before[begin : begin + len(row)])
 
     def _stream_jobs(self, epoch: int, first: int) -> Iterator[Job]:

@@ -5,6 +5,7 @@ from deliralike.parallel.gather import gather
 from deliralike.parallel.hooks import AccumulateGradients, CopyParameters
 from deliralike.parallel.loss import in_replicas
 from deliralike.parallel.partition import partition
+from deliralike.parallel.processes import Alone, Processes
 from deliralike.parallel.replica import Replica
 from deliralike.parallel.replica import current as current_replica
 from deliralike.parallel.replicated import ReplicatedNetwork
@@ -12,8 +13,10 @@ from deliralike.parallel.scatter import scatter
 
 __all__ = [
     "AccumulateGradients",
+    "Alone",
     "CallbackContext",
     "CopyParameters",
+    "Processes",
     "Replica",
     "ReplicatedNetwork",
     "call_replication_callbacks",

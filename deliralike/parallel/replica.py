@@ -25,6 +25,7 @@ class Replica:
         all_sum: The sum of an array over all replicas, differentiable; called with the array and a word for errors.
         synchronised: Whether batch normalisation takes its statistics from all replicas.
         seed: Keys the draws of native random layers, together with `index`.
+        position: Its number among the replicas of this process; `index` where there is one process only.
     """
 
     index: int
@@ -34,6 +35,12 @@ class Replica:
     all_sum: Callable[[Any, str], Any]
     synchronised: bool = False
     seed: int = 0
+    position: Any = None  # a number; of replicas in a program of JAX's it may be traced, as the index may
+
+    def __post_init__(self) -> None:
+        """One process has all replicas unless told otherwise."""
+        if self.position is None:
+            object.__setattr__(self, "position", self.index)
 
     @property
     def count(self) -> int:

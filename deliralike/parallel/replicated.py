@@ -175,34 +175,46 @@ class ReplicatedNetwork(AbstractNetwork):
             in_threads: Whether `function` runs a backward pass of its own.
         """
         self.before_run()
-        meeting, carried = Meeting(len(shares.nests)), self.carried()
-        seed = self.draw_seed()
-        places = [self._place(index, shares.sizes, meeting, seed, in_threads) for index in range(len(shares.nests))]
+        meeting, carried, seed = self.meeting_of(shares), self.carried(), self.draw_seed()
+        places = [self.place_of(index, shares, meeting, seed, in_threads) for index in range(len(shares.nests))]
         jobs = [
             partial(self._job, place, carried, function, share)
             for place, share in zip(places, shares.nests, strict=True)
         ]
-        with self.threads_shared_out(len(jobs) if self.settings.side_by_side else 1):
+        with self.threads_shared_out(max(len(jobs), 1) if self.settings.side_by_side else 1):
             results = (
                 side_by_side(jobs, places, meeting) if self.settings.side_by_side else one_after_the_other(jobs, places)
             )
         self.settle_buffers(shares.sizes)
         return results
 
-    def _place(self, index: int, sizes: tuple[int, ...], meeting: Meeting, seed: int, in_threads: bool) -> Replica:
+    def sizes_here(self, shares: Shares) -> tuple[int, ...]:
+        """The samples of each share that this process computes."""
+        return shares.sizes
+
+    def meeting_of(self, shares: Shares) -> Meeting:
+        """Where the replicas that have a share exchange values."""
+        return Meeting(len(shares.nests))
+
+    def place_of(self, position: int, shares: Shares, meeting: Meeting, seed: int, in_threads: bool) -> Replica:
+        """What one of this process's replicas may know of itself and the others."""
         return Replica(
-            index=index,
-            device=self.settings.places[index],
-            sizes=sizes,
+            index=position,
+            device=self.settings.places[position],
+            sizes=shares.sizes,
             meeting=meeting,
-            all_sum=self.all_sum(index, meeting, in_threads),
+            all_sum=self.all_sum(position, meeting, in_threads),
             synchronised=self.settings.buffers == "sync",
             seed=seed,
         )
 
     def _job(self, place: Replica, carried: Callable, function: Callable, share: Any) -> Any:
         with carried(), entered(place):
-            return function(self.replicas[place.index], share)
+            return function(self.replica_at(place.position), share)
+
+    def replica_at(self, position: int) -> Any:
+        """What a loss in replicas computes with, of one of this process's replicas."""
+        return self.replicas[position]
 
     # Losses ----------------------------------------------------------------------------------------------------------
 
@@ -238,23 +250,25 @@ class ReplicatedNetwork(AbstractNetwork):
         if not self.settings.side_by_side:
             return self.backward_at_once(loss, backward, *batch)
         shares = self.scatter(batch, loss)
-        weights = loss.weights(shares.sizes)
 
         def one_share(network: Any, share: Any) -> tuple:
-            value, denominator, extras = loss.taken_apart(loss.function(network, *share))
-            here = current()
-            assert here is not None  # replicas run as such
-            weight = weights[here.index]
-            if loss.reduction == "denominator":
-                denominator = sum(here.exchange("the loss's denominator", self._on_host(denominator)))
-                weight = 1.0 / or_one(denominator)
-            weighted = value * weight
+            weighted, denominator, extras = self.part_of(loss, network, share)
             backward(weighted)
             return self.nn.stop_gradient(weighted), denominator, extras
 
         parts = self.run(one_share, shares, in_threads=True)
         total = self.nn.sum(self.backend.stack([value for value, _, _ in parts], self.settings.output_device))
         return loss.result(total, parts[0][1], self._gathered_extras(parts, shares.sizes))
+
+    def part_of(self, loss: InReplicas, network: Any, share: Any) -> tuple[Any, Any, Any]:
+        """In a replica: its part of the batch's loss, the denominator of the batch, and what else came."""
+        value, denominator, extras = loss.taken_apart(loss.function(network, *share))
+        here = current()
+        assert here is not None  # replicas run as such
+        if loss.reduction != "denominator":
+            return value * loss.weights(here.sizes)[here.index], denominator, extras
+        denominator = sum(here.exchange("the loss's denominator", self._on_host(denominator)))
+        return value * (1.0 / or_one(denominator)), denominator, extras
 
     def backward_at_once(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
         """`backward_in_replicas` with one backward pass, in the calling thread, over the graph of all replicas."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
+from itertools import islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from deliralike import data
 from deliralike.closure import INPUT, LABEL, taken
 from deliralike.errors import BatchError, SettingError
 from deliralike.network import AbstractNetwork
+from deliralike.parallel import Alone, Processes
 from deliralike.training.metrics import (
     Accuracy,
     CrossEntropy,
@@ -28,6 +31,7 @@ from deliralike.training.validation_losses import ValidationLosses
 
 __all__ = ["CLASSIFICATION", "Metric", "Metrics", "accuracy", "concatenate", "cross_entropy", "evaluate", "predict"]
 
+_NOTHING = object()
 AnyMetric = Metric | MetricFunction | str
 Metrics = Mapping[str, AnyMetric] | Sequence[AnyMetric]
 
@@ -41,6 +45,7 @@ def evaluate(
     device_batches: int = 2,
     intervals: bool | Mapping[str, Any] = False,
     losses: ValidationLosses | None = None,
+    processes: Processes | None = None,
 ) -> dict[str, float]:
     """Judge a network on labelled samples.
 
@@ -61,6 +66,7 @@ def evaluate(
         intervals: Also give confidence intervals by bootstrap, ``"accuracy/low"`` and ``"accuracy/high"``. A mapping
             holds settings of `Evidence.interval`: ``{"groups": patients}``.
         losses: Also give the losses of training, unless a metric has the name.
+        processes: That take turns at the batches; every one of them makes the call, and gets the figures of all data.
 
     Returns:
         The figures by name. A metric that has several adds theirs: ``"dice/mean"``.
@@ -78,13 +84,25 @@ def evaluate(
         ['accuracy', 'loss']
     """
     evidence = {name: Evidence(each) for name, each in _named(metrics).items()}
-    pairs = (_pair(batch) for batch in _batches(data, batch_size))
+    processes = Alone() if processes is None else processes
+    pairs = (_pair(batch) for batch in islice(_batches(data, batch_size), processes.rank, None, processes.count))
     losses = None if losses is None else losses.without(evidence)
     with closing(_judged(network, pairs, device_batches, losses)) as judged:  # a loader's workers end here in any case
         for outputs, targets in judged:
             for each in evidence.values():
                 each.add(outputs, targets)
+    of_all = partial(_of_all, processes)
+    for each in evidence.values():
+        each.merge(of_all)
+    if losses is not None:
+        losses.merge(of_all)
     return ({} if losses is None else losses.means()) | _figures(evidence, intervals)
+
+
+def _of_all(processes: Processes, batches: list[Any]) -> list[Any]:
+    """What each process has of its batches, as a list in the order of all batches."""
+    columns = zip_longest(*processes.exchange("what was seen in evaluation", batches), fillvalue=_NOTHING)
+    return [each for row in columns for each in row if each is not _NOTHING]
 
 
 def predict(network: AbstractNetwork, inputs: Any, *, batch_size: int = 512) -> Iterator[Any]:

@@ -15,9 +15,10 @@ from deliralike import backends, data, random, rules, steps
 from deliralike.accumulation import samples_of
 from deliralike.clipping import ClipNorm, ClipValue
 from deliralike.closure import MAIN
-from deliralike.errors import ArgumentError, SettingError, suggestion
+from deliralike.errors import ArgumentError, ProcessError, SettingError, suggestion
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer
+from deliralike.parallel import Alone, Processes
 from deliralike.training import checkpoint, evaluation
 from deliralike.training.averaging import WeightAverage
 from deliralike.training.callbacks.callback import Callback
@@ -43,6 +44,9 @@ class Trainer:
         metrics: What validation and `evaluate` judge by beside the losses; see `deliralike.training.evaluate`.
         callbacks: What watches the run.
         devices: Replicate the network over these.
+        processes: Those that train together, as `deliralike.join` gives them: each makes the same calls with the same
+            data, of which it loads its own shares. Losses and metrics are those of all data, and the root's callbacks
+            write. The network may be one of `DistributedDataParallel` instead.
         precision: ``"bfloat16"`` or ``"float16"`` for a shorter type in the forward pass, in training, evaluation and
             prediction; see `compute_in`.
         average: Evaluate and predict with averaged weights: the decay of an exponential average, or a `WeightAverage`,
@@ -65,8 +69,6 @@ class Trainer:
         (6, True)
     """
 
-    is_main = True  # of the processes that train together, the one that writes and shows
-
     def __init__(
         self,
         network: AbstractNetwork,
@@ -76,6 +78,7 @@ class Trainer:
         callbacks: Iterable[Callback] = (),
         *,
         devices: Sequence[str] | None = None,
+        processes: Processes | None = None,
         precision: str | None = None,
         average: float | WeightAverage | None = None,
         accumulate: int | None = None,
@@ -88,7 +91,8 @@ class Trainer:
         """Bring the parts together; nothing is trained."""
         if rng not in RANDOM:
             raise SettingError(f"rng={rng!r} is unknown. {suggestion(rng, RANDOM)}")
-        self.network = network if devices is None else backends.DataParallel(network, devices)
+        self.network = _spread(network, devices, processes)
+        self.processes: Processes = getattr(self.network, "processes", Alone())
         self.optimizers = _optimizers(self.network, optimizer)
         self.average = WeightAverage.of(self.network, average)
         self.losses, self.metrics = losses, metrics
@@ -106,6 +110,11 @@ class Trainer:
         self.base_lr = {name: optimizer.lr for name, optimizer in self.optimizers.items()}
         self._step_options = {} if losses is None else {"losses": losses}
         self._accumulate = max(each.accumulate for each in self.optimizers.values())
+
+    @property
+    def is_main(self) -> bool:
+        """Of the processes that train together, whether this is the one that writes and shows."""
+        return self.processes.is_root
 
     def fit(
         self,
@@ -139,6 +148,7 @@ class Trainer:
         if epochs < 1:
             raise SettingError(f"epochs must be at least 1, not {epochs!r}")
         loader = data.Loader.of(train, batch_size=batch_size, seed=self.seed, drop_last=drop_last)
+        loader = loader.shared(self.processes.rank, self.processes.count) if self.processes.count > 1 else loader
         run = Run(
             self,
             epochs,
@@ -156,9 +166,21 @@ class Trainer:
             except KeyboardInterrupt:
                 run.interrupted = True
                 raise
+            except Exception as error:
+                if self.processes.count > 1:
+                    self._tell_others(run, error)
+                raise
             finally:
                 run.tell_all("on_end")
         return run.history
+
+    def _tell_others(self, run: Run, error: Exception) -> None:
+        """Why this process is about to end; or, where another one is the cause, how far this one has come."""
+        where = f"epoch {run.epoch}, step {run.step}"
+        if isinstance(error, ProcessError):
+            error.add_note(f"{self.processes} was in {where}")
+        else:
+            self.processes.failed(f"{self.processes} failed in {where}: {type(error).__name__}: {error}")
 
     def evaluate(
         self, samples: Any, *, batch_size: int = 512, intervals: bool | Mapping[str, Any] = False
@@ -171,7 +193,7 @@ class Trainer:
         with self._judged():
             return evaluation.evaluate(
                 self.network, samples, metrics={} if self.metrics is None else self.metrics, batch_size=batch_size,
-                intervals=intervals, losses=ValidationLosses(self.losses),
+                intervals=intervals, losses=ValidationLosses(self.losses), processes=self.processes,
             )  # fmt: skip
 
     def predict(self, inputs: Any, *, batch_size: int = 512) -> Iterator[Any]:
@@ -227,12 +249,12 @@ class Trainer:
         lr = {name: optimizer.lr for name, optimizer in self.optimizers.items()}
         updates = 0 if self.average is None else self._updates()
         with self._chance(run):
-            results = [self.network.train_step(batch, self.optimizers, **self._step_options) for batch in window]
+            results = [self._train_step(run, number, batch) for number, batch in enumerate(window, run.batch)]
             for optimizer in self.optimizers.values():
                 optimizer.flush()
         if self.average is not None and self._updates() > updates:
             self.average.update()
-        sizes = [samples_of(batch) for batch in window]
+        sizes = [self._samples(run, number, batch) for number, batch in enumerate(window, run.batch)]
         losses = self._means(results, sizes)  # waits for the device
         run.step, run.batch, run.latest_batches = run.step + 1, run.batch + len(window), window
         run.in_step = False
@@ -240,6 +262,17 @@ class Trainer:
         one_lr = lr if len(lr) > 1 else next(iter(lr.values()))
         seconds = time.perf_counter() - begin
         return Step(run.step - 1, run.epoch, loss, seconds, sum(sizes), losses, one_lr, waited)
+
+    def _train_step(self, run: Run, number: int, batch: Any) -> Any:
+        """A step on a batch, or on this process's share of it."""
+        with ExitStack() as contexts:
+            if self.processes.count > 1 and not run.loader.share_sizes(run.epoch, number)[self.processes.rank]:
+                contexts.enter_context(self.network.sitting_out())  # type: ignore[attr-defined]
+            return self.network.train_step(batch, self.optimizers, **self._step_options)
+
+    def _samples(self, run: Run, number: int, batch: Any) -> int:
+        """The samples of a batch, in all processes."""
+        return samples_of(batch) if self.processes.count == 1 else sum(run.loader.share_sizes(run.epoch, number))
 
     def _updates(self) -> int:
         return sum(optimizer.steps for optimizer in self.optimizers.values())
@@ -270,6 +303,17 @@ class Trainer:
         if len(on_host) == 1:
             return on_host[0]
         return {name: float(np.average([each[name] for each in on_host], weights=sizes)) for name in on_host[0]}
+
+
+def _spread(
+    network: AbstractNetwork, devices: Sequence[str] | None, processes: Processes | None
+) -> AbstractNetwork:  # fmt: skip
+    """The network over devices or processes, if there are any."""
+    if processes is not None and processes.count > 1:
+        if devices is not None and len(devices) > 1:
+            raise SettingError("devices and processes: start one process for each device, and leave devices out")
+        return backends.DistributedDataParallel(network, processes)
+    return network if devices is None else backends.DataParallel(network, devices)
 
 
 def _optimizers(network: AbstractNetwork, given: Any) -> dict[str, AbstractOptimizer]:

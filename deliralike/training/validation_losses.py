@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,10 @@ class ValidationLosses:
         """Take one batch; its values stay on the device."""
         self._sizes.append(samples_of((target,)))
         self._values.append(self._of_batch(network, outputs, inputs, target))
+
+    def merge(self, of_all: Callable[[list[Any]], list[Any]]) -> None:
+        """Keep the batches of all processes; `of_all` gives them, from this one's."""
+        self._values, self._sizes = of_all(self._values), of_all(self._sizes)
 
     def means(self) -> dict[str, float]:
         """Each loss: the mean of the batches' values, weighted by their samples."""

@@ -57,6 +57,28 @@ def test_replicas_give_a_proof_for_each_backend(tmp_path):
     assert [proof.level("L6").status for proof in proofs] == ["passed", "passed"]
 
 
+def test_the_reference_is_compared_with_itself_over_replicas_alone(tmp_path):
+    run(*MLP, *TWO, "--levels", "L0,L1,L4,L6", "--replicas", "2", "--report", tmp_path / "a.json")
+    proofs = load(tmp_path / "a.json")
+    assert [[level.name for level in proof.levels] for proof in proofs] == [
+        ["L0", "L1", "L6"],
+        ["L0", "L1", "L4", "L6"],
+    ]
+    run(*MLP, *TWO, "--levels", "L0,L1", "--replicas", "2", "--report", tmp_path / "b.json")
+    assert load(tmp_path / "b.json").candidate == "MLP on chainer"  # one proof, not two
+
+
+@pytest.mark.parametrize(("name", "settings", "shape"), [
+    ("resnet8", {}, "(5, 1, 8, 8)"),  # smaller as it is
+    ("squeezenet1_1", {"num_classes": 3}, "(5, 3, 64, 64)"),
+    ("vit_b_16", {"image_size": 80, "num_layers": 1, "hidden_dim": 12, "num_heads": 2, "mlp_dim": 7}, "(5, 3, 80, 80)"),
+])  # fmt: skip
+def test_pictures_are_small_where_the_network_takes_them(name, settings, shape, tmp_path):
+    given = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    run(name, *given, "--backends", "torch", "--levels", "L0,L1", "--report", tmp_path / "a.json")
+    assert load(tmp_path / "a.json").batch["batch[0]"] == f"float64 {shape}"
+
+
 def test_a_mistake_diverges(monkeypatch, tmp_path):
     """The candidate's last layer is another one."""
     build = zoo.build

@@ -1,11 +1,16 @@
 """Level L7: planted mistakes are detected, located and explained; right pairs give no alarm."""
 
+import itertools
+
 import numpy as np
 import pytest
 
+from deliralike import Network
 from deliralike.conformance.levels import probes
 from deliralike.conformance.planted import probes as planted
 from deliralike.conformance.planted.fixtures import FIXTURES, fixture
+from deliralike.conformance.subject import Subject
+from deliralike.training import classification_loss
 from tests.conformance.judging import assert_said
 
 
@@ -71,3 +76,43 @@ def test_zeros_are_made_at_the_very_layer():
     found = {finding.place: finding.what for finding in findings}
     assert found["zeros out of norm"].startswith("gradient of ")
     assert "zeros out of fc" not in found
+
+
+class DeepNorms(Network):
+    """Each batch norm magnifies the rounding of equal samples by one over the root of its epsilon."""
+
+    def __init__(self):
+        super().__init__()
+        widths = (3, 7, 5, 7)
+        pairs = itertools.pairwise(widths)
+        self.layers = self.nn.ModuleList([self.nn.Linear(one, other) for one, other in pairs])
+        self.norms = self.nn.ModuleList([self.nn.BatchNorm1d(width) for width in widths[1:]])
+        self.fc = self.nn.Linear(widths[-1], 4)
+
+    def forward(self, x):
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            x = self.nn.relu(norm(self.rounded(layer(x))))
+        return self.fc(x)
+
+    def rounded(self, x):
+        return x
+
+
+class OtherRounding(DeepNorms):
+    """The same but for the last bit, of which each sample gets another."""
+
+    def rounded(self, x):
+        beside = x.new_tensor(range(len(x)))[:, None] * 0.1
+        return x + beside - beside
+
+
+def test_what_is_rounding_and_nothing_else_is_not_judged():
+    """At constant inputs, batch norms divide zero by nearly zero: gradients of the two are decades apart."""
+    sides = [
+        Subject(of.on("torch", dtype="float64", seed=3)(), classification_loss) for of in (DeepNorms, OtherRounding)
+    ]
+    batch = np.random.default_rng(0).normal(size=(5, 3)), np.array([0, 1, 2, 3, 1])
+    level = probes.level(*sides, batch)
+    assert not [finding for finding in level.findings if finding.place == "constant inputs"]
+    assert any("constant inputs: rounding and nothing else on both sides" in note for note in level.notes)
+    assert level.figures["constant inputs"]["difference"] < 1e-9

@@ -14,6 +14,7 @@ from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
 from deliralike.conformance.levels import replicas
 from deliralike.conformance.one_step import take_step, take_updates
 from deliralike.conformance.planted import replicas as planted
+from deliralike.conformance.planted.fixtures import fixture
 from deliralike.conformance.replica_changes import Accumulated, Weighted, hooked, of_share, with_methods
 from deliralike.conformance.subject import Subject
 from deliralike.errors import CapabilityError
@@ -93,6 +94,15 @@ def test_networks_are_left_as_they_were():
             np.testing.assert_array_equal(value, state[name])
 
 
+@pytest.mark.parametrize("name", ["tasks", "recurrent"])
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "jax"])
+def test_inputs_are_what_the_loss_hands_to_the_network(backend, name):
+    """Two targets after the input: everything but the last argument is not the same as the inputs."""
+    (reference, batch), (candidate, _) = fixture(name, "torch"), fixture(name, backend)
+    found = replicas.level(reference, candidate, batch, (1, 2))
+    assert (found.status, found.findings) == (PASSED, ())
+
+
 class BiasBeforeNorm(Network):
     def __init__(self):
         super().__init__()
@@ -110,6 +120,39 @@ def test_null_gradients_are_named_and_their_updates_do_not_count():
     found = replicas.level(*sides, batch, (2,))
     assert found.status == PASSED
     assert found.notes == ("2 replicas: gradients of zero up to rounding, not compared: first.bias.",)
+
+
+class AtRest(Network):
+    """Two weights; for `AT_REST` the first has a gradient of rounding errors, since it is where it is best."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = self.nn.Linear(2, 1, bias=False)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+AT_REST = np.array([[0.1, 0.0], [0.7, 0.0], [0.3, 0.0], [0.0, 0.9], [0.0, 1.1]])
+BESIDE = np.array([[0.5], [-0.2], [0.3], [0.0], [0.0]])  # residuals that cancel: 0.1 * 0.5 - 0.7 * 0.2 + 0.3 * 0.3 = 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rounding_that_an_optimizer_magnifies_is_no_mistake_and_a_mistake_is(backend):
+    """Adam moves the first weight by its rounding errors over 5e-8, and these depend on the order of the sums."""
+
+    def subject(backend, factor=1.0):
+        network = AtRest.on(backend, dtype="float64")()
+        network.load_neutral_state({"fc.weight": np.array([[0.7, -0.3]])})
+        loss = in_replicas(lambda net, x, y: factor * ((net(x) - y) ** 2).mean())
+        adam = {"adam": lambda net: net.backend.optimizer(rule("adam", lr=0.01, eps=5e-8), net)}
+        return Subject(network, loss, optimizers=adam)
+
+    batch = AT_REST, AT_REST @ np.array([[0.7], [0.4]]) + BESIDE
+    found = replicas.level(subject("torch"), subject(backend), batch, (2, 3))
+    assert found.status == PASSED and 1e-10 < found.worst < 1e-4, found
+    assert "rounding is magnified here" in found.notes[0] and "update by adam" in found.notes[0]
+    assert replicas.level(subject("torch"), subject(backend, 1 + 1e-8), batch, (3,)).status == FAILED
 
 
 def test_without_optimizers_gradient_descent_is_compared(monkeypatch):

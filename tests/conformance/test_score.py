@@ -7,6 +7,8 @@ import pytest
 
 from deliralike import backends
 from deliralike.conformance import score
+from deliralike.conformance.findings import FAILED, Finding, Level
+from deliralike.conformance.levels import curve, probes, replicas, stepping
 from deliralike.conformance.score import Score, Task, Verdict
 from tests.conftest import BACKENDS
 
@@ -56,6 +58,20 @@ def test_right_candidates_take_turns_as_well():
     tasks = score.right_tasks(("torch", "chainer", "jax"), 10, everywhere=False)
     assert len(tasks) == 10 * len(score.FIXTURES) == len(set(tasks))
     assert {task.seed for task in tasks if task.name == "far"} == set(range(10))
+    dear, on = [task for task in tasks if task.also], ("torch", "chainer", "jax")
+    assert {task.name for task in dear} == set(score.FIXTURES)
+    assert {(task.backend, task.also) for task in dear} == {(each, level) for level in score.DEAR for each in on}
+
+
+@pytest.mark.parametrize("level", score.DEAR)
+def test_an_alarm_further_up_the_ladder_counts(level, monkeypatch):
+    """A right candidate that passes up to L3 and is accused above."""
+    task = Task("right", "vectors", "torch", also=level)
+    assert not score._judge_here(task).detected
+    accused = Level(level, "", FAILED, findings=(Finding(level, "here", "loss", 1.0),))
+    for module in (stepping, curve, probes, replicas):
+        monkeypatch.setattr(module, "level", lambda *given, **more: accused)
+    assert score._judge_here(task).detected
 
 
 def _verdict(group="losses", detected=True, located=True, explained=True, **more):

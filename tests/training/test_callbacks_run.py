@@ -71,7 +71,7 @@ def test_the_end_comes_in_the_same_order_as_the_other_moments():
 def test_a_writer_is_told_in_the_main_process_only(main, told):
     everywhere, once = Note(), NoteOnce()
     each = trainer("torch", [everywhere, once])
-    each.is_main = main
+    each.processes.rank = 0 if main else 1
     each.fit(samples())
     assert everywhere.told == ["start", "step", "epoch", "end"]
     assert once.told == told

@@ -13,6 +13,7 @@ from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.chainer import arrays, chance, mixed, own_networks
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork, replicated_networks
+from deliralike.backends.chainer.distributed import DistributedChainerNetwork
 from deliralike.backends.chainer.functional import ChainerFunctions
 from deliralike.backends.chainer.network import AbstractChainerNetwork, WrappedChainerNetwork, set_dtype
 from deliralike.backends.chainer.neutral_layers import neutral_layer
@@ -25,6 +26,7 @@ from deliralike.backends.chainer.parallel_optimizer import (
 from deliralike.backends.chainer.update_rules import NeutralOptimizer
 from deliralike.groups import Groups, Settings
 from deliralike.network import AbstractNetwork
+from deliralike.parallel.processes import Processes
 from deliralike.parallel.replicated import ReplicaSettings
 from deliralike.rules import Rule
 
@@ -106,6 +108,11 @@ class ChainerBackend(Backend):
 
     def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> DataParallelChainerNetwork:
         return DataParallelChainerNetwork.of(network, settings)
+
+    def distribute(
+        self, network: AbstractNetwork, settings: ReplicaSettings, processes: Processes, takes_whole: bool
+    ) -> DistributedChainerNetwork:
+        return DistributedChainerNetwork.joined(network, settings, processes, takes_whole)
 
     def neutral_layer(self, block: Any) -> tuple[str, dict[str, Any]] | None:
         return neutral_layer(block)

@@ -168,10 +168,10 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         """See `ReplicatedNetwork.run`."""
         self.before_run()
         draws = [Draws() for _ in shares.nests]
-        reports = Reports(self._copies.links, self, shares.sizes)
+        reports = Reports(self._copies.links, self, self.sizes_here(shares))
         synchronised = [link for links in self._copies.links for link in links] if self._is_synchronised(shares) else []
         self._around = lambda place: all_of(
-            chainer.using_device(place.device), reports.of(place.index), drawing(draws[place.index], place)
+            chainer.using_device(place.device), reports.of(place.position), drawing(draws[place.position], place)
         )
         try:
             with starting_together(self._copies), synchronised_links(synchronised):
@@ -185,7 +185,7 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         return results
 
     def _is_synchronised(self, shares: Shares) -> bool:
-        return self.settings.buffers == "sync" and len(shares.nests) > 1
+        return self.settings.buffers == "sync" and len(shares.sizes) > 1
 
     def _job(self, place: Replica, carried: Callable, function: Callable, share: Any) -> Any:
         with self._around(place):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.jax import arrays, chance, files, mixed, synchronised
 from deliralike.backends.jax.data_parallel import DataParallelJaxNetwork
 from deliralike.backends.jax.data_parallel_optimizer import DataParallelJaxOptimizer
+from deliralike.backends.jax.distributed import DistributedJaxNetwork, DistributedJaxOptimizer
 from deliralike.backends.jax.functional import JaxFunctions
 from deliralike.backends.jax.layers import NATIVE
 from deliralike.backends.jax.native_parallel import (
@@ -36,6 +36,7 @@ from deliralike.errors import DeviceError
 from deliralike.groups import Groups, Settings
 from deliralike.network import AbstractNetwork
 from deliralike.parallel.callbacks import CallbackContext
+from deliralike.parallel.processes import Processes
 from deliralike.parallel.replicated import ReplicaSettings
 from deliralike.rules import Rule
 
@@ -138,8 +139,12 @@ class JaxBackend(Backend):
         return isinstance(block, AbstractNetwork)
 
     def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> DataParallelJaxNetwork:
-        named = {field.name: getattr(settings, field.name) for field in fields(settings)}
-        return DataParallelJaxNetwork(network, **named)
+        return DataParallelJaxNetwork.of(network, settings)
+
+    def distribute(
+        self, network: AbstractNetwork, settings: ReplicaSettings, processes: Processes, takes_whole: bool
+    ) -> DistributedJaxNetwork:
+        return DistributedJaxNetwork.joined(network, settings, processes, takes_whole)
 
     def optimizer(
         self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None
@@ -199,6 +204,8 @@ class JaxBackend(Backend):
 
 
 def _optimizer_class(network: AbstractNetwork) -> type[JaxOptimizer]:
+    if isinstance(network, DistributedJaxNetwork):
+        return DistributedJaxOptimizer
     return DataParallelJaxOptimizer if isinstance(network, DataParallelJaxNetwork) else JaxOptimizer
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from deliralike.backends.jax.over_mesh import Whole, run_forward
 from deliralike.backends.jax.program import Members, Programs
 from deliralike.construction import Construction, constructing
 from deliralike.errors import CapabilityError, DeviceError
+from deliralike.network import AbstractNetwork
 from deliralike.parallel.callbacks import call_replication_callbacks
 from deliralike.parallel.loss import InReplicas
 from deliralike.parallel.meeting import Meeting
@@ -113,6 +115,11 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         self._refuse()
         if self._is_concrete(()):
             self.before_run()
+
+    @classmethod
+    def of(cls, network: AbstractNetwork, settings: ReplicaSettings) -> Self:
+        """A network replicated by these settings."""
+        return cls(network, **{field.name: getattr(settings, field.name) for field in fields(settings)})
 
     def _refuse(self) -> None:
         device = self.settings.devices[0]
@@ -273,12 +280,12 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         return refuse
 
     def _one_by_one(self, function: Callable, shares: Shares, replicas: Sequence[Any]) -> list[Any]:
-        meeting = Meeting(len(shares.nests))
-        places = [self._place(i, shares.sizes, meeting, 0, False) for i in range(len(shares.nests))]
+        meeting = self.meeting_of(shares)
+        places = [self.place_of(i, shares, meeting, 0, False) for i in range(len(shares.nests))]
 
         def job(place: Replica, share: Any) -> Any:
             with entered(place):
-                return function(replicas[place.index], share)
+                return function(replicas[place.position], share)
 
         jobs = [partial(job, place, share) for place, share in zip(places, shares.nests, strict=True)]
         return one_after_the_other(jobs, places)

@@ -16,6 +16,7 @@ from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.torch import arrays, chance, files, mixed
 from deliralike.backends.torch.data_parallel import DataParallelTorchNetwork
+from deliralike.backends.torch.distributed import DistributedTorchNetwork, TorchProcesses
 from deliralike.backends.torch.functional import TorchFunctions
 from deliralike.backends.torch.layers import NATIVE
 from deliralike.backends.torch.native_data_parallel import (
@@ -38,6 +39,7 @@ from deliralike.backends.torch.update_rules import native_optimizer
 from deliralike.groups import Groups, Settings
 from deliralike.network import AbstractNetwork
 from deliralike.parallel.callbacks import CallbackContext
+from deliralike.parallel.processes import Place, Processes
 from deliralike.parallel.replicated import ReplicaSettings
 from deliralike.rules import Rule
 
@@ -181,6 +183,14 @@ class TorchBackend(Backend):
 
     def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> DataParallelTorchNetwork:
         return DataParallelTorchNetwork.of(network, settings)
+
+    def join(self, timeout: float, place: Place | None = None) -> TorchProcesses:
+        return TorchProcesses(timeout, place)
+
+    def distribute(
+        self, network: AbstractNetwork, settings: ReplicaSettings, processes: Processes, takes_whole: bool
+    ) -> DistributedTorchNetwork:
+        return DistributedTorchNetwork.joined(network, settings, processes, takes_whole)
 
     def optimizer(
         self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,25 @@ from deliralike.conformance.subject import Subject
 from deliralike.errors import CapabilityError, DeviceError
 
 Tier = Callable[[], Iterator[Variant]]
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A way of going wrong, tried: tensors are not kept, since of a large network there are hundreds of sets.
+
+    Attributes:
+        cause: In words.
+        distances: How far the candidate is from it, by kind of tensor.
+        changes: The kinds in which it differs from the reference, at all.
+    """
+
+    cause: str
+    distances: dict[str, float]
+    changes: frozenset[str]
+
+    def explains(self, kind: str) -> bool:
+        """Whether the candidate does the same."""
+        return self.distances.get(kind, np.inf) <= MATCH
 
 
 class Explanations:
@@ -40,25 +60,25 @@ class Explanations:
         self.null = compare(wanted["gradient"], came["gradient"]).null
         self.shares = Shares(reference, batch, count, wanted)
         self.between = Between(self.shares, replicate)
-        self._variants: list[Variant] = []
+        self._tried: list[_Tried] = []
         self._tiers = self._all_tiers()
         self._differing = [kind for kind in wanted if self._distance(kind, wanted[kind]) > LIMIT]
 
     def of(self, kind: str) -> Explanation | None:
         """The nearest way of going wrong; None where none says anything of that kind."""
-        while not any(self._explains(variant, kind) for variant in self._variants):
+        while not any(tried.explains(kind) for tried in self._tried):
             tier = next(self._tiers, None)
             if tier is None:
                 break
-            self._variants += _as_far_as_possible(tier)
-        tried = [(self._distance(kind, given[kind]), cause, given) for cause, given in self._variants if kind in given]
-        tried = [(distance, cause, given) for distance, cause, given in tried if self._changes(kind, given)]
+            self._tried.extend(self._as_far_as_possible(tier))
+        tried = [each for each in self._tried if kind in each.changes]
         if not tried:
             return None
-        known = [each for each in tried if each[0] <= MATCH]
-        distance, cause, _ = max(known, key=self._explained) if known else min(tried, key=lambda each: each[0])
-        others = [each[0] for each in tried if each[1] != cause and (each[0] > MATCH or not known)]
-        return Explanation(cause, distance, min(others, default=None))
+        known = [each for each in tried if each.explains(kind)]
+        best = max(known, key=self._explained) if known else min(tried, key=lambda each: each.distances[kind])
+        others = [each.distances[kind] for each in tried if each.cause != best.cause]
+        others = [distance for distance in others if distance > MATCH or not known]
+        return Explanation(best.cause, best.distances[kind], min(others, default=None))
 
     def _all_tiers(self) -> Iterator[Tier]:
         yield lambda: share_weights.of_factors(self.shares, self.came)
@@ -76,31 +96,26 @@ class Explanations:
         yield lambda: share_weights.of_fitted_weights(self.shares, self.came)
         yield lambda: share_samples.of_any_order(self.shares, self.came)
 
-    def _explains(self, variant: Variant, kind: str) -> bool:
-        return kind in variant[1] and self._distance(kind, variant[1][kind]) <= MATCH
+    def _as_far_as_possible(self, tier: Tier) -> Iterator[_Tried]:
+        """All ways of a tier; those that need replicas are left out where the reference's backend has none."""
+        try:
+            for cause, everything in tier():
+                given = {kind: tensors for kind, tensors in everything.items() if kind in self.wanted}
+                distances = {kind: self._distance(kind, tensors) for kind, tensors in given.items()}
+                yield _Tried(cause, distances, frozenset(kind for kind in given if self._changes(kind, given[kind])))
+        except (CapabilityError, DeviceError):
+            return
 
-    def _explained(self, tried: tuple[float, str, Step]) -> int:
+    def _explained(self, tried: _Tried) -> int:
         """How many of the kinds that differ it explains."""
-        return sum(self._explains((tried[1], tried[2]), kind) for kind in self._differing)
+        return sum(map(tried.explains, self._differing))
 
-    def _changes(self, kind: str, given: Step) -> bool:
+    def _changes(self, kind: str, given: dict[str, Any]) -> bool:
         """Whether a way of going wrong shows in that kind at all."""
-        return any(
-            relative_difference(self.wanted[kind].get(name), value) > LIMIT for name, value in given[kind].items()
-        )
+        return any(relative_difference(self.wanted[kind].get(name), value) > LIMIT for name, value in given.items())
 
     def _distance(self, kind: str, given: dict[str, Any]) -> float:
         """How far the candidate is, by the tensor that is farthest; null gradients and their updates do not count."""
         left_out = () if kind in ("loss", "output", "buffer") else self.null
         names = [name for name in {**given, **self.came[kind]} if name not in left_out]
         return max((relative_difference(given.get(name), self.came[kind].get(name)) for name in names), default=np.inf)
-
-
-def _as_far_as_possible(tier: Tier) -> list[Variant]:
-    """All ways of a tier; those that need replicas are left out where the reference's backend has none."""
-    found: list[Variant] = []
-    try:
-        found.extend(tier())
-    except (CapabilityError, DeviceError):
-        return found
-    return found

@@ -12,6 +12,7 @@ from deliralike import nest, random
 from deliralike.accumulation import samples_of
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import MATCH
+from deliralike.conformance.listening import handed
 from deliralike.conformance.one_step import SEED, Step
 from deliralike.conformance.replica_changes import of_share
 from deliralike.conformance.subject import Subject
@@ -95,7 +96,7 @@ class Shares:
 
 
 def _answered(loss: Any, rows: Any, network: Any, *batch: Any) -> tuple[Any, Any]:
-    answering = _Answering(network, batch[:-1], rows)
+    answering = _Answering(network, handed(of_share(loss), network, batch), rows)
     share = batch if rows is None else taken(batch, rows, None)
     value = of_share(loss)(answering, *share)
     return (value[0] if isinstance(value, tuple) else value), answering.outputs
@@ -104,11 +105,11 @@ def _answered(loss: Any, rows: Any, network: Any, *batch: Any) -> tuple[Any, Any
 class _Answering:
     """A network that sees the whole batch whatever it is given, and answers for some samples of it."""
 
-    def __init__(self, network: Any, inputs: tuple[Any, ...], rows: Any) -> None:
-        self._network, self._inputs, self._rows, self.outputs = network, inputs, rows, None
+    def __init__(self, network: Any, whole: tuple[Any, Any] | None, rows: Any) -> None:
+        self._network, self._whole, self._rows, self.outputs = network, whole or ((), {}), rows, None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.outputs = self._network(*self._inputs)
+        self.outputs = self._network(*self._whole[0], **self._whole[1])
         return self.outputs if self._rows is None else taken(self.outputs, self._rows, None)
 
     def __getattr__(self, name: str) -> Any:

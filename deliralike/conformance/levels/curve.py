@@ -15,7 +15,7 @@ import numpy as np
 from deliralike import random
 from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
-from deliralike.conformance.last_bit import MARGIN, SLIGHT, shaken
+from deliralike.conformance.last_bit import allowed, parameter_slots, shake_parameters
 from deliralike.conformance.levels.rounding import with_noise
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.pairing import COUNTER
@@ -24,10 +24,8 @@ from deliralike.errors import DeliralikeError
 from deliralike.network import AbstractNetwork
 from deliralike.nn import start
 from deliralike.optimizer import AbstractOptimizer
-from deliralike.state import Slot
 
 TITLE = "loss curve in float64"
-EPS = float(np.finfo(np.float64).eps)
 NOISE = 2.0**-24 / 3.0**0.5  # the deviation of a relative rounding error in float32, which is uniform
 
 Batch = tuple[Any, ...]
@@ -95,18 +93,15 @@ def _beyond_rounding(
         again: The reference at its start; it is trained once more with an error in the last bit of its parameters.
         mine: The reference at its end.
     """
-    generator = np.random.default_rng(0)
-    for slot in _parameters(again.network):
-        slot.write(shaken(slot.read(), generator, EPS))
+    shake_parameters(again.network)
     pairs = zip(losses, again.curve(len(differences)), strict=True)
     moved = np.maximum.accumulate([relative_difference(one, two) for one, two in pairs])
-    allowed = [min(MARGIN * each, SLIGHT) for each in moved]
-    beyond = [step for step, d in enumerate(differences) if not d <= max(LIMIT, allowed[step])]
+    beyond = [step for step, d in enumerate(differences) if not d <= max(LIMIT, allowed(moved[step]))]
     first_end, second_end = (
         {name: slot.read() for name, slot in one.network.neutral_slots().items() if name not in null}
         for one in (mine, again)
     )
-    end = min(MARGIN * max(compare(first_end, second_end).difference, moved[-1]), SLIGHT)
+    end = allowed(max(compare(first_end, second_end).difference, moved[-1]))
     kept = {"loss": bool(beyond)}
     return [one for one in found if kept.get(one.place, not one.difference <= end)]
 
@@ -152,15 +147,9 @@ class _Training:
 
 def _disturb(network: AbstractNetwork, noise: np.random.Generator) -> None:
     """Round the parameters as much as float32 would, at random."""
-    for slot in _parameters(network):
+    for slot in parameter_slots(network):
         value = slot.read()
         slot.write(value * (1.0 + NOISE * noise.standard_normal(value.shape)))
-
-
-def _parameters(network: AbstractNetwork) -> list[Slot]:
-    """The places of the parameters, of a tied one once."""
-    slots = network.neutral_slots().values()
-    return list({id(slot.native): slot for slot in slots if slot.is_parameter}.values())
 
 
 def _float32(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,31 +16,44 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.explain.replicas import Explanations
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Finding, Level
+from deliralike.conformance.last_bit import allowed, shake_parameters
 from deliralike.conformance.one_step import Step, take_step, take_updates
 from deliralike.conformance.subject import Subject
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network import AbstractNetwork
+from deliralike.parallel import Processes
 
 NAME, TITLE = "L6", "replicas"
 COUNTS = (1, 2, 3, 4)
+InProcesses = partial[AbstractNetwork]
 
 
-def level(reference: Subject, candidate: Subject, batch: tuple[Any, ...], counts: Sequence[int] = COUNTS) -> Level:
+def level(
+    reference: Subject, candidate: Subject, batch: tuple[Any, ...], counts: Sequence[int] = COUNTS,
+    over: InProcesses | None = None,
+) -> Level:  # fmt: skip
     """Compare one network on the whole batch with a candidate over several replicas, in float64.
 
     Loss, outputs, every parameter's gradient, running statistics after the step and two updates by each optimizer are
     compared, in training mode and with portable masks. Shares are unequal: where a batch divides evenly, its last
-    sample is left out, on both sides.
+    sample is left out, on both sides. Where something differs by more than the limit, the reference takes the step
+    once more with an error in the last bit of its parameters: what that magnifies, as Adam does with gradients near
+    zero, is no finding.
 
     Args:
         reference: Its `replicate` is used for explanations only.
         candidate: Without a `replicate`, it is replicated with synchronised batch normalisation; see `replicated`.
-        batch: NumPy arguments of the loss after the network, the target last.
+        batch: NumPy arguments of the loss after the network.
         counts: How many replicas.
+        over: `in_processes`, for processes that all make this call, to compare over them as well.
     """
     seen = [_seen(reference, candidate, batch, count) for count in counts]
+    if over is not None:
+        processes = over.args[0]
+        found = _seen(reference, candidate.but(replicate=over), batch, processes.count)
+        seen.append(replace(found, where=f"{processes.count} processes ({processes.engine})"))
     findings = tuple(finding for each in seen for finding in each.findings)
-    reached = {str(each.count): each.worst for each in seen if each.reached}
+    reached = {each.where or str(each.count): each.worst for each in seen if each.reached}
     complete = bool(seen) and len(reached) == len(seen)
     return Level(
         name=NAME,
@@ -64,6 +78,11 @@ def replicated(network: AbstractNetwork, count: int) -> AbstractNetwork:
     return backends.DataParallel(network, _devices(network.backend, network.device_name, count), buffers="sync")
 
 
+def in_processes(processes: Processes, network: AbstractNetwork, count: int) -> AbstractNetwork:
+    """A network with a replica in each process, called with the whole batch; with synchronised batch normalisation."""
+    return backends.DistributedDataParallel(network, processes, takes_whole=True)
+
+
 def _devices(backend: Backend, first: str, count: int) -> list[str]:
     kind = first.partition(":")[0]
     present = [first, *(each for each in backend.devices() if each.partition(":")[0] == kind and each != first)]
@@ -81,6 +100,7 @@ class _Seen:
     worst: float = 0.0
     notes: tuple[str, ...] = ()
     reached: bool = True
+    where: str = ""
 
 
 def _seen(reference: Subject, candidate: Subject, batch: tuple[Any, ...], count: int) -> _Seen:
@@ -93,24 +113,76 @@ def _seen(reference: Subject, candidate: Subject, batch: tuple[Any, ...], count:
         return _Seen(count, notes=(f"{count} replicas: not reached: {samples} samples are too few.",), reached=False)
     try:
         network = (candidate.replicate or replicated)(candidate.network, count)
-        came, wanted = take_step(candidate, network, batch), take_step(reference, reference.network, batch)
-        null = compare(wanted["gradient"], came["gradient"]).null
-        differences = {kind: _differences(kind, wanted, came, null) for kind in wanted}
-        if _worst(differences["gradient"]) <= LIMIT:  # else all updates differ as well
-            came |= take_updates(candidate, network, batch)
-            wanted |= take_updates(reference, reference.network, batch)
-            differences = {kind: _differences(kind, wanted, came, null) for kind in wanted}
+        judged = _judged(take_step, reference, candidate, network, batch)
+        if not judged.is_wrong("gradient"):  # else all updates differ as well
+            judged |= _judged(take_updates, reference, candidate, network, batch, judged.null)
     except (CapabilityError, DeviceError) as error:
         return _Seen(count, notes=(f"{count} replicas: not reached: {error}",), reached=False)
     except Exception as error:  # noqa: BLE001 - whatever a candidate does wrong is a finding
         remark = f"The candidate raised {type(error).__name__}: {error}"
         broken = Finding(NAME, f"replicas {count}", "step", np.inf, mode="train", remarks=(remark,))
         return _Seen(count, (broken,), np.inf, notes)
-    if null:
-        notes += (f"{count} replicas: gradients of zero up to rounding, not compared: {', '.join(null)}.",)
-    why = Explanations(reference, batch, count, wanted, came, replicated)
-    findings = tuple(_finding(count, kind, differences[kind], why) for kind in _to_tell(differences))
-    return _Seen(count, findings, max(map(_worst, differences.values())), notes)
+    if judged.null:
+        notes += (f"{count} replicas: gradients of zero up to rounding, not compared: {', '.join(judged.null)}.",)
+    if large := judged.magnified():
+        notes += (f"{count} replicas: rounding is magnified here, and as far as by an error in the last bit of the "
+                  f"reference's parameters: {', '.join(large)}.",)  # fmt: skip
+    why = Explanations(reference, batch, count, judged.wanted, judged.came, replicated)
+    findings = tuple(_finding(count, kind, judged.differences[kind], why) for kind in judged.to_tell())
+    return _Seen(count, findings, max(map(_worst, judged.differences.values())), notes)
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """What both sides gave, and how far it differs.
+
+    Attributes:
+        wanted, came: Of the reference and the candidate.
+        null: Parameters whose gradient is zero up to rounding.
+        differences: By kind of tensor, then by name.
+        limits: How far each kind may differ.
+    """
+
+    wanted: Step
+    came: Step
+    null: tuple[str, ...]
+    differences: Mapping[str, Mapping[str, float]]
+    limits: Mapping[str, float]
+
+    def __or__(self, other: _Judged) -> _Judged:
+        return _Judged(self.wanted | other.wanted, self.came | other.came, self.null,
+                       {**self.differences, **other.differences}, {**self.limits, **other.limits})  # fmt: skip
+
+    def is_wrong(self, kind: str) -> bool:
+        """Whether a kind differs by more than it may."""
+        return _worst(self.differences[kind]) > self.limits[kind]
+
+    def to_tell(self) -> list[str]:
+        """The kinds that differ; a second update only where the first one does not."""
+        wrong = [kind for kind in self.differences if self.is_wrong(kind)]
+        return [kind for kind in wrong if kind.removeprefix("second ") not in wrong or not kind.startswith("second ")]
+
+    def magnified(self) -> list[str]:
+        """The kinds that differ by more than the limit, though only by rounding."""
+        beyond = [kind for kind, found in self.differences.items() if _worst(found) > LIMIT and not self.is_wrong(kind)]
+        return [f"{kind} ({_worst(self.differences[kind]):.0e})" for kind in beyond]
+
+
+def _judged(
+    take: Callable[[Subject, AbstractNetwork, tuple[Any, ...]], Step], reference: Subject, candidate: Subject,
+    network: AbstractNetwork, batch: tuple[Any, ...], null: tuple[str, ...] | None = None,
+) -> _Judged:  # fmt: skip
+    """Steps of the reference, and of the candidate by its replicated network, and how far they differ."""
+    came, wanted = take(candidate, network, batch), take(reference, reference.network, batch)
+    null = compare(wanted["gradient"], came["gradient"]).null if null is None else null
+    differences = {kind: _differences(kind, wanted, came, null) for kind in wanted}
+    limits = dict.fromkeys(wanted, LIMIT)
+    if max(map(_worst, differences.values())) > LIMIT:
+        moved = reference.but(network=copy.deepcopy(reference.network))
+        shake_parameters(moved.network)
+        again = take(moved, moved.network, batch)
+        limits = {kind: max(LIMIT, allowed(_worst(_differences(kind, wanted, again, null)))) for kind in wanted}
+    return _Judged(wanted, came, null, differences, limits)
 
 
 def _worst(differences: Mapping[str, float]) -> float:
@@ -126,12 +198,6 @@ def _differences(kind: str, wanted: Step, came: Step, null: tuple[str, ...]) -> 
     names = dict.fromkeys([*wanted[kind], *came[kind]])
     chosen = [name for name in names if kind in ("loss", "output", "buffer") or name not in null]
     return {name: relative_difference(wanted[kind].get(name), came[kind].get(name)) for name in chosen}
-
-
-def _to_tell(differences: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """The kinds that differ; a second update only where the first one does not."""
-    wrong = [kind for kind, of_kind in differences.items() if _worst(of_kind) > LIMIT]
-    return [kind for kind in wrong if kind.removeprefix("second ") not in wrong or not kind.startswith("second ")]
 
 
 def _finding(count: int, kind: str, differences: Mapping[str, float], why: Explanations) -> Finding:

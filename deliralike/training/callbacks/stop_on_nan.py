@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import numpy as np
@@ -72,12 +72,24 @@ class StopOnNaN(Callback):
         self._keeping = []
 
     def _stop(self, run: Run, when: str, found: Iterator[str]) -> None:
-        first = next(found, None)
-        if first is None or run.stopped:
+        what = _told(run.trainer.processes.exchange("what is not finite", list(found)))
+        if not what or run.stopped:
             return
-        reason = f"not finite {when}: {'; then '.join([first, *found])}"
+        reason = f"not finite {when}: {what}"
         run.stop(reason)
         warnings.warn(reason, RuntimeWarning, stacklevel=2)
+
+
+def _told(found: Sequence[Sequence[str]]) -> str:
+    """What the processes have found, those first whose batch or loss it came from; that of one process as it is."""
+    ranks: dict[str, list[int]] = {}
+    for rank, names in enumerate(found):
+        ranks.setdefault("; then ".join(names), []).append(rank)
+    ranks.pop("", None)
+    if len(ranks) == 1 and len(next(iter(ranks.values()))) == len(found):
+        return next(iter(ranks))
+    longest_first = sorted(ranks, key=lambda text: -text.count("; then "))
+    return "; ".join(f"in process {', '.join(map(str, ranks[text]))}: {text}" for text in longest_first)
 
 
 def _in_batches(run: Run) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from deliralike import backends, data, steps
 from deliralike.errors import SettingError
+from deliralike.parallel import Alone, Processes
 from deliralike.training.callbacks import Callback
 from deliralike.training.experiment import folder as at
 from deliralike.training.experiment.building import build_network, complete, fold_of, load_data
@@ -28,6 +29,7 @@ class Experiment:
         dataset: Data of your own in the place of those that the settings name.
         losses: As `Trainer` has them; by the data's task when left out.
         callbacks: A function that makes callbacks of your own. It is called for every run, so that none is used twice.
+        processes: Those that train together, from `deliralike.join`; each makes the same calls, the first one writes.
         changes: Settings to set instead, by name.
 
     Raises:
@@ -51,11 +53,13 @@ class Experiment:
         dataset: data.Dataset | None = None,
         losses: steps.Losses | None = None,
         callbacks: MakeCallbacks | None = None,
+        processes: Processes | None = None,
         **changes: Any,
     ) -> None:
         """Check the settings; nothing is loaded."""
         self.settings = _settings(settings).with_(**changes)
         self.dataset, self.losses, self.callbacks = dataset, losses, callbacks or tuple
+        self.processes = Alone() if processes is None else processes
 
     def __repr__(self) -> str:
         chosen = self.settings
@@ -63,7 +67,8 @@ class Experiment:
 
     def with_(self, **changes: Any) -> Experiment:
         """Another experiment with these settings changed; this one stays as it is."""
-        options: dict[str, Any] = {"dataset": self.dataset, "losses": self.losses, "callbacks": self.callbacks}
+        names = ("dataset", "losses", "callbacks", "processes")
+        options: dict[str, Any] = {name: getattr(self, name) for name in names}
         return Experiment(self.settings.with_(**changes), **options)
 
     def run(
@@ -82,13 +87,19 @@ class Experiment:
             KeyboardInterrupt: Ctrl-C; the folder can be resumed.
         """
         settings, dataset = self.complete()
-        existing = Path(folder) if resume and folder is not None and Path(folder).exists() else None
+        there = resume and folder is not None and Path(folder).exists()
+        existing = Path(folder or "") if self.processes.of_root("whether the folder is there", there) else None
         if existing is not None and (result := finished_result(existing, settings)):
             return result
         prepared = self.prepare(settings, dataset)
         if existing is not None:
             return prepared.train(existing, callbacks, resume=True)
-        return prepared.train(at.new_or_next_folder(folder, settings.network), callbacks)
+        return prepared.train(self.new_folder(folder, settings), callbacks)
+
+    def new_folder(self, folder: str | PathLike[str] | None, settings: Settings) -> Path:
+        """Make the folder of a run, once for all processes."""
+        made = at.new_or_next_folder(folder, settings.network) if self.processes.is_root else None
+        return self.processes.of_root("the folder of the run", made)
 
     def folds(self, k: int | None = None, folder: str | PathLike[str] | None = None) -> FoldsResult:
         """Cross-validation: a run for each fold, in ``folder/fold-1``, ``fold-2`` …, each from a fresh start.
@@ -129,8 +140,11 @@ class Experiment:
         """Build the network of complete settings: whatever can go wrong does so before a folder is made."""
         if settings.rng == "native":
             backends.get(settings.backend).seed(settings.seed)  # before layers make streams of their own
-        network = build_network(settings, dataset)
-        return Prepared(settings, dataset, network, self.losses, tuple(self.callbacks()))
+        if self.processes.count > 1 and len(settings.devices) > 1:
+            raise SettingError(f"devices={list(settings.devices)} and {self.processes.count} processes: start one "
+                               f"process for each device")  # fmt: skip
+        network = backends.DistributedDataParallel(build_network(settings, dataset), self.processes)
+        return Prepared(settings, dataset, network, self.losses, tuple(self.callbacks()), self.processes)
 
     def _name_of_data(self) -> str:
         return self.settings.data if self.dataset is None else self.dataset.name

@@ -13,6 +13,7 @@ from typing import Any
 from deliralike import data, steps, weights
 from deliralike.errors import SettingError
 from deliralike.network import AbstractNetwork
+from deliralike.parallel import Alone, Processes
 from deliralike.training.callbacks import Callback
 from deliralike.training.curves import draw_curves
 from deliralike.training.experiment import folder as at
@@ -26,6 +27,7 @@ from deliralike.training.trainer import Trainer
 
 # What may change when a run is resumed; all else decides what it computes.
 MAY_CHANGE = ("backend", "devices", "workers", "worker_kind", "epochs", "checkpoints", "pictures", "tensorboard")
+_BEGINNING, _END = "the checkpoint to go on from", "the end of the run"  # of runs of several processes
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Prepared:
     network: AbstractNetwork
     losses: steps.Losses | None = None
     callbacks: tuple[Callback, ...] = ()
+    processes: Processes = field(default_factory=Alone)
 
     def train(self, folder: Path, callbacks: Iterable[Callback] = (), *, resume: bool = False) -> RunResult:
         """Train in a folder that has been made; from its latest checkpoint when it is resumed.
@@ -71,8 +74,10 @@ class Prepared:
         Raises:
             SettingError: Another process trains in the folder.
         """
+        if not self.processes.is_root:
+            return self._train_along(folder, callbacks)
         with at.held(folder), at.recorded(folder) as outcome, self._drawn(folder):
-            checkpoint = latest_checkpoint(folder) if resume else None
+            checkpoint = self.processes.of_root(_BEGINNING, latest_checkpoint(folder) if resume else None)
             if checkpoint is None:
                 _forget(folder)
             write_settings(folder / at.SETTINGS, self.settings)
@@ -83,6 +88,17 @@ class Prepared:
             outcome.reason, outcome.metrics = history.stopped, self._judged(trainer, history, held_out)
             with trainer.average.applied() if trainer.average else nullcontext():
                 weights.write(folder / at.WEIGHTS, self.network)
+        self.processes.of_root(_END, None)
+        return load_result(folder, self.network)
+
+    def _train_along(self, folder: Path, callbacks: Iterable[Callback]) -> RunResult:
+        """What a process does that is not the first: all but writing."""
+        checkpoint = self.processes.of_root(_BEGINNING, None)
+        trainer = self._trainer(folder, callbacks)
+        train, held_out = loaders(self.settings, self.dataset)
+        history = trainer.fit(train, held_out, epochs=self.settings.epochs, resume=checkpoint)
+        self._judged(trainer, history, held_out)
+        self.processes.of_root(_END, None)
         return load_result(folder, self.network)
 
     @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,11 @@ class Evidence:
         rows = self.metric.evidence(outputs, targets)
         self.samples += data.size(rows)
         self._batches.append(rows)
+
+    def merge(self, of_all: Callable[[list[Any]], list[Any]]) -> None:
+        """Keep the batches of all processes; `of_all` gives them, from this one's."""
+        self._batches = of_all(self._batches)
+        self.samples = sum(data.size(rows) for rows in self._batches)
 
     def rows(self) -> Any:
         """The evidence of all samples, in the order they came in: one nest of arrays, one row a sample.

@@ -1,0 +1,106 @@
+"""A network of JAX that trains in several processes, which exchange gradients and losses on the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from deliralike.backends.jax.data_parallel import DataParallelJaxNetwork
+from deliralike.backends.jax.optimizer import JaxOptimizer
+from deliralike.errors import CapabilityError
+from deliralike.optimizer import AbstractOptimizer
+from deliralike.parallel.distributed import DistributedNetwork
+from deliralike.parallel.loss import InReplicas, or_one
+from deliralike.parallel.meeting import Meeting
+from deliralike.parallel.replica import Replica, entered
+
+
+class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
+    """A network of JAX in several processes; see `deliralike.parallel.distributed.DistributedNetwork`.
+
+    A step is one compiled program for each process's share, then gradients and losses are added on the host. Nothing is
+    exchanged within a program, so batch normalisation takes the statistics of each share (``buffers="root"`` or
+    ``"mean"``); with those of the whole batch it is an error.
+    """
+
+
+class _NobodyComes(Meeting):
+    """Where the replicas of a compiled program would meet."""
+
+    def exchange(self, index: int, topic: str, value: Any) -> NoReturn:
+        """Refuse.
+
+        Raises:
+            CapabilityError: Always.
+        """
+        raise CapabilityError(
+            f"{topic}, over several processes: backend 'jax' exchanges nothing within a compiled program: "
+            f"DistributedDataParallel(..., buffers='root') takes the statistics of each share"
+        )
+
+
+@dataclass(frozen=True)
+class _OfShare:
+    """A loss on one process's share, as one compiled program: equal ones share it.
+
+    Attributes:
+        loss: The loss in replicas.
+        sizes, index: The shares of all processes that have samples, and which of them this is.
+        device, synchronised: See `Replica`.
+    """
+
+    loss: InReplicas
+    sizes: tuple[int, ...]
+    index: int
+    device: str
+    synchronised: bool
+
+    def __call__(self, network: Any, *share: Any) -> tuple:
+        """The loss, weighted unless it has a denominator; the denominator; and what else came."""
+        meeting = _NobodyComes(len(self.sizes))
+        place = Replica(self.index, self.device, self.sizes, meeting, self._refuse, self.synchronised)
+        with entered(place):
+            value, denominator, extras = self.loss.taken_apart(self.loss.function(network.root, *share))
+        weight = 1.0 if self.loss.reduction == "denominator" else self.loss.weights(self.sizes)[self.index]
+        return value * weight, denominator, extras
+
+    def _refuse(self, value: Any, topic: str) -> NoReturn:
+        _NobodyComes(1).exchange(0, topic, value)
+
+
+class DistributedJaxOptimizer(JaxOptimizer):
+    """Steps of a network in several processes: a program on the own share, the hooks, and the update."""
+
+    network: DistributedJaxNetwork
+
+    def update_at_once(self, loss_function, batch):
+        """Gradients, pre-update hooks, update, post-update hooks."""
+        return AbstractOptimizer.update_at_once(self, loss_function, batch)
+
+    def gradients(self, loss_function, *batch):
+        """This process's part of the loss and of the gradients; the first hook adds those of all processes."""
+        network = self.network
+        shares = network.scatter(batch, loss_function)
+        network.before_run()
+        value, denominator, extras = 0.0, None, None
+        gradients: dict[str, Any] = dict.fromkeys(self._programs.members().parameters)
+        if shares.nests:
+            place = network.place_of(0, shares, network.meeting_of(shares), 0, in_threads=True)
+            part = _OfShare(loss_function, place.sizes, place.index, place.device, place.synchronised)
+            (value, denominator, extras), gradients = super().gradients(part, *shares.nests[0])
+        network.settle_buffers(shares.sizes)
+        own = network.backend.number(value)
+        if loss_function.reduction == "denominator":
+            counted = 0.0 if denominator is None else float(network.backend.to_numpy(denominator))
+            denominator = sum(network.processes.exchange("the loss's denominator", counted))
+            own, gradients = own / or_one(denominator), self._divided(gradients, or_one(denominator))
+        total, denominator, extras = network.of_all(shares, own, denominator, extras)
+        whole = network.backend.array(np.asarray(total, network.dtype_name), device=network.device_name)
+        return loss_function.result(whole, denominator, extras), gradients
+
+    def _divided(self, gradients: dict[str, Any], divisor: float) -> dict[str, Any]:
+        names = [name for name, gradient in gradients.items() if gradient is not None]
+        found = self.network.backend.weighted([gradients[name] for name in names], 1.0 / divisor)
+        return gradients | dict(zip(names, found, strict=True))

@@ -1,0 +1,72 @@
+"""How a process finds the others that it was started with."""
+
+from __future__ import annotations
+
+import importlib
+import os
+
+from deliralike.backends import get
+from deliralike.errors import ProcessError, SettingError, suggestion
+from deliralike.parallel.processes import Alone, Place, Processes
+
+ENGINES = ("torch", "mpi")
+ENGINE = "DELIRALIKE_ENGINE"  # the variable by which `deliralike launch` says which one it has started
+TIMEOUT = 300.0  # seconds
+_OF_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_OF_SLURM = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_JOB_ID")
+_PORTS = range(29_500, 30_500)  # one of them for each job of Slurm's
+
+
+def join(engine: str | None = None, timeout: float = TIMEOUT) -> Processes:
+    """The processes that this one was started with; a process that was started by itself is alone.
+
+    Args:
+        engine: What moves the bytes: ``"torch"`` for torch.distributed (gloo), which torchrun and Slurm's srun start;
+            ``"mpi"``, which mpiexec and ``srun --mpi=pmix`` start. What the environment variables of those say when
+            None.
+        timeout: Seconds after which torch.distributed gives up waiting for a process.
+
+    Raises:
+        SettingError: There is no such engine.
+        ProcessError: The engine was asked for, and its environment variables are missing.
+        ImportError: What the engine needs is not installed.
+
+    Example:
+        >>> join().count
+        1
+    """
+    if engine is None:
+        engine = _started_by()
+    if engine not in (None, *ENGINES):
+        raise SettingError(f"there is no engine {engine!r}. {suggestion(str(engine), ENGINES)}")
+    if engine is None:
+        return Alone()
+    if engine == "mpi":
+        return importlib.import_module("deliralike.parallel.mpi").MPIProcesses()
+    if all(name in os.environ for name in _OF_TORCHRUN):
+        return get("torch").join(timeout)
+    if all(name in os.environ for name in _OF_SLURM):
+        return get("torch").join(timeout, _place_in_slurm())
+    missing = ", ".join(name for name in _OF_TORCHRUN if name not in os.environ)
+    raise ProcessError(f"torch.distributed needs the variables {', '.join(_OF_TORCHRUN)} of the environment, and "
+                       f"{missing} are not set: start with 'deliralike launch', torchrun or srun")  # fmt: skip
+
+
+def _started_by() -> str | None:
+    """The engine whose launcher started this process."""
+    if ENGINE in os.environ:
+        return os.environ[ENGINE]
+    if any(_number(name) > 1 for name in _OF_MPI) or ("PMIX_RANK" in os.environ and _number(_OF_SLURM[1]) > 1):
+        return "mpi"
+    in_step = _number(_OF_SLURM[1]) > 1  # a batch script by itself is in no step, whatever tasks it may start
+    return "torch" if in_step or all(name in os.environ for name in _OF_TORCHRUN) else None
+
+
+def _number(name: str) -> int:
+    return int(os.environ.get(name, "1"))
+
+
+def _place_in_slurm() -> Place:
+    rank, count, host, job = (os.environ[name] for name in _OF_SLURM)
+    return Place(int(rank), int(count), f"{host}:{_PORTS[int(job) % len(_PORTS)]}")

@@ -1,0 +1,87 @@
+"""The commands that start several processes of a Python module: torchrun's and mpiexec's."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from deliralike.backends.joining import ENGINE, ENGINES
+from deliralike.errors import ProcessError, SettingError, suggestion
+
+
+def launched(
+    engine: str,
+    processes: int,
+    module: Sequence[str],
+    *,
+    nodes: int = 1,
+    node: int = 0,
+    address: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> tuple[list[str], dict[str, str]]:
+    """The command that starts so many processes of a module on each node, and its environment variables.
+
+    Args:
+        engine: ``"torch"`` or ``"mpi"``.
+        module: The module's name and its arguments.
+        nodes, node, address: How many machines there are, which of them this is, and ``host:port`` of the first one,
+            for torch; MPI finds the machines by itself, from Slurm or a file of hosts.
+        environment: What the variables are now; those of this process when None.
+
+    Raises:
+        SettingError: There is no such engine, or the address is missing.
+        ProcessError: The engine's launcher is not installed.
+
+    Example:
+        >>> launched("torch", 2, ["deliralike", "train"], environment={})[0][1:6]
+        ['-m', 'torch.distributed.run', '--nproc-per-node', '2', '--standalone']
+    """
+    if engine not in ENGINES:
+        raise SettingError(f"there is no engine {engine!r}. {suggestion(engine, ENGINES)}")
+    if processes < 1 or not 0 <= node < nodes:
+        raise SettingError(f"processes={processes}, nodes={nodes}, node={node}: wanted one process at least, and a "
+                           f"node from 0 to {max(nodes - 1, 0)}")  # fmt: skip
+    given = dict(os.environ if environment is None else environment)
+    own = max(1, (os.cpu_count() or 1) // processes)  # threads; more of them than cores make each other slow
+    given = {"OMP_NUM_THREADS": str(own)} | given | {ENGINE: engine}
+    if engine == "mpi":
+        return _mpiexec(processes, nodes, module), _of_root_user() | given
+    return _torchrun(processes, nodes, node, address, module), given
+
+
+def _torchrun(processes: int, nodes: int, node: int, address: str, module: Sequence[str]) -> list[str]:
+    if importlib.util.find_spec("torch") is None:
+        raise ProcessError("torchrun comes with PyTorch, which is not installed: pip install 'deliralike[torch]', or "
+                           "choose the engine mpi")  # fmt: skip
+    if nodes > 1 and not address:
+        raise SettingError(f"{nodes} nodes: say where the first one is, address='host:port'")
+    place = ["--nnodes", str(nodes), "--node-rank", str(node), "--rdzv-backend", "c10d", "--rdzv-endpoint", address]
+    where = ["--standalone"] if nodes == 1 else place
+    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), *where, "--no-python",
+            sys.executable, "-m", *module]  # fmt: skip
+
+
+def _mpiexec(processes: int, nodes: int, module: Sequence[str]) -> list[str]:
+    beside = Path(sys.executable).parent / "mpiexec"
+    found = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if found is None or importlib.util.find_spec("mpi4py") is None:
+        raise ProcessError("the engine mpi needs mpiexec and mpi4py: pip install 'deliralike[mpi]'")
+    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=False, env=_quiet()).stdout
+    # Open MPI gives a process one core and refuses more processes than cores, unless it is told; MPICH does not
+    free = [] if "HYDRA" in version else ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
+    return [found, "-n", str(processes * nodes), *free, sys.executable, "-m", "mpi4py", "-m", *module]
+
+
+def _of_root_user() -> dict[str, str]:
+    """Open MPI refuses the superuser, whom a container may know alone, unless it is told twice."""
+    names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
+    return dict.fromkeys(names, "1") if os.geteuid() == 0 else {}
+
+
+def _quiet() -> dict[str, str]:
+    return dict(os.environ) | _of_root_user()

@@ -1,0 +1,174 @@
+"""Processes over torch.distributed, and the network that trains in them."""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from deliralike.backends.torch.data_parallel import DataParallelTorchNetwork
+from deliralike.errors import CapabilityError, ProcessError
+from deliralike.parallel.distributed import DistributedNetwork
+from deliralike.parallel.processes import Place, Processes
+
+T = TypeVar("T")
+_SMALL = 512  # bytes of a message that goes in one round; the first eight say how long it is
+
+
+class TorchProcesses(Processes):
+    """The processes of a group of torch.distributed's; messages go from host to host, by gloo.
+
+    Args:
+        timeout: Seconds after which a process that does not come is given up.
+        place: Which of them this is; what torchrun's environment variables say when None.
+        group: A group; the default one, which is made unless it is there, when None.
+    """
+
+    engine = "torch.distributed"
+
+    def __init__(self, timeout: float = 300.0, place: Place | None = None, group: Any = None) -> None:
+        if not dist.is_initialized():
+            told: dict[str, Any] = {}
+            if place is not None:
+                told = {"init_method": f"tcp://{place.address}", "rank": place.rank, "world_size": place.count}
+            dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=timeout), **told)
+        self.group = group
+        super().__init__(dist.get_rank(group), dist.get_world_size(group))
+        self._groups: dict[tuple[int, ...], Processes] = {tuple(range(self.count)): self}
+        self.reducing: weakref.WeakSet[DistributedTorchNetwork] = weakref.WeakSet()
+
+    def gathered(self, message: bytes) -> list[bytes]:
+        """In one round where all messages are small, in two where one is not."""
+        head = np.zeros(_SMALL, np.uint8)
+        head[:8] = np.frombuffer(len(message).to_bytes(8, "little"), np.uint8)
+        begin = np.frombuffer(message, np.uint8)[: _SMALL - 8]
+        head[8 : 8 + len(begin)] = begin
+        heads = [each.tobytes() for each in self._all_gather(head)]
+        lengths = [int.from_bytes(each[:8], "little") for each in heads]
+        if max(lengths) <= _SMALL - 8:
+            return [each[8 : 8 + length] for each, length in zip(heads, lengths, strict=True)]
+        whole = np.zeros(max(lengths), np.uint8)
+        whole[: len(message)] = np.frombuffer(message, np.uint8)
+        return [each[:length].tobytes() for each, length in zip(self._all_gather(whole), lengths, strict=True)]
+
+    def summed(self, flat: np.ndarray) -> np.ndarray:
+        """By an all-reduce in the array's own type."""
+        total = torch.from_numpy(np.array(flat))
+        self._run(lambda: dist.all_reduce(total, group=self.group))
+        return total.numpy()
+
+    def among(self, ranks: Sequence[int]) -> Processes:
+        """By ``new_group``, once for each group."""
+        key = tuple(ranks)
+        if key not in self._groups:
+            group = self._run(lambda: dist.new_group(list(key)))
+            self._groups[key] = TorchProcesses(group=group) if self.rank in key else self
+        return self._groups[key]
+
+    def failed(self, why: str) -> None:
+        """Leave a note; the others find it when they lose their connection to this process."""
+        self._note(why)
+
+    def close(self) -> None:
+        """End the default group, once all others have come to this point, too.
+
+        PyTorch's wrappers keep a group alive, and its threads abort the process if they still hold tensors when the
+        interpreter ends: so the wrappers go first.
+        """
+        super().close()
+        for network in self.reducing:
+            network.reduce_after_backward()
+        self._groups.clear()
+        gc.collect()  # wrappers are part of cycles
+        dist.destroy_process_group()
+
+    def _all_gather(self, array: np.ndarray) -> list[np.ndarray]:
+        came = [torch.empty(len(array), dtype=torch.uint8) for _ in range(self.count)]
+        self._run(lambda: dist.all_gather(came, torch.from_numpy(array), group=self.group))
+        return [each.numpy() for each in came]
+
+    def _run(self, call: Callable[[], T]) -> T:
+        """A call of torch.distributed's; when another process has failed, the error says which and why."""
+        try:
+            return call()
+        except RuntimeError as error:
+            raise ProcessError(self._reason() or f"{self}: {error}") from error
+
+    # A note of whoever fails, in the store through which the processes found each other ------------------------------
+
+    def _note(self, why: str) -> None:
+        try:
+            self._store().set(_FAILURE, why)
+        except Exception as error:  # noqa: BLE001 - the store may be gone with the process that had it
+            print(f"{self}: the others cannot be told: {error}", file=sys.stderr, flush=True)
+
+    def _reason(self) -> str:
+        try:
+            store = self._store()
+            store.wait([_FAILURE], datetime.timedelta(seconds=2))
+            return store.get(_FAILURE).decode()
+        except Exception:  # noqa: BLE001 - nobody has left a note, or the store is gone
+            return ""
+
+    def _store(self) -> Any:
+        return dist.distributed_c10d._get_default_store()
+
+
+_FAILURE = "deliralike/failure"
+
+
+class _Reducing(torch.nn.parallel.DistributedDataParallel):
+    """PyTorch's own wrapper, in which a loss finds everything of the network inside."""
+
+    def __getattr__(self, name: str) -> Any:
+        """The wrapper's, or the network's."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+
+class DistributedTorchNetwork(DistributedNetwork, DataParallelTorchNetwork):
+    """A network of PyTorch in several processes; see `deliralike.parallel.distributed.DistributedNetwork`."""
+
+    _reducing: Any = None
+
+    def reduce_in_backward(self, **keywords: Any) -> None:
+        """Let ``torch.nn.parallel.DistributedDataParallel`` add the gradients, in buckets, while backward goes on.
+
+        It does so at every update whose gradients are of one backward pass, in which all processes have samples; else,
+        as with micro-batches, they are added after backward. A loss that takes gradients within itself needs the
+        latter.
+
+        Args:
+            keywords: PyTorch's own: ``bucket_cap_mb``, ``find_unused_parameters``, ``static_graph``,
+                ``gradient_as_bucket_view`` … Buffers follow the policy of this network.
+
+        Raises:
+            CapabilityError: The processes are not those of torch.distributed.
+        """
+        if not isinstance(self.processes, TorchProcesses):
+            raise CapabilityError(f"{self.processes}: PyTorch adds gradients during backward over torch.distributed "
+                                  f"alone: deliralike.join('torch')")  # fmt: skip
+        keywords = {"forward_sync_buffers": False, "process_group": self.processes.group} | keywords
+        vars(self)["_reducing"] = _Reducing(self.root, **keywords)
+        self.processes.reducing.add(self)
+
+    def reduce_after_backward(self) -> None:
+        """Do without PyTorch's wrapper."""
+        vars(self)["_reducing"] = None
+
+    def reduces(self, sizes: Sequence[int]) -> bool:
+        """Where all have samples, and the gradients are not to be added to others first."""
+        return self._reducing is not None and self._syncs and all(sizes)
+
+    def replica_at(self, position: int) -> Any:
+        """PyTorch's wrapper while it is to add the gradients."""
+        return self._reducing if self._is_reduced else super().replica_at(position)

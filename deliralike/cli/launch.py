@@ -1,0 +1,33 @@
+"""``deliralike launch``: any other subcommand in several processes that train together."""
+
+import os
+from typing import Annotated
+
+import typer
+
+CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+def command(
+    ctx: typer.Context,
+    processes: Annotated[int, typer.Option(help="On this machine, and on each other.", min=1)] = 2,
+    engine: Annotated[str, typer.Option(help="torch: torch.distributed, by torchrun; mpi: MPI, by mpiexec.")] = "torch",
+    nodes: Annotated[int, typer.Option(help="Machines.", min=1)] = 1,
+    node: Annotated[int, typer.Option(help="Which of them this is, from 0; for torch.", min=0)] = 0,
+    address: Annotated[str, typer.Option(help="host:port of the first machine; for torch.")] = "",
+) -> None:
+    """Run another subcommand in several processes that train together.
+
+    deliralike launch --processes 2 train settings.toml
+
+    Each loads its shares of the batches; together they make the updates of one process. The first one writes and shows.
+    """
+    from deliralike.backends.launching import launched
+    from deliralike.errors import SettingError
+
+    if not ctx.args:
+        raise SettingError("launch: what is to be run? deliralike launch --processes 2 train settings.toml")
+    command, environment = launched(
+        engine, processes, ["deliralike", *ctx.args], nodes=nodes, node=node, address=address
+    )
+    os.execve(command[0], command, environment)  # so that signals and the exit code are those of the launcher

@@ -1,0 +1,318 @@
+"""The framework-free half of a network that trains in several processes, each with a replica and a share of its own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import numpy as np
+
+from deliralike.errors import CapabilityError, SettingError
+from deliralike.network import AbstractNetwork
+from deliralike.optimizer import AbstractOptimizer, LossFunction
+from deliralike.parallel.gather import gather
+from deliralike.parallel.loss import InReplicas, in_replicas
+from deliralike.parallel.meeting import Meeting
+from deliralike.parallel.processes import Processes
+from deliralike.parallel.replica import Replica, current
+from deliralike.parallel.replicated import ReplicaSettings, ReplicatedNetwork
+from deliralike.parallel.scatter import Shares, split_batch
+
+
+class MeetingOfProcesses(Meeting):
+    """Where the replicas of different processes exchange values; whoever fails ends its process."""
+
+    def __init__(self, processes: Processes) -> None:
+        """Meet over these processes."""
+        super().__init__(processes.count)
+        self.processes = processes
+
+    def exchange(self, index: int, topic: str, value: Any) -> list[Any]:
+        """Give a value and wait for the others'; the values in the order of processes."""
+        return self.processes.exchange(topic, value)
+
+    def leave(self, index: int) -> None:
+        """Nothing: the other processes do not wait for it here."""
+
+    def stop(self) -> None:
+        """Nothing: the error that was raised ends this process."""
+
+
+class SumOverProcesses:
+    """Pre-update hook: the gradients of all processes, added, in every process.
+
+    A parameter that took no part in some of the processes counts as zero there; one that took no part in any keeps
+    None and is left alone by the update.
+    """
+
+    def __init__(self, network: DistributedNetwork) -> None:
+        """Add for this network."""
+        self.network = network
+
+    def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
+        """The gradients of the whole batch."""
+        if self.network.take_reduced():
+            return gradients
+        backend, device = self.network.backend, self.network.device_name
+        arrays = [self._on_host(name, gradient) for name, gradient in gradients.items()]
+        # how many processes have each gradient goes along in the same message
+        counts = np.array(
+            [gradient is not None for gradient in gradients.values()], arrays[0].dtype if arrays else None
+        )
+        *sums, parts = self.network.processes.sum("gradients", [*arrays, counts])
+        return {
+            name: backend.array(total, device=device) if part else None
+            for name, total, part in zip(gradients, sums, parts, strict=True)
+        }
+
+    def _on_host(self, name: str, gradient: Any) -> np.ndarray:
+        if gradient is not None:
+            return self.network.backend.numpy(gradient)
+        slot = self.network.neutral_slots()[name]
+        return np.zeros_like(self.network.backend.numpy(slot.native))
+
+
+class DistributedNetwork(ReplicatedNetwork):
+    """A network of which every process has a replica, and sees its own share of each batch.
+
+    What is called with a batch is called with this process's share. A loss is that of the whole batch: each share
+    counts by its samples, or by the denominator that the loss declares; so shares may be of any size. In evaluation a
+    process is by itself: the network is the plain one.
+
+    Attributes:
+        processes: They.
+        takes_whole: Whether every process is called with the whole batch, of which it takes its share, and gets the
+            outputs for all of it, without a graph.
+    """
+
+    processes: Processes
+    takes_whole: bool = False
+    _sits_out = False
+    _syncs = True
+    _is_reduced = False
+
+    @classmethod
+    def joined(
+        cls, network: AbstractNetwork, settings: ReplicaSettings, processes: Processes, takes_whole: bool = False
+    ) -> Self:
+        """The network in these processes, equal in all of them."""
+        made = cls.of(network, settings)  # type: ignore[attr-defined]
+        object.__setattr__(made, "processes", processes)
+        object.__setattr__(made, "takes_whole", takes_whole)
+        made.start_equal()
+        return made
+
+    def start_equal(self) -> None:
+        """Take over the root's weights and buffers; no random state changes."""
+        state = self.processes.of_root("weights", self.root.neutral_state())
+        if not self.processes.is_root:
+            self.root.load_neutral_state(state)
+
+    @contextmanager
+    def sitting_out(self) -> Iterator[None]:
+        """In this block the process has no samples of its own: what it is called with does not count.
+
+        It still makes every update, with the gradients of the others.
+        """
+        with self._set(_sits_out=True):
+            yield
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """In this block backward leaves each process its own gradients; an optimizer adds them at its next update."""
+        with self._set(_syncs=False):
+            yield
+
+    @contextmanager
+    def _set(self, **flags: bool) -> Iterator[None]:
+        before = {name: getattr(self, name) for name in flags}
+        self._keep(**flags)
+        try:
+            yield
+        finally:
+            self._keep(**before)
+
+    def _keep(self, **flags: bool) -> None:
+        for name, value in flags.items():
+            object.__setattr__(self, name, value)  # which no framework takes for a part of the network
+
+    # Gradients that are added during backward --------------------------------------------------------------------
+
+    def reduce_in_backward(self, **keywords: Any) -> None:
+        """Let the framework's own engine add gradients while backward goes on, where all processes have samples.
+
+        Raises:
+            CapabilityError: There is none for this backend, or these processes are connected by another one.
+        """
+        raise CapabilityError(f"backend {self.backend.name!r} adds the gradients of processes after backward")
+
+    def reduces(self, sizes: Sequence[int]) -> bool:
+        """Whether the next backward adds the gradients of all processes by itself."""
+        return False
+
+    def take_reduced(self) -> bool:
+        """Whether the latest backward has added the gradients of all processes; asked once."""
+        was = self._is_reduced
+        self._keep(_is_reduced=False)
+        return was
+
+    # Shares ----------------------------------------------------------------------------------------------------------
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The outputs of this process's share, or of the whole batch."""
+        here = current()
+        if not self.training or here is not None:
+            return self.root(*args, **kwargs)
+        shares = self.scatter((args, kwargs))
+        outputs = self.run(lambda network, arguments: network(*arguments[0], **arguments[1]), shares)
+        own = outputs[0] if outputs else None
+        if not self.takes_whole:
+            return own
+        everyone = self.processes.exchange("outputs", self.backend.to_numpy(own))
+        present = [each for each, size in zip(everyone, shares.sizes, strict=True) if size]
+        return self.backend.prepare(self._joined(present, shares.sizes), self)
+
+    def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
+        """This process's share; `Shares.sizes` are those of all processes."""
+        if self.takes_whole:
+            return self._own_of_whole(arguments, loss)
+        shares = super().scatter(arguments, loss)
+        own = 0 if self._sits_out else shares.sizes[0]
+        sizes = tuple(self.processes.exchange("a batch, the samples of each share", own))
+        if not sum(sizes):
+            raise SettingError("no process has a sample in this batch")
+        return Shares(shares.nests if own else [], sizes)
+
+    def _own_of_whole(self, arguments: Any, loss: InReplicas | None) -> Shares:
+        spec, root = (self.settings.spec, "arguments") if loss is None else (loss.spec, "batch")
+        count, rank = self.processes.count, self.processes.rank
+        everyone = split_batch(arguments, [self.device_name] * count, self.settings.dim, spec, self.backend, root)
+        sizes = everyone.sizes + (0,) * (count - len(everyone.sizes))
+        return Shares(everyone.nests[rank : rank + 1], sizes)
+
+    def sizes_here(self, shares: Shares) -> tuple[int, ...]:
+        """That of the own share, if there is one."""
+        return tuple(shares.sizes[self.processes.rank] for _ in shares.nests)
+
+    def meeting_of(self, shares: Shares) -> Meeting:
+        """The processes that have samples."""
+        return MeetingOfProcesses(self.processes.among([rank for rank, size in enumerate(shares.sizes) if size]))
+
+    def place_of(self, position: int, shares: Shares, meeting: Meeting, seed: int, in_threads: bool) -> Replica:
+        """This process among those that have samples."""
+        sizes = tuple(size for size in shares.sizes if size)
+        index = sum(size > 0 for size in shares.sizes[: self.processes.rank])
+        return Replica(
+            index=index,
+            position=position,
+            device=self.settings.places[position],
+            sizes=sizes,
+            meeting=meeting,
+            all_sum=self.all_sum(index, meeting, in_threads=True),  # backward runs in each process
+            synchronised=self.settings.buffers == "sync",
+            seed=seed,
+        )
+
+    # Losses ----------------------------------------------------------------------------------------------------------
+
+    def loss_of(self, loss_function: LossFunction) -> LossFunction:
+        """A loss that each process computes on its share; one that declares nothing is a mean over samples."""
+        return loss_function if isinstance(loss_function, InReplicas) else in_replicas(loss_function)
+
+    def samples_of(self, batch: Any) -> int:
+        """The samples of the batch in all processes."""
+        if self.takes_whole:
+            return super().samples_of(batch)
+        own = 0 if self._sits_out else super().samples_of(batch)
+        return sum(self.processes.exchange("the samples of a micro-batch", own))
+
+    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
+        """The loss of the whole batch, with the graph of this process's part; in evaluation, that of its own batch."""
+        if not self.training:
+            return loss.whole(self.root, *batch)
+        return self._loss(loss, lambda value: None, batch, detached=False)
+
+    def backward_in_replicas(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """Forward and backward on this process's share; the gradients of all processes add up to the batch's."""
+        return self._loss(loss, backward, batch, detached=True)
+
+    def _loss(self, loss: InReplicas, backward: Callable[[Any], None], batch: tuple[Any, ...], detached: bool) -> Any:
+        shares = self.scatter(batch, loss)
+        reduces = detached and self.reduces(shares.sizes)
+        factor = self.processes.count if reduces else 1  # engines take the mean over processes
+        self._keep(_is_reduced=reduces)
+
+        def one_share(network: Any, share: Any) -> tuple:
+            weighted, denominator, extras = self.part_of(loss, network, share)
+            backward(weighted * factor if reduces else weighted)
+            return weighted, denominator, extras
+
+        parts = self.run(one_share, shares, in_threads=True)
+        value, denominator, extras = parts[0] if parts else (None, None, None)
+        own = 0.0 if value is None else self.backend.number(self.nn.stop_gradient(value))
+        total, denominator, extras = self.of_all(shares, own, denominator, extras)
+        if value is None or detached:
+            whole = self.backend.array(np.asarray(total, self.dtype_name), device=self.device_name)
+        else:
+            whole = value + (total - own)  # the graph of the own part, and the number of all
+        return loss.result(whole, denominator, extras)
+
+    def of_all(self, shares: Shares, own: float, denominator: Any, extras: Any) -> tuple[float, Any, Any]:
+        """The loss of the whole batch, its denominator, and what else the loss function gave in all processes."""
+        told = (own, denominator, None if extras is None else self.backend.to_numpy(extras))
+        everyone = [each for each, size in zip(self.processes.exchange("the loss", told), shares.sizes, strict=True)
+                    if size]  # fmt: skip
+        total = sum(part for part, _, _ in everyone)
+        return total, everyone[0][1], self._joined([each for _, _, each in everyone], shares.sizes)
+
+    def _joined(self, extras: Sequence[Any], sizes: Sequence[int]) -> Any:
+        """What the loss function gave beside the loss in all processes, as NumPy arrays."""
+        if extras[0] is None:
+            return None
+        sizes = [size for size in sizes if size]
+        return gather(
+            extras, self.settings.dim, scalars=self.settings.scalars, others=self.settings.others, sizes=sizes
+        )
+
+    # Buffers and hooks -----------------------------------------------------------------------------------------------
+
+    def settle_buffers(self, sizes: Sequence[int]) -> None:
+        """Make the buffers of all processes the same, by the policy in `settings`, after a run in training."""
+        if not sizes or not self.training:
+            return
+        own = {name: slot.read() for name, slot in self.root.neutral_slots().items() if not slot.is_parameter}
+        if not own:
+            return
+        digests = self.processes.exchange("a digest of the buffers", _digest(own))
+        if len({digest for digest, size in zip(digests, sizes, strict=True) if size}) == 1 and all(sizes):
+            return  # as with synchronised statistics
+        state = self._settled(self.processes.exchange("buffers", own), sizes)
+        changed = {name: value for name, value in state.items() if not np.array_equal(value, own[name], equal_nan=True)}
+        if changed:
+            self.root.load_neutral_state(changed, strict=False)
+
+    def _settled(self, told: Sequence[Mapping[str, np.ndarray]], sizes: Sequence[int]) -> dict[str, np.ndarray]:
+        first = next(rank for rank, size in enumerate(sizes) if size)
+        if self.settings.buffers != "mean":
+            return dict(told[first])
+        shares = np.array(sizes) / sum(sizes)
+
+        def mean(name: str, value: np.ndarray) -> np.ndarray:
+            if value.dtype.kind != "f":
+                return value
+            return sum(share * each[name] for share, each in zip(shares, told, strict=True)).astype(value.dtype)
+
+        return {name: mean(name, value) for name, value in told[first].items()}
+
+    def update_hooks(self) -> tuple[list[Any], list[Any]]:
+        """Add the gradients of all processes before an update; after it all have the same parameters."""
+        return [SumOverProcesses(self)], []
+
+
+def _digest(arrays: Mapping[str, np.ndarray]) -> bytes:
+    found = hashlib.blake2b(digest_size=16)
+    for array in arrays.values():
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.digest()

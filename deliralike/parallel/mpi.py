@@ -1,0 +1,52 @@
+"""Processes over MPI, by mpi4py: for networks of any backend, on the host."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from deliralike.parallel.processes import Processes
+
+
+class MPIProcesses(Processes):
+    """The processes of an MPI communicator.
+
+    Args:
+        comm: The communicator; a duplicate of the world's when None, so that messages of others do not mix with these.
+    """
+
+    engine = "MPI"
+
+    def __init__(self, comm: Any = None) -> None:
+        self.comm = MPI.COMM_WORLD.Dup() if comm is None else comm
+        super().__init__(self.comm.Get_rank(), self.comm.Get_size())
+        self._groups: dict[tuple[int, ...], Processes] = {tuple(range(self.count)): self}
+
+    def gathered(self, message: bytes) -> list[bytes]:
+        """By ``allgather`` of Python's own."""
+        return self.comm.allgather(message)
+
+    def summed(self, flat: np.ndarray) -> np.ndarray:
+        """By ``Allreduce`` in the array's own type; half precision, which MPI does not know, is added in float32."""
+        wide = np.ascontiguousarray(flat, np.float32 if flat.dtype == np.float16 else None)
+        total = np.empty_like(wide)
+        self.comm.Allreduce(wide, total, MPI.SUM)
+        return total.astype(flat.dtype, copy=False)
+
+    def among(self, ranks: Sequence[int]) -> Processes:
+        """By ``Split``, once for each group."""
+        key = tuple(ranks)
+        if key not in self._groups:
+            self._groups[key] = MPIProcesses(self.comm.Split(int(self.rank in key), self.rank))
+        return self._groups[key]
+
+    def failed(self, why: str) -> None:
+        """End all by ``Abort``, as the others would wait for ever."""
+        traceback.print_exc()
+        print(why, file=sys.stderr, flush=True)
+        MPI.COMM_WORLD.Abort(1)

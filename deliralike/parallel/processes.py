@@ -1,0 +1,149 @@
+"""The processes that train together, as each of them sees the others: what an engine must provide, and what follows."""
+
+from __future__ import annotations
+
+import pickle
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deliralike.errors import ProcessError
+
+
+@dataclass(frozen=True)
+class Place:
+    """One of so many processes, and ``host:port`` of the first one."""
+
+    rank: int
+    count: int
+    address: str
+
+
+class Processes(ABC):
+    """A group of processes, each of which calls the same methods in the same order.
+
+    There is no engine here: torch.distributed, MPI or JAX's runtime moves the bytes. What they do not say by
+    themselves is said here: what each message is, so that processes at different places do not mix up their numbers.
+
+    Attributes:
+        rank: The number of this process; 0 is the root, which writes and shows.
+        count: How many there are.
+        engine: What moves the bytes, in words.
+        collectives: How often each kind of message was sent, for whoever counts them.
+    """
+
+    engine = "none"
+
+    def __init__(self, rank: int, count: int) -> None:
+        """Process `rank` of `count`."""
+        self.rank, self.count = rank, count
+        self.collectives: Counter[str] = Counter()
+
+    # What an engine provides -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def gathered(self, message: bytes) -> list[bytes]:
+        """Every process's message, in the order of ranks; they may differ in length."""
+
+    @abstractmethod
+    def summed(self, flat: np.ndarray) -> np.ndarray:
+        """The sum of an array ``(n,)`` over all processes, in its own type; the same bits in each of them."""
+
+    @abstractmethod
+    def among(self, ranks: Sequence[int]) -> Processes:
+        """Some of these processes as a group of their own; every process of this group makes the call.
+
+        One that is not among them gets a group that it must not use.
+        """
+
+    @abstractmethod
+    def failed(self, why: str) -> None:
+        """Let the others know that this process is about to end by an error; where they cannot be told, end them."""
+
+    def close(self) -> None:
+        """Leave the group, once all others have come to this point, too.
+
+        Raises:
+            ProcessError: Another process still has something to do with this one, such as one more batch.
+        """
+        self.exchange("the end", None)
+
+    # Written once ----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_root(self) -> bool:
+        """Whether this process is the one that writes and shows."""
+        return self.rank == 0
+
+    def exchange(self, topic: str, value: Any) -> list[Any]:
+        """Give any picklable value to all processes and take theirs, in the order of ranks.
+
+        Raises:
+            ProcessError: Another process is at another topic.
+        """
+        self.collectives["exchange"] += 1
+        came = [pickle.loads(each) for each in self.gathered(pickle.dumps((topic, value), pickle.HIGHEST_PROTOCOL))]
+        for rank, (other, _) in enumerate(came):
+            if other != topic:
+                raise ProcessError(
+                    f"process {self.rank} is at {topic} while process {rank} is at {other}: every process must make "
+                    f"the same steps with the same layers"
+                )
+        return [each for _, each in came]
+
+    def of_root(self, topic: str, value: Any) -> Any:
+        """The root's value, in every process."""
+        return self.exchange(topic, value if self.is_root else None)[0]
+
+    def sum(self, topic: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The sums of arrays over all processes: one message for each type, in that type.
+
+        Raises:
+            ProcessError: Another process came with other arrays.
+        """
+        described = [(array.dtype.str, array.shape) for array in arrays]
+        for rank, other in enumerate(self.exchange(f"{topic}, their types and shapes", described)):
+            if other != described:
+                raise ProcessError(f"{topic}: process {self.rank} has {described}, process {rank} has {other}: every "
+                                   f"process must have the same network")  # fmt: skip
+        totals: list[Any] = [None] * len(arrays)
+        for dtype in dict.fromkeys(array.dtype for array in arrays):
+            places = [index for index, array in enumerate(arrays) if array.dtype == dtype]
+            self.collectives["sum"] += 1
+            flat = self.summed(np.concatenate([np.ravel(arrays[index]) for index in places]))
+            ends = np.cumsum([arrays[index].size for index in places])
+            for index, part in zip(places, np.split(flat, ends[:-1]), strict=True):
+                totals[index] = part.reshape(arrays[index].shape)
+        return totals
+
+    def __str__(self) -> str:
+        """``process 1 of 4 (MPI)``."""
+        return f"process {self.rank} of {self.count} ({self.engine})"
+
+
+class Alone(Processes):
+    """One process by itself: everything works, and no message is sent."""
+
+    engine = "no others"
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)
+
+    def gathered(self, message: bytes) -> list[bytes]:
+        """Its own."""
+        return [message]
+
+    def summed(self, flat: np.ndarray) -> np.ndarray:
+        """As it is."""
+        return flat
+
+    def among(self, ranks: Sequence[int]) -> Processes:
+        """Itself."""
+        return self
+
+    def failed(self, why: str) -> None:
+        """There is nobody to tell."""

@@ -1,0 +1,118 @@
+"""``deliralike launch``: other subcommands in several processes."""
+
+import csv
+import os
+import subprocess
+import sys
+
+import pytest
+
+from deliralike.backends import joining, launching
+from deliralike.backends.joining import ENGINES, join
+from deliralike.backends.launching import launched
+from deliralike.errors import ProcessError, SettingError
+
+TRAIN = ["train", "mlp", "--set", "hidden=[9]", "--epochs", "2", "--batch-size", "200", "--dtype", "float64"]
+
+
+def deliralike(*arguments):
+    return subprocess.run([sys.executable, "-m", "deliralike", *arguments], capture_output=True, text=True, timeout=180)
+
+
+def losses(folder):
+    with (folder / "steps.csv").open() as file:
+        return [float(row["loss"]) for row in csv.DictReader(file)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_training_is_that_of_one_process_and_one_of_them_writes_and_shows(engine, tmp_path):
+    alone, several = tmp_path / "alone", tmp_path / "several"
+    assert deliralike(*TRAIN, "--out", str(alone)).returncode == 0
+    done = deliralike("launch", "--processes", "3", "--engine", engine, *TRAIN, "--out", str(several))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("held-out accuracy") == done.stdout.count("in 3 processes, writing to") == 1
+    assert losses(several) == pytest.approx(losses(alone), rel=1e-11)
+    assert sorted(p.name for p in several.iterdir()) == sorted(p.name for p in alone.iterdir())
+
+
+def test_a_proof_over_processes_is_shown_once(tmp_path):
+    mlp = ["mlp", "--set", "in_features=5", "--set", "out_features=3", "--backends", "torch,chainer"]
+    done = deliralike("launch", "--processes", "2", "--engine", "mpi", "compare", *mlp, "--levels", "L0,L1,L6",
+                      "--report", str(tmp_path / "a.json"))  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("2 of 2 proved") == 1
+    assert (tmp_path / "a.json").read_text().count("2 processes (MPI)") == 2
+
+
+def test_under_slurm_the_tasks_of_a_step_join(tmp_path):
+    """As srun starts them: two processes that know their number, the first one's host, and the job."""
+    of_step = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1", "SLURM_JOB_ID": "1077"}
+    tasks = [
+        subprocess.Popen([sys.executable, "-m", "deliralike", *TRAIN, "--out", str(tmp_path / "run")],
+                         env=os.environ | of_step | {"SLURM_PROCID": str(rank)}, stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]  # fmt: skip
+    said = [task.communicate(timeout=120)[0] for task in tasks]
+    assert [task.returncode for task in tasks] == [0, 0]
+    assert "in 2 processes" in said[0] and not said[1]
+
+
+@pytest.mark.parametrize(("variables", "engine"), [
+    ({"SLURM_STEP_NUM_TASKS": "2", "PMIX_RANK": "0"}, "mpi"),
+    ({"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}, "torch"),
+    ({"SLURM_NTASKS": "2", "SLURM_PROCID": "0"}, None),  # a batch script by itself
+    ({"OMPI_COMM_WORLD_SIZE": "2"}, "mpi"),
+    ({"OMPI_COMM_WORLD_SIZE": "1"}, None),
+    ({"PMI_SIZE": "4", "PMI_RANK": "1"}, "mpi"),
+    ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, "torch"),
+])  # fmt: skip
+def test_the_engine_is_that_of_whatever_started_the_process(variables, engine, monkeypatch):
+    monkeypatch.setattr(joining.os, "environ", variables)
+    assert joining._started_by() == engine
+
+
+def test_wrong_settings_end_all_processes_with_one_message(tmp_path):
+    (tmp_path / "there").mkdir()
+    done = deliralike("launch", "--processes", "2", *TRAIN, "--out", str(tmp_path / "there"))
+    assert done.returncode != 0
+    assert "exists already and is left as it is" in done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["launch"], "what is to be run?"),
+    (["launch", "--engine", "mpu", "train", "mlp"], "there is no engine 'mpu'. Did you mean 'mpi'"),
+    (["launch", "--nodes", "2", "train", "mlp"], "say where the first one is"),
+    (["launch", "--node", "1", "train", "mlp"], "a node from 0 to 0"),
+])  # fmt: skip
+def test_bad_input_is_refused_with_exit_code_2(arguments, words):
+    done = deliralike(*arguments)
+    assert done.returncode == 2
+    assert words in " ".join(done.stderr.split())
+
+
+def test_threads_are_shared_out_unless_they_are_set(monkeypatch):
+    monkeypatch.setattr(launching.os, "cpu_count", lambda: 9)
+    assert launched("torch", 2, ["m"], environment={})[1]["OMP_NUM_THREADS"] == "4"
+    assert launched("torch", 2, ["m"], environment={"OMP_NUM_THREADS": "3"})[1]["OMP_NUM_THREADS"] == "3"
+
+
+def test_several_machines_meet_at_an_address():
+    command = launched("torch", 4, ["m"], nodes=2, node=1, address="first:29400")[0]
+    assert "--nnodes 2 --node-rank 1 --rdzv-backend c10d --rdzv-endpoint first:29400" in " ".join(command)
+    assert "-n 8" in " ".join(launched("mpi", 4, ["m"], nodes=2)[0])
+
+
+def test_a_launcher_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setattr(launching.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ProcessError, match="PyTorch, which is not installed"):
+        launched("torch", 2, ["m"])
+    with pytest.raises(ProcessError, match=r"needs mpiexec and mpi4py: pip install 'deliralike\[mpi\]'"):
+        launched("mpi", 2, ["m"])
+
+
+def test_joining_without_a_launcher_says_how_to_start():
+    with pytest.raises(ProcessError, match="RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT are not set: start"):
+        join("torch")
+    with pytest.raises(SettingError, match="no engine 'mpy'. Did you mean 'mpi'"):
+        join("mpy")
+    assert (join().rank, join().count) == (0, 1)

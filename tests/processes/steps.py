@@ -1,0 +1,170 @@
+"""What the processes of the tests do: steps on a share of a batch."""
+
+import numpy as np
+import torch
+
+from deliralike import Network, backends, in_replicas, nest, random
+from deliralike.conformance.planted import replicas as planted
+from deliralike.rules import rule
+
+STEPS = 2
+KEPT = []  # networks that live until the process ends, as those of a script do
+
+
+def batch(samples=7):
+    return planted.batch(samples)
+
+
+def updates(network, optimizers, loss, share, sits_out=None):
+    """The losses and the parameters after some updates by each optimizer, from the same start."""
+    found = {}
+    start = network.neutral_state()
+    for name, make in optimizers.items():
+        network.load_neutral_state(start)
+        optimizer, losses = make(network), []
+        for step in range(STEPS):
+            with random.portable(0, step), network.training_mode(True):
+                if sits_out is None:
+                    result = optimizer.update(loss, *share)
+                else:
+                    with network.sitting_out():
+                        result = optimizer.update(loss, *share)
+            losses.append(network.backend.number(result[0] if isinstance(result, tuple) else result))
+        found[name] = {"losses": losses, "state": {k: v.tolist() for k, v in network.neutral_state().items()}}
+    return found
+
+
+def share_of(given, sizes, rank):
+    """The samples of one process; of one that has none, those of the first sample in its place."""
+    begin = sum(sizes[:rank])
+    rows = slice(begin, begin + sizes[rank]) if sizes[rank] else slice(0, 1)
+    return nest.map(lambda leaf: leaf[rows], given)
+
+
+def train(processes, backend, sizes, in_backward=None):
+    """The updates of one of several processes."""
+    subject = planted.subject(backend)
+    network = backends.DistributedDataParallel(subject.network, processes, in_backward=in_backward)
+    KEPT.append(network)
+    share = share_of(batch(sum(sizes)), sizes, processes.rank)
+    sits_out = None if sizes[processes.rank] else True
+    found = updates(network, subject.optimizers, subject.loss, share, sits_out)
+    return found | {"sums": processes.collectives["sum"]} if in_backward is not None else found
+
+
+def alone(backend, samples):
+    """The updates of one process that sees the whole batch."""
+    subject = planted.subject(backend)
+    return updates(subject.network, subject.optimizers, subject.loss, batch(samples))
+
+
+def largest_difference(one, other):
+    """Over all optimizers, losses and tensors, relative to the largest number of each tensor."""
+    worst = 0.0
+    for name, found in one.items():
+        pairs = [(found["losses"], other[name]["losses"])]
+        pairs += [(value, other[name]["state"][key]) for key, value in found["state"].items()]
+        for first, second in pairs:
+            first, second = np.array(first), np.array(second)
+            worst = max(worst, float(np.abs(first - second).max() / max(np.abs(first).max(), 1e-300)))
+    return worst
+
+
+class TwoPaths(Network):
+    """A path that the second process alone takes, and one that nobody takes."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.third = (self.nn.Linear(3, 2) for _ in range(3))
+
+    def forward(self, x):
+        return self.second(x) if self.backend.number(x[0, 0]) > 0 else self.first(x)
+
+
+def unused(processes, backend, in_backward=None):
+    """Which parameters one update moves, and those that nobody has used."""
+    network = TwoPaths.on(backend, dtype="float64")()
+    network = backends.DistributedDataParallel(network, processes, in_backward=in_backward)
+    optimizer = network.backend.optimizer(rule("sgd", lr=1.0, weight_decay=0.5), network)
+    before = network.neutral_state()
+    x = np.full((2, 3), 1.0 if processes.rank == 1 else -1.0)
+    with network.training_mode(True):
+        optimizer.update(lambda net, x: net.nn.sum(net(x)), x)
+    after = network.neutral_state()
+    return {"updated": sorted(optimizer.updated), "moved": sorted(n for n in before if (before[n] != after[n]).any()),
+            "first": after["first.weight"].tolist(), "second": after["second.weight"].tolist()}  # fmt: skip
+
+
+def collectives(processes, accumulate, in_backward=None):
+    """How often gradients were sent in six micro-batches."""
+    subject = planted.subject("torch")
+    network = backends.DistributedDataParallel(subject.network, processes, in_backward=in_backward)
+    optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
+    optimizer.accumulate = accumulate
+    share = share_of(batch(7), [4, 3], processes.rank)
+    with network.training_mode(True):
+        for _ in range(6):
+            optimizer.update(subject.loss, *share)
+    return [processes.collectives["sum"], optimizer.steps]
+
+
+def by_policy(processes, buffers):
+    """The losses and weights with a policy for buffers."""
+    subject = planted.subject("torch")
+    network = backends.DistributedDataParallel(subject.network, processes, buffers=buffers)
+    return updates(network, subject.optimizers, subject.loss, share_of(batch(7), [4, 3], processes.rank))
+
+
+def started(processes):
+    """The weights with which processes start whose own start values differ, and the next number of PyTorch's."""
+    network = planted.Statistical.on("torch", seed=processes.rank, dtype="float64")()
+    torch.manual_seed(processes.rank)
+    network = backends.DistributedDataParallel(network, processes)
+    return [{name: value.tolist() for name, value in network.neutral_state().items()}, float(torch.rand(()))]
+
+
+class Random(Network):
+    """Dropout, and no batch norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.drop, self.last = self.nn.Linear(70, 9), self.nn.Dropout(0.4), self.nn.Linear(9, 4)
+
+    def forward(self, x):
+        return self.last(self.drop(self.nn.tanh(self.first(self.nn.flatten(x)))))
+
+
+def _random(backend):
+    network = Random.on(backend, seed=2, dtype="float64")()
+    losses = {"denominator": in_replicas(planted.sum_and_weight, "denominator"), "mean": mean_loss}
+    return network, losses
+
+
+def mean_loss(network, x, labels):
+    """Which declares nothing."""
+    return network.nn.cross_entropy(network(x), labels, ignore_index=-1)
+
+
+def train_random(processes, backend, sizes, loss):
+    """The updates of one of several processes, of a network with dropout."""
+    network, losses = _random(backend)
+    network = backends.DistributedDataParallel(network, processes)
+    x, labels = batch(sum(sizes))
+    share = share_of((x, np.abs(labels) % 4), sizes, processes.rank)
+    optimizers = {"clipped sgd": planted.clipped_sgd}
+    return updates(network, optimizers, losses[loss], share, None if sizes[processes.rank] else True)
+
+
+def alone_random(backend, samples, loss):
+    """The updates of one process that sees the whole batch."""
+    network, losses = _random(backend)
+    x, labels = batch(samples)
+    return updates(network, {"clipped sgd": planted.clipped_sgd}, losses[loss], (x, np.abs(labels) % 4))
+
+
+def synchronised(processes):
+    """A batch norm on JAX over processes."""
+    network = backends.DistributedDataParallel(planted.subject("jax").network, processes)
+    optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
+    with network.training_mode(True):
+        optimizer.update(planted.subject("jax").loss, *planted.batch(3))

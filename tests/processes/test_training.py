@@ -1,0 +1,38 @@
+"""A run in several processes is that of one: losses, metrics, weights, checkpoints, on either engine."""
+
+import pytest
+
+from deliralike.training import Checkpoints
+from tests.processes import training
+from tests.processes.running import run
+
+FITTED = "tests.processes.training:fitted"
+
+
+@pytest.mark.parametrize(
+    ("engine", "backend", "count"), [("torch", "torch", 4), ("mpi", "torch", 2), ("mpi", "chainer", 3)]
+)
+def test_a_run_is_that_of_one_process(engine, backend, count):
+    """Batches of 7 and a last one of a single sample, augmentation, two batches an update, clipping, evaluation."""
+    wanted = training.alone(backend)
+    came = run(engine, count, FITTED, backend).of_ranks()
+    assert [each["main"] for each in came] == [True, *[False] * (count - 1)]
+    for each in came:
+        assert each["samples"] == wanted["samples"] == [14, 14, 1] * training.EPOCHS
+        assert training.largest_difference(wanted, each) < 1e-11
+
+
+def test_a_checkpoint_is_that_of_one_process(tmp_path):
+    """Written in the middle of an epoch by three processes and resumed by one, and by two after one has written it."""
+    wanted = training.alone("torch")
+    of_three, of_one = tmp_path / "three", tmp_path / "one"
+    run("torch", 3, FITTED, "torch", str(of_three), 2)
+    middle = str(of_three / "step-00000004")
+    assert middle in map(str, Checkpoints.all(of_three))
+    alone = training.alone("torch", resume=middle)
+    training.alone("torch", folder=of_one, epochs=2)
+    two = run("mpi", 2, FITTED, "torch", None, training.EPOCHS, str(of_one / "step-00000004")).of_ranks()
+    for each in (alone, *two):
+        each = each | {"losses": each["losses"][-5:], "metrics": each["metrics"][-2:]}
+        last = wanted | {"losses": wanted["losses"][-5:], "metrics": wanted["metrics"][-2:]}
+        assert training.largest_difference(last, each) < 1e-11

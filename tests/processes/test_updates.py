@@ -1,0 +1,110 @@
+"""Several processes with shares of any size make the updates of one process, on each engine."""
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike.backends.joining import ENGINES
+from deliralike.conformance.planted import replicas as planted
+from tests.processes import steps
+from tests.processes.running import run
+
+SHARES = {1: [7], 2: [4, 3], 4: [3, 0, 2, 2]}
+
+
+@pytest.mark.parametrize("count", SHARES)
+@pytest.mark.parametrize("backend", ["torch", "chainer"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_updates_are_those_of_one_process(engine, backend, count):
+    """Class weights, ignored labels, batch norm, dropout, clipping; shares that differ, one of them empty."""
+    wanted = steps.alone(backend, 7)
+    came = run(engine, count, "tests.processes.steps:train", backend, SHARES[count]).of_ranks()
+    assert len(came) == count
+    assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
+
+
+@pytest.mark.parametrize("backend", ["torch", "chainer"])
+def test_a_parameter_that_one_process_uses_counts_as_zero_in_the_others(backend):
+    """And one that nobody uses is left alone, by weight decay too."""
+    came = run("mpi", 2, "tests.processes.steps:unused", backend).of_ranks()
+    assert came[0] == came[1]
+    used = ["first.bias", "first.weight", "second.bias", "second.weight"]
+    assert came[0]["updated"] == came[0]["moved"] == used
+    network = steps.TwoPaths.on(backend, dtype="float64")()
+    before = network.neutral_state()
+    for name, sign in (("first", -1.0), ("second", 1.0)):  # half of the samples each: two of four, whose sum is halved
+        wanted = before[f"{name}.weight"] * 0.5 - sign * 0.5 * 2.0
+        np.testing.assert_allclose(came[0][name], wanted, rtol=1e-13)
+
+
+def test_micro_batches_are_sent_together():
+    assert run("torch", 2, "tests.processes.steps:collectives", 3).of_ranks() == [[2, 2]] * 2
+    assert run("mpi", 2, "tests.processes.steps:collectives", 1).of_ranks() == [[6, 6]] * 2
+
+
+def test_statistics_of_shares_are_not_those_of_the_batch():
+    """What the comparison would see: the same with batch norm by share."""
+    wanted = steps.alone("torch", 7)
+    for policy in ("root", "mean"):
+        came = run("mpi", 2, "tests.processes.steps:by_policy", policy).of_ranks()
+        assert steps.largest_difference(wanted, came[0]) > 1e-3
+        assert steps.largest_difference(came[0], came[1]) == 0.0
+
+
+def test_all_start_with_the_weights_of_the_root_and_no_random_state_changes():
+    came = run("torch", 2, "tests.processes.steps:started").of_ranks()
+    assert came[0][0] == came[1][0]
+    own = planted.Statistical.on("torch", seed=0, dtype="float64")().neutral_state()
+    assert all(np.array_equal(own[name], came[0][0][name]) for name in own)
+    numbers = [float(torch.rand((), generator=torch.Generator().manual_seed(rank))) for rank in range(2)]
+    assert [each[1] for each in came] == numbers
+
+
+@pytest.mark.parametrize("loss", ["denominator", "mean"])
+@pytest.mark.parametrize(("engine", "shares"), [("mpi", [4, 3]), ("torch", [3, 0, 2, 2])])
+def test_updates_on_jax_are_those_of_one_process(engine, shares, loss):
+    """Dropout, class weights and ignored labels, or a mean that declares nothing; no batch norm."""
+    wanted = steps.alone_random("jax", 7, loss)
+    came = run(engine, len(shares), "tests.processes.steps:train_random", "jax", shares, loss).of_ranks()
+    assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
+
+
+def test_batch_norm_of_all_processes_is_an_error_on_jax():
+    ended = run("mpi", 2, "tests.processes.steps:synchronised", check=False)
+    assert ended.code != 0
+    assert "backend 'jax' exchanges nothing within a compiled program" in ended.said
+
+
+# Gradients that PyTorch adds during backward ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("shares", "sums"), [([4, 3], 0), ([3, 0, 2, 2], steps.STEPS)])
+def test_gradients_that_are_added_during_backward_are_the_same(shares, sums):
+    """Several buckets; where one process has no sample, they are added after backward."""
+    wanted = steps.alone("torch", 7)
+    keywords = {"bucket_cap_mb": 1e-4, "gradient_as_bucket_view": True}
+    came = run("torch", len(shares), "tests.processes.steps:train", "torch", shares, keywords).of_ranks()
+    assert [each.pop("sums") for each in came] == [sums] * len(shares)
+    assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
+
+
+def test_unused_parameters_during_backward():
+    keywords = {"find_unused_parameters": True}
+    during = run("torch", 2, "tests.processes.steps:unused", "torch", keywords).of_ranks()
+    after = run("torch", 2, "tests.processes.steps:unused", "torch").of_ranks()
+    assert during == after
+
+
+def test_micro_batches_are_sent_together_after_the_last_one_or_with_each():
+    keywords = {"bucket_cap_mb": 1.0}
+    assert run("torch", 2, "tests.processes.steps:collectives", 3, keywords).of_ranks() == [[2, 2]] * 2
+    assert run("torch", 2, "tests.processes.steps:collectives", 1, keywords).of_ranks() == [[0, 6]] * 2
+
+
+@pytest.mark.parametrize(("engine", "backend", "words"), [
+    ("mpi", "torch", "PyTorch adds gradients during backward over torch.distributed alone"),
+    ("torch", "chainer", "backend 'chainer' adds the gradients of processes after backward"),
+])  # fmt: skip
+def test_where_gradients_are_not_added_during_backward_the_error_says_so(engine, backend, words):
+    ended = run(engine, 2, "tests.processes.steps:train", backend, [4, 3], {}, check=False)
+    assert ended.code != 0 and words in ended.said

@@ -1,0 +1,58 @@
+"""What the processes of the tests do: whole runs of the trainer."""
+
+import numpy as np
+
+from deliralike import rules, zoo
+from deliralike.data import Loader
+from deliralike.parallel import Alone
+from deliralike.training import Checkpoint, Trainer
+from deliralike.training.metrics import Accuracy, CrossEntropy
+
+SAMPLES, BATCH = 29, 7  # the last batch has one sample: fewer than there are processes
+EPOCHS = 3
+
+
+def pictures():
+    generator = np.random.default_rng(3)
+    return generator.normal(size=(SAMPLES, 1, 9, 9)), generator.integers(0, 4, SAMPLES)
+
+
+def trainer(backend, processes, folder=None):
+    network = zoo.build("resnet8", backend=backend, in_channels=1, num_classes=4, seed=1, dtype="float64")
+    callbacks = [] if folder is None else [Checkpoint(folder, every_steps=1, keep=None)]
+    return Trainer(
+        network, rules.rule("sgd", lr=0.1, momentum=0.9), metrics={"accuracy": Accuracy(), "entropy": CrossEntropy()},
+        callbacks=callbacks, processes=processes, clip_norm=1.0, accumulate=2, seed=5,
+    )  # fmt: skip
+
+
+def fitted(processes, backend, folder=None, epochs=EPOCHS, resume=None):
+    """A run: losses, metrics, samples and the weights in the end."""
+    made = trainer(backend, processes, folder)
+    history = made.fit(
+        Loader(pictures(), BATCH, seed=5, transform=noisy), pictures(), epochs=epochs, resume=resume
+    )  # fmt: skip
+    return {
+        "losses": [float(loss) for loss in history.losses],
+        "samples": [step.samples for step in history.steps],
+        "metrics": [epoch.held_out for epoch in history.epochs],
+        "state": {name: value.tolist() for name, value in made.network.neutral_state().items()},
+        "main": made.is_main,
+    }
+
+
+def noisy(sample, generator):
+    """Augmentation that is drawn for each sample."""
+    return sample[0] + 0.1 * generator.standard_normal(sample[0].shape), sample[1]
+
+
+def alone(backend, **options):
+    return fitted(Alone(), backend, **options)
+
+
+def largest_difference(one, other):
+    """Of losses, metrics and weights."""
+    pairs = [(one["losses"], other["losses"])]
+    pairs += [(list(a.values()), list(b.values())) for a, b in zip(one["metrics"], other["metrics"], strict=True)]
+    pairs += [(value, other["state"][name]) for name, value in one["state"].items()]
+    return max(float(np.abs(np.subtract(a, b)).max() / max(np.abs(a).max(), 1e-3)) for a, b in pairs)
