@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from deliralike import backends, errors, parallel, random, weights, zoo
-from deliralike.backends import DataParallel, DistributedDataParallel, wrap
+from deliralike.backends import DataParallel, DistributedDataParallel, FullyShardedDataParallel, wrap
 from deliralike.backends.joining import join
 from deliralike.network import AbstractNetwork, Network, build
 from deliralike.nn import start
@@ -26,6 +26,7 @@ __all__ = [
     "AbstractNetwork",
     "DataParallel",
     "DistributedDataParallel",
+    "FullyShardedDataParallel",
     "Network",
     "Proof",
     "Subject",

@@ -252,6 +252,28 @@ def DistributedDataParallel(
     return made
 
 
+def FullyShardedDataParallel(network: Any, processes: Processes, **keywords: Any) -> AbstractNetwork:
+    """A network of whose parameters, gradients and optimizer states each process holds a part; by itself the network.
+
+    Updates and checkpoints are those of `DistributedDataParallel`.
+
+    Args:
+        network: Written once or native, on this process's device.
+        processes: What `deliralike.join` gives, on the framework's own runtime.
+        keywords: Those of the framework's own engine.
+
+    Raises:
+        CapabilityError: The backend has no such networks, or these processes are connected by another engine.
+        SettingError: The network is replicated already.
+    """
+    wrapped = wrap(network)
+    if processes.count == 1:
+        return wrapped
+    if wrapped.is_replicated:
+        raise SettingError("the network is replicated already: shard what it was made from, network.root")
+    return wrapped.backend.shard(wrapped, processes, **keywords)
+
+
 @cache
 def _load(name: str, entry: Entry) -> Backend:
     module, _, attribute = entry.target.partition(":")

@@ -265,6 +265,11 @@ class Backend(ABC):
         """A network that trains in several processes; all of them start with the root's weights."""
         raise CapabilityError(f"backend {self.name!r} has no networks that train in several processes: use one process")
 
+    def shard(self, network: AbstractNetwork, processes: Processes, **keywords: Any) -> AbstractNetwork:
+        """A network whose parameters, gradients and optimizer states are spread over processes."""
+        raise CapabilityError(f"backend {self.name!r} has no fully sharded networks: DistributedDataParallel keeps the "
+                              f"whole network in each process")  # fmt: skip
+
     @abstractmethod
     def optimizer(
         self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None

@@ -1,4 +1,4 @@
-"""Processes over torch.distributed, and the network that trains in them."""
+"""Processes over torch.distributed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from deliralike.backends.torch.data_parallel import DataParallelTorchNetwork
-from deliralike.errors import CapabilityError, ProcessError
-from deliralike.parallel.distributed import DistributedNetwork
+from deliralike.errors import ProcessError
 from deliralike.parallel.processes import Place, Processes
 
 T = TypeVar("T")
@@ -42,7 +40,7 @@ class TorchProcesses(Processes):
         self.group = group
         super().__init__(dist.get_rank(group), dist.get_world_size(group))
         self._groups: dict[tuple[int, ...], Processes] = {tuple(range(self.count)): self}
-        self.reducing: weakref.WeakSet[DistributedTorchNetwork] = weakref.WeakSet()
+        self.reducing: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def gathered(self, message: bytes) -> list[bytes]:
         """In one round where all messages are small, in two where one is not."""
@@ -122,53 +120,3 @@ class TorchProcesses(Processes):
 
 
 _FAILURE = "deliralike/failure"
-
-
-class _Reducing(torch.nn.parallel.DistributedDataParallel):
-    """PyTorch's own wrapper, in which a loss finds everything of the network inside."""
-
-    def __getattr__(self, name: str) -> Any:
-        """The wrapper's, or the network's."""
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__("module"), name)
-
-
-class DistributedTorchNetwork(DistributedNetwork, DataParallelTorchNetwork):
-    """A network of PyTorch in several processes; see `deliralike.parallel.distributed.DistributedNetwork`."""
-
-    _reducing: Any = None
-
-    def reduce_in_backward(self, **keywords: Any) -> None:
-        """Let ``torch.nn.parallel.DistributedDataParallel`` add the gradients, in buckets, while backward goes on.
-
-        It does so at every update whose gradients are of one backward pass, in which all processes have samples; else,
-        as with micro-batches, they are added after backward. A loss that takes gradients within itself needs the
-        latter.
-
-        Args:
-            keywords: PyTorch's own: ``bucket_cap_mb``, ``find_unused_parameters``, ``static_graph``,
-                ``gradient_as_bucket_view`` … Buffers follow the policy of this network.
-
-        Raises:
-            CapabilityError: The processes are not those of torch.distributed.
-        """
-        if not isinstance(self.processes, TorchProcesses):
-            raise CapabilityError(f"{self.processes}: PyTorch adds gradients during backward over torch.distributed "
-                                  f"alone: deliralike.join('torch')")  # fmt: skip
-        keywords = {"forward_sync_buffers": False, "process_group": self.processes.group} | keywords
-        vars(self)["_reducing"] = _Reducing(self.root, **keywords)
-        self.processes.reducing.add(self)
-
-    def reduce_after_backward(self) -> None:
-        """Do without PyTorch's wrapper."""
-        vars(self)["_reducing"] = None
-
-    def reduces(self, sizes: Sequence[int]) -> bool:
-        """Where all have samples, and the gradients are not to be added to others first."""
-        return self._reducing is not None and self._syncs and all(sizes)
-
-    def replica_at(self, position: int) -> Any:
-        """PyTorch's wrapper while it is to add the gradients."""
-        return self._reducing if self._is_reduced else super().replica_at(position)

@@ -1,0 +1,5 @@
+"""Past one process."""
+
+from deliralike.backends.chainer.distributed.network import DistributedChainerNetwork
+
+__all__ = ["DistributedChainerNetwork"]

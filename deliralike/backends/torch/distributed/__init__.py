@@ -1,0 +1,6 @@
+"""Past one process, on torch.distributed."""
+
+from deliralike.backends.torch.distributed.network import DistributedTorchNetwork
+from deliralike.backends.torch.distributed.processes import TorchProcesses
+
+__all__ = ["DistributedTorchNetwork", "TorchProcesses"]
