@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,18 @@ class MPIProcesses(Processes):
         total = np.empty_like(wide)
         self.comm.Allreduce(wide, total, MPI.SUM)
         return total.astype(flat.dtype, copy=False)
+
+    def begin_summing(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+        """By ``Iallreduce``, which goes on only while some call of MPI's is made."""
+        wide = np.ascontiguousarray(flat, np.float32 if flat.dtype == np.float16 else None)
+        total = np.empty_like(wide)
+        request = self.comm.Iallreduce(wide, total, MPI.SUM)
+
+        def finish() -> np.ndarray:
+            request.Wait()
+            return total.astype(flat.dtype, copy=False)
+
+        return finish
 
     def among(self, ranks: Sequence[int]) -> Processes:
         """By ``Split``, once for each group."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pickle
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from deliralike.errors import ProcessError
+from deliralike.parallel.pending import PendingSum
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,14 @@ class Processes(ABC):
     @abstractmethod
     def summed(self, flat: np.ndarray) -> np.ndarray:
         """The sum of an array ``(n,)`` over all processes, in its own type; the same bits in each of them."""
+
+    def begin_summing(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+        """Begin with the sum of `summed`, and give what waits for it; the array belongs to the engine until then.
+
+        An engine that cannot do this in the background sums at once.
+        """
+        total = self.summed(flat)
+        return lambda: total
 
     @abstractmethod
     def among(self, ranks: Sequence[int]) -> Processes:
@@ -119,6 +128,14 @@ class Processes(ABC):
             for index, part in zip(places, np.split(flat, ends[:-1]), strict=True):
                 totals[index] = part.reshape(arrays[index].shape)
         return totals
+
+    def begin_sum(self, topic: str, arrays: Sequence[np.ndarray]) -> PendingSum:
+        """Begin with the sums of arrays of one type, in one message, in that type.
+
+        All processes begin with the same sums in the same order, and may wait for them in any.
+        """
+        self.collectives["sum"] += 1
+        return PendingSum(topic, arrays, self.count, self.begin_summing)
 
     def __str__(self) -> str:
         """``process 1 of 4 (MPI)``."""

@@ -168,3 +168,16 @@ def synchronised(processes):
     optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
     with network.training_mode(True):
         optimizer.update(planted.subject("jax").loss, *planted.batch(3))
+
+
+def pending(processes, mixed):
+    """Two sums under way at once, waited for in the other order; or begun in another order by the second process."""
+    found = {}
+    for dtype in ("float64", "float32", "float16", "int64"):
+        layers = {name: [np.arange(k * 3, dtype=dtype).reshape(k, 3) + processes.rank, np.full((), k, dtype)]
+                  for name, k in (("layers.0", 5), ("layers.1", 5))}  # fmt: skip
+        order = list(layers)[::-1] if mixed and processes.rank == 1 else list(layers)
+        under_way = {name: processes.begin_sum(name, layers[name]) for name in order}
+        sums = [each.wait() for each in (under_way["layers.1"], under_way["layers.0"])]
+        found[dtype] = [[str(array.dtype), array.tolist()] for pair in sums for array in pair]
+    return found

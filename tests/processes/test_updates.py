@@ -108,3 +108,22 @@ def test_micro_batches_are_sent_together_after_the_last_one_or_with_each():
 def test_where_gradients_are_not_added_during_backward_the_error_says_so(engine, backend, words):
     ended = run(engine, 2, "tests.processes.steps:train", backend, [4, 3], {}, check=False)
     assert ended.code != 0 and words in ended.said
+
+
+# Sums that go on in the background ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_sums_under_way_are_those_of_numpy(engine):
+    """In each type, with several of them at once, which are waited for in any order."""
+    came = run(engine, 3, "tests.processes.steps:pending", False).of_ranks()
+    wanted = (np.arange(15).reshape(5, 3) * 3 + (0 + 1 + 2)).tolist()
+    for each in came:
+        assert each == {dtype: [[dtype, wanted], [dtype, 15]] * 2 for dtype in each}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_layers_of_equal_shape_that_are_sent_in_different_orders_are_not_mixed_up(engine):
+    ended = run(engine, 2, "tests.processes.steps:pending", True, check=False)
+    assert ended.code != 0 and not ended.results
+    assert "layers.1: another process has sent something else at this point" in ended.said

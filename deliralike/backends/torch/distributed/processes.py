@@ -62,6 +62,17 @@ class TorchProcesses(Processes):
         self._run(lambda: dist.all_reduce(total, group=self.group))
         return total.numpy()
 
+    def begin_summing(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+        """By an all-reduce that gloo's threads go on with."""
+        total = torch.from_numpy(flat)
+        work = self._run(lambda: dist.all_reduce(total, group=self.group, async_op=True))
+
+        def finish() -> np.ndarray:
+            self._run(work.wait)
+            return total.numpy()
+
+        return finish
+
     def among(self, ranks: Sequence[int]) -> Processes:
         """By ``new_group``, once for each group."""
         key = tuple(ranks)

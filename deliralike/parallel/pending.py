@@ -1,0 +1,47 @@
+"""A sum over processes that is under way while its process goes on."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from deliralike.errors import ProcessError
+
+
+class PendingSum:
+    """Arrays of one type that are being added over all processes.
+
+    A number that is made of the topic travels with them: so layers of equal shape that processes send in different
+    orders are noticed, and not mixed up.
+
+    Attributes:
+        topic: What is added, such as the name of a layer.
+    """
+
+    def __init__(
+        self, topic: str, arrays: Sequence[np.ndarray], count: int, begin: Callable[[np.ndarray], Callable]
+    ) -> None:
+        """Begin to add arrays over `count` processes."""
+        self.topic = topic
+        self._shapes = [array.shape for array in arrays]
+        dtype = arrays[0].dtype
+        mark = zlib.crc32(topic.encode()) % (251 if dtype.itemsize < 4 else 65_521)  # which the type holds exactly
+        self._wanted = float(mark) * count
+        self._slack = self._wanted * count * (float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0)
+        parts = [*(np.ravel(array) for array in arrays), np.array([mark], dtype)]
+        self._finish = begin(np.concatenate(parts))
+
+    def wait(self) -> list[np.ndarray]:
+        """The sums, once all processes have sent theirs.
+
+        Raises:
+            ProcessError: Another process has sent something else.
+        """
+        flat = self._finish()
+        if abs(float(flat[-1]) - self._wanted) > self._slack:
+            raise ProcessError(f"{self.topic}: another process has sent something else at this point: every process "
+                               f"must use the same layers in the same order")  # fmt: skip
+        ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
+        return [part.reshape(shape) for part, shape in zip(np.split(flat[:-1], ends[:-1]), self._shapes, strict=True)]
