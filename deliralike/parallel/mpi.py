@@ -42,10 +42,11 @@ class MPIProcesses(Processes):
         """By ``Iallreduce``, which goes on only while some call of MPI's is made."""
         wide = np.ascontiguousarray(flat, np.float32 if flat.dtype == np.float16 else None)
         total = np.empty_like(wide)
-        request = self.comm.Iallreduce(wide, total, MPI.SUM)
+        request, held = self.comm.Iallreduce(wide, total, MPI.SUM), (wide, total)
 
         def finish() -> np.ndarray:
             request.Wait()
+            total = held[1]  # what is sent must live as long as what comes
             return total.astype(flat.dtype, copy=False)
 
         return finish
