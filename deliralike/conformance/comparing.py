@@ -392,7 +392,9 @@ class _Comparison:
             "L2": lambda: rounding.level(*sides, self.batch, self.correspondence, settings.seed),
             "L4": lambda: stepping.level(*sides, names),
             "L5": lambda: curve.level(*sides, [self.batch], settings.steps, names, settings.seed, match=self.match),
-            "L6": lambda: self._replicas(sides[self.match is not None], sides[1]),
+            "L6": lambda: replicas.level(
+                sides[self.match is not None], sides[1], self.batch, settings.replicas, settings.processes
+            ),
             "L7": lambda: probes.level(*sides, self.batch, self.match),
             "checkpoints": lambda: self._checkpoints(names),
         }
@@ -400,11 +402,6 @@ class _Comparison:
             if name in settings.levels and (name != "L6" or settings.replicates):
                 self._begin(name)
                 self.levels.append(make())
-
-    def _replicas(self, reference: Subject, candidate: Subject) -> Level:
-        processes = self.settings.processes
-        over = partial(replicas.in_processes, processes) if processes.count > 1 else None
-        return replicas.level(reference, candidate, self.batch, self.settings.replicas, over)
 
     def _checkpoints(self, names: Mapping[str, str] | None) -> Level:
         with tempfile.TemporaryDirectory() as folder:

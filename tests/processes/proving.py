@@ -1,7 +1,5 @@
 """What the processes of the tests do: proofs over processes."""
 
-from functools import partial
-
 from deliralike import backends, compare
 from deliralike.conformance.levels import replicas
 from deliralike.conformance.planted import replicas as planted
@@ -16,27 +14,28 @@ def proof(processes, backend):
     return [level.status, level.figures["differences"], [str(finding) for finding in level.findings]]
 
 
-def averaged(processes, network, count):
+def averaged(network, processes):
     """Gradients of processes that are averaged, though each is a part of the whole already."""
     made = backends.DistributedDataParallel(network, processes, takes_whole=True)
 
     class Averaged(SumOverProcesses):
         def __call__(self, optimizer, gradients):
             total = super().__call__(optimizer, gradients)
-            return {name: None if each is None else each / count for name, each in total.items()}
+            return {name: None if each is None else each / processes.count for name, each in total.items()}
 
     object.__setattr__(made, "update_hooks", lambda: ([Averaged(made)], []))
     return made
 
 
-def by_share(processes, network, count):
+def by_share(network, processes):
     """Statistics of each share by itself."""
     return backends.DistributedDataParallel(network, processes, takes_whole=True, buffers="root")
 
 
 def mistaken(processes, how):
     """A candidate that goes wrong over processes: what is found."""
-    replicate = partial({"averaged": averaged, "by share": by_share}[how], processes)
-    found = replicas.level(planted.subject("torch"), planted.subject("torch"), planted.batch(7), (), replicate)
+    distribute = {"averaged": averaged, "by share": by_share}[how]
+    right = planted.subject("torch"), planted.subject("torch")
+    found = replicas.level(*right, planted.batch(7), (), processes, distribute)
     causes = {f.explanation.cause for f in found.findings if f.explanation is not None and f.explanation.known}
     return [found.status, sorted(causes)]

@@ -25,12 +25,12 @@ from deliralike.parallel import Processes
 
 NAME, TITLE = "L6", "replicas"
 COUNTS = (1, 2, 3, 4)
-InProcesses = partial[AbstractNetwork]
+InProcesses = Callable[[AbstractNetwork, Processes], AbstractNetwork]
 
 
 def level(
     reference: Subject, candidate: Subject, batch: tuple[Any, ...], counts: Sequence[int] = COUNTS,
-    over: InProcesses | None = None,
+    processes: Processes | None = None, distribute: InProcesses | None = None,
 ) -> Level:  # fmt: skip
     """Compare one network on the whole batch with a candidate over several replicas, in float64.
 
@@ -45,12 +45,14 @@ def level(
         candidate: Without a `replicate`, it is replicated with synchronised batch normalisation; see `replicated`.
         batch: NumPy arguments of the loss after the network.
         counts: How many replicas.
-        over: `in_processes`, for processes that all make this call, to compare over them as well.
+        processes: They all make this call, and are compared over as well.
+        distribute: What makes the candidate's network over the processes; `in_processes` when None.
     """
     seen = [_seen(reference, candidate, batch, count) for count in counts]
-    if over is not None:
-        processes = over.args[0]
-        found = _seen(reference, candidate.but(replicate=over), batch, processes.count)
+    if processes is not None and processes.count > 1:
+        own = distribute or in_processes
+        over = candidate.but(replicate=lambda network, count: own(network, processes))
+        found = _seen(reference, over, batch, processes.count)
         seen.append(replace(found, where=f"{processes.count} processes ({processes.engine})"))
     findings = tuple(finding for each in seen for finding in each.findings)
     reached = {each.where or str(each.count): each.worst for each in seen if each.reached}
@@ -78,7 +80,7 @@ def replicated(network: AbstractNetwork, count: int) -> AbstractNetwork:
     return backends.DataParallel(network, _devices(network.backend, network.device_name, count), buffers="sync")
 
 
-def in_processes(processes: Processes, network: AbstractNetwork, count: int) -> AbstractNetwork:
+def in_processes(network: AbstractNetwork, processes: Processes) -> AbstractNetwork:
     """A network with a replica in each process, called with the whole batch; with synchronised batch normalisation."""
     return backends.DistributedDataParallel(network, processes, takes_whole=True)
 
