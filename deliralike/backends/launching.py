@@ -60,7 +60,8 @@ def _torchrun(processes: int, nodes: int, node: int, address: str, module: Seque
                            "choose the engine mpi")  # fmt: skip
     if nodes > 1 and not address:
         raise SettingError(f"{nodes} nodes: say where the first one is, address='host:port'")
-    place = ["--nnodes", str(nodes), "--node-rank", str(node), "--rdzv-backend", "c10d", "--rdzv-endpoint", address]
+    # static: the other way of finding each other ignores which node this is, and looks the first one up by host name
+    place = ["--nnodes", str(nodes), "--node-rank", str(node), "--rdzv-backend", "static", "--rdzv-endpoint", address]
     where = ["--standalone"] if nodes == 1 else place
     return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), *where, "--no-python",
             sys.executable, "-m", *module]  # fmt: skip

@@ -98,7 +98,7 @@ def test_threads_are_shared_out_unless_they_are_set(monkeypatch):
 
 def test_several_machines_meet_at_an_address():
     command = launched("torch", 4, ["m"], nodes=2, node=1, address="first:29400")[0]
-    assert "--nnodes 2 --node-rank 1 --rdzv-backend c10d --rdzv-endpoint first:29400" in " ".join(command)
+    assert "--nnodes 2 --node-rank 1 --rdzv-backend static --rdzv-endpoint first:29400" in " ".join(command)
     assert "-n 8" in " ".join(launched("mpi", 4, ["m"], nodes=2)[0])
 
 
