@@ -9,12 +9,14 @@ from deliralike.backends import get
 from deliralike.errors import ProcessError, SettingError, suggestion
 from deliralike.parallel.processes import Alone, Place, Processes
 
-ENGINES = ("torch", "mpi")
+ENGINES = ("torch", "mpi", "jax")
 ENGINE = "DELIRALIKE_ENGINE"  # the variable by which `deliralike launch` says which one it has started
+RANK, COUNT, ADDRESS = "DELIRALIKE_RANK", "DELIRALIKE_COUNT", "DELIRALIKE_ADDRESS"  # and where a process is among them
 TIMEOUT = 300.0  # seconds
 _OF_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _OF_SLURM = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_JOB_ID")
+_OF_OUR_OWN = (RANK, COUNT, ADDRESS)
 _PORTS = range(29_500, 30_500)  # one of them for each job of Slurm's
 
 
@@ -23,9 +25,10 @@ def join(engine: str | None = None, timeout: float = TIMEOUT) -> Processes:
 
     Args:
         engine: What moves the bytes: ``"torch"`` for torch.distributed (gloo), which torchrun and Slurm's srun start;
-            ``"mpi"``, which mpiexec and ``srun --mpi=pmix`` start. What the environment variables of those say when
-            None.
-        timeout: Seconds after which torch.distributed gives up waiting for a process.
+            ``"mpi"``, which mpiexec and ``srun --mpi=pmix`` start; ``"jax"`` for JAX's own runtime, which
+            ``deliralike launch``, srun and mpiexec start. What the environment variables of those say when None, which
+            is never JAX's runtime under srun or mpiexec.
+        timeout: Seconds after which torch.distributed and JAX give up waiting for a process.
 
     Raises:
         SettingError: There is no such engine.
@@ -44,6 +47,8 @@ def join(engine: str | None = None, timeout: float = TIMEOUT) -> Processes:
         return Alone()
     if engine == "mpi":
         return importlib.import_module("deliralike.parallel.mpi").MPIProcesses()
+    if engine == "jax":
+        return get("jax").join(timeout, _place_of_our_own())
     if all(name in os.environ for name in _OF_TORCHRUN):
         return get("torch").join(timeout)
     if all(name in os.environ for name in _OF_SLURM):
@@ -70,3 +75,11 @@ def _number(name: str) -> int:
 def _place_in_slurm() -> Place:
     rank, count, host, job = (os.environ[name] for name in _OF_SLURM)
     return Place(int(rank), int(count), f"{host}:{_PORTS[int(job) % len(_PORTS)]}")
+
+
+def _place_of_our_own() -> Place | None:
+    """Where `deliralike.backends.starting` has put this process, if it has started it."""
+    if any(name not in os.environ for name in _OF_OUR_OWN):
+        return None
+    rank, count, address = (os.environ[name] for name in _OF_OUR_OWN)
+    return Place(int(rank), int(count), address)

@@ -1,4 +1,4 @@
-"""The commands that start several processes of a Python module: torchrun's and mpiexec's."""
+"""The commands that start several processes of a Python module: torchrun's, mpiexec's, and one of our own for JAX."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def launched(
     """The command that starts so many processes of a module on each node, and its environment variables.
 
     Args:
-        engine: ``"torch"`` or ``"mpi"``.
+        engine: ``"torch"``, ``"mpi"`` or ``"jax"``.
         module: The module's name and its arguments.
         nodes, node, address: How many machines there are, which of them this is, and ``host:port`` of the first one,
-            for torch; MPI finds the machines by itself, from Slurm or a file of hosts.
+            for torch and JAX; MPI finds the machines by itself, from Slurm or a file of hosts.
         environment: What the variables are now; those of this process when None.
 
     Raises:
@@ -51,20 +51,27 @@ def launched(
     given = {"OMP_NUM_THREADS": str(own)} | given | {ENGINE: engine}
     if engine == "mpi":
         return _mpiexec(processes, nodes, module), _of_root_user() | given
-    return _torchrun(processes, nodes, node, address, module), given
+    if nodes > 1 and not address:
+        raise SettingError(f"{nodes} nodes: say where the first one is, address='host:port'")
+    start = _starting if engine == "jax" else _torchrun
+    return start(processes, nodes, node, address, module), given
 
 
 def _torchrun(processes: int, nodes: int, node: int, address: str, module: Sequence[str]) -> list[str]:
     if importlib.util.find_spec("torch") is None:
         raise ProcessError("torchrun comes with PyTorch, which is not installed: pip install 'deliralike[torch]', or "
                            "choose the engine mpi")  # fmt: skip
-    if nodes > 1 and not address:
-        raise SettingError(f"{nodes} nodes: say where the first one is, address='host:port'")
-    # static: the other way of finding each other ignores which node this is, and looks the first one up by host name
     place = ["--nnodes", str(nodes), "--node-rank", str(node), "--rdzv-backend", "static", "--rdzv-endpoint", address]
     where = ["--standalone"] if nodes == 1 else place
     return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), *where, "--no-python",
             sys.executable, "-m", *module]  # fmt: skip
+
+
+def _starting(processes: int, nodes: int, node: int, address: str, module: Sequence[str]) -> list[str]:
+    if importlib.util.find_spec("jax") is None:
+        raise ProcessError("the engine jax needs JAX, which is not installed: pip install 'deliralike[jax]'")
+    places = map(str, (processes, processes * nodes, processes * node))
+    return [sys.executable, "-m", "deliralike.backends.starting", *places, address, *module]
 
 
 def _mpiexec(processes: int, nodes: int, module: Sequence[str]) -> list[str]:

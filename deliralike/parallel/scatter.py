@@ -105,6 +105,14 @@ def split_batch(
     return Shares([structure.unflatten(share) for share in shares], sizes)
 
 
+def samples_of_leaves(
+    batch: Any, dim: int = 0, spec: Any = None, backend: Backend | None = None, root: str = "batch"
+) -> list[int | None]:
+    """The samples in each leaf that `split_batch` would split, in order; None for one that goes everywhere as it is."""
+    sharing = _Sharing((None,), _whole(dim), backend)
+    return sharing.counts(nest.leaves(batch if spec is None else marked(batch, spec, sharing.is_array, root)))
+
+
 class _Refused(Exception):
     """Why a leaf cannot be shared out."""
 

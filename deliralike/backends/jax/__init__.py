@@ -16,7 +16,14 @@ from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.jax import arrays, chance, files, mixed, synchronised
 from deliralike.backends.jax.data_parallel import DataParallelJaxNetwork
 from deliralike.backends.jax.data_parallel_optimizer import DataParallelJaxOptimizer
-from deliralike.backends.jax.distributed import DistributedJaxNetwork, DistributedJaxOptimizer
+from deliralike.backends.jax.distributed import (
+    DistributedJaxNetwork,
+    DistributedJaxOptimizer,
+    JaxProcesses,
+    ShardedJaxNetwork,
+    TogetherJaxNetwork,
+    TogetherJaxOptimizer,
+)
 from deliralike.backends.jax.functional import JaxFunctions
 from deliralike.backends.jax.layers import NATIVE
 from deliralike.backends.jax.native_parallel import (
@@ -32,11 +39,11 @@ from deliralike.backends.jax.network import AbstractJaxNetwork, WrappedJaxNetwor
 from deliralike.backends.jax.optimizer import JaxOptimizer, network_gradients
 from deliralike.backends.jax.over_mesh import summed_gradients
 from deliralike.backends.jax.update_rules import NativeRule, NeutralRule
-from deliralike.errors import DeviceError
+from deliralike.errors import CapabilityError, DeviceError
 from deliralike.groups import Groups, Settings
 from deliralike.network import AbstractNetwork
 from deliralike.parallel.callbacks import CallbackContext
-from deliralike.parallel.processes import Processes
+from deliralike.parallel.processes import Place, Processes
 from deliralike.parallel.replicated import ReplicaSettings
 from deliralike.rules import Rule
 
@@ -111,6 +118,9 @@ class JaxBackend(Backend):
         return native if isinstance(native, AbstractNetwork) else WrappedJaxNetwork(native)
 
     def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
+        if isinstance(network, TogetherJaxNetwork):
+            raise CapabilityError("gradients of a network in processes that compute together are an optimizer's: set "
+                                  "optimizer.keep_gradients, and read optimizer.latest_gradients")  # fmt: skip
         find = summed_gradients if isinstance(network, DataParallelJaxNetwork) else network_gradients
         return find(loss_function, network, self.prepare(inputs, network))
 
@@ -141,10 +151,18 @@ class JaxBackend(Backend):
     def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> DataParallelJaxNetwork:
         return DataParallelJaxNetwork.of(network, settings)
 
+    def join(self, timeout: float, place: Place | None = None) -> Processes:
+        return JaxProcesses(timeout, place)
+
     def distribute(
         self, network: AbstractNetwork, settings: ReplicaSettings, processes: Processes, takes_whole: bool
     ) -> DistributedJaxNetwork:
-        return DistributedJaxNetwork.joined(network, settings, processes, takes_whole)
+        together = isinstance(processes, JaxProcesses) and settings.buffers == "sync"
+        kind = TogetherJaxNetwork if together else DistributedJaxNetwork
+        return kind.joined(network, settings, processes, takes_whole)
+
+    def shard(self, network: AbstractNetwork, processes: Processes, **keywords: Any) -> ShardedJaxNetwork:
+        return ShardedJaxNetwork.spread_out(network, processes, **keywords)
 
     def optimizer(
         self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None
@@ -204,6 +222,8 @@ class JaxBackend(Backend):
 
 
 def _optimizer_class(network: AbstractNetwork) -> type[JaxOptimizer]:
+    if isinstance(network, TogetherJaxNetwork):
+        return TogetherJaxOptimizer
     if isinstance(network, DistributedJaxNetwork):
         return DistributedJaxOptimizer
     return DataParallelJaxOptimizer if isinstance(network, DataParallelJaxNetwork) else JaxOptimizer

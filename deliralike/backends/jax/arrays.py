@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from deliralike.errors import DeviceError, DtypeError, suggestion
 
@@ -68,15 +69,32 @@ def put(value: np.ndarray, device: str | None = None) -> jax.Array:
 
 
 def put_like(value: np.ndarray, like: jax.Array) -> jax.Array:
-    """A copy of a host array, in the type and where `like` is, be it spread over several devices."""
+    """A copy of a host array, in the type and where `like` is, be it spread over several devices or processes."""
     value = value.astype(like.dtype)  # a copy
+    if not like.is_fully_addressable:
+        return jax.make_array_from_callback(value.shape, like.sharding, lambda index: value[index])
     return jax.device_put(value, like.sharding) if like.committed else jnp.array(value)
 
 
 def numpy(value: Any) -> np.ndarray:
-    """A NumPy array that owns its storage; bfloat16, which NumPy lacks, becomes float32."""
-    value = np.array(value)
+    """A NumPy array that owns its storage; bfloat16, which NumPy lacks, becomes float32.
+
+    Of an array that is spread over processes each gets the whole: all of them make this call.
+    """
+    value = np.array(whole(value) if isinstance(value, jax.Array) else value)
     return value.astype(np.float32) if value.dtype == jnp.bfloat16 else value
+
+
+def whole(value: jax.Array) -> jax.Array:
+    """An array on one of this process's devices, gathered from all processes where it is spread over them."""
+    if value.is_fully_addressable:
+        return value
+    everywhere = NamedSharding(value.sharding.mesh, PartitionSpec())
+    return jax.jit(_same, out_shardings=everywhere)(value).addressable_data(0)
+
+
+def _same(value: jax.Array) -> jax.Array:
+    return value
 
 
 def split(value: jax.Array, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> list[jax.Array]:
@@ -139,7 +157,8 @@ def name_of_device(value: Any) -> str:
     """The name of the (first) device that holds an array."""
     if isinstance(value, jax.core.Tracer):
         return default_device()
-    return name_of(min(value.devices(), key=lambda device: device.id))
+    held = value.devices() if value.is_fully_addressable else value.sharding.addressable_devices
+    return name_of(min(held, key=lambda device: device.id))
 
 
 def precision() -> dict[str, str]:
@@ -173,6 +192,29 @@ def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         return function
     quickly = _quickly.get() and jax.default_backend() == "cpu"
     return jax.jit(function, **options, compiler_options=_QUICKLY if quickly else None)
+
+
+def from_host(draw: Callable[..., np.ndarray], shape: tuple[int, ...], *numbers: Any) -> jax.Array:
+    """Booleans that the host draws from numbers while a program runs; in each process where there are several."""
+
+    def called(*numbers: Any) -> jax.Array:
+        return jax.pure_callback(draw, jax.ShapeDtypeStruct(shape, jnp.bool_), *numbers, vmap_method="sequential")
+
+    mesh, everywhere = _drawing.get(), PartitionSpec()
+    if mesh is None:
+        return called(*numbers)
+    by_device = jax.shard_map(called, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)
+    return by_device(*map(jnp.asarray, numbers))
+
+
+@contextmanager
+def drawing_everywhere(mesh: Mesh) -> Iterator[None]:
+    """A context in which programs over a mesh draw on the host of each device; else the first one draws for all."""
+    token = _drawing.set(mesh)
+    try:
+        yield
+    finally:
+        _drawing.reset(token)
 
 
 def prepare_process(devices: int, quickly: bool) -> None:
@@ -211,6 +253,7 @@ def looping() -> AbstractContextManager[Any]:
 
 
 _quickly: ContextVar[bool] = ContextVar("deliralike_jax_compiling_quickly", default=False)
+_drawing: ContextVar[Mesh | None] = ContextVar("deliralike_jax_drawing", default=None)
 _op_by_op: ContextVar[bool] = ContextVar("deliralike_jax_op_by_op", default=False)
 _QUICKLY = {
     "xla_backend_optimization_level": 0,

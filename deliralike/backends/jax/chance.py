@@ -34,8 +34,7 @@ def _key(number: int) -> jax.Array:
 
 def state(network: Any) -> dict[str, Any]:
     """Where the streams of a network are, flax's own among them, and what streams made later follow from."""
-    streams = {path: np.array(_words(stream.get_value())) for path, stream in _streams(network).items()}
-    return {"seed": _seed, "made": _made, "streams": streams}
+    return {"seed": _seed, "made": _made, "streams": words(network)}
 
 
 def load_state(network: Any, state: Mapping[str, Any]) -> None:
@@ -50,8 +49,18 @@ def load_state(network: Any, state: Mapping[str, Any]) -> None:
         raise StateError(f"the random state has the streams {', '.join(state['streams']) or '(none)'}, and the network "
                          f"has {', '.join(streams) or '(none)'}")  # fmt: skip
     _seed, _made = state["seed"], state["made"]
-    for path, stream in streams.items():
-        stream.set_value(_like(state["streams"][path], stream.get_value()))
+    follow(network, state["streams"])
+
+
+def words(network: Any) -> dict[str, np.ndarray]:
+    """Where the streams of a network are."""
+    return {path: np.array(_words(stream.get_value())) for path, stream in _streams(network).items()}
+
+
+def follow(network: Any, words: Mapping[str, np.ndarray]) -> None:
+    """Let a network's streams go on from words of the same paths."""
+    for path, stream in _streams(network).items():
+        stream.set_value(_like(words[path], stream.get_value()))
 
 
 def _streams(network: Any) -> dict[str, nnx.RngState]:

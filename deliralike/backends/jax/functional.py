@@ -302,7 +302,7 @@ def _portable_mask(stream: random.Stream, path: str, shape: tuple[int, ...], p: 
     where = (stream.step, stream.first_sample)
     if not any(isinstance(number, jax.core.Tracer) for number in where):
         return jnp.asarray(draw(*where))
-    return jax.pure_callback(draw, jax.ShapeDtypeStruct(shape, jnp.bool_), *where, vmap_method="sequential")
+    return arrays.from_host(draw, shape, *where)
 
 
 def _number(path: str) -> int:

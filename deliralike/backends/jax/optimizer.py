@@ -81,7 +81,9 @@ class JaxOptimizer(AbstractOptimizer):
     def gradients(self, loss_function, *batch):
         """Forward and backward as one program; buffers change."""
         arguments, members = taken_apart(batch), self._programs.members()
-        (result, _), gradients = run_gradients(self._programs, members, loss_function, arguments, of_inputs=False)
+        (result, _), gradients = run_gradients(
+            self._programs, members, loss_function, arguments, of_inputs=False, jit=self._jit
+        )
         return unpacked(result), {name: gradients[0][name] for name in members.parameters}  # JAX sorts dicts
 
     def apply(self, gradients):
@@ -93,7 +95,7 @@ class JaxOptimizer(AbstractOptimizer):
             def step(state: Any, values: tuple, gradients: Named, passed: Any) -> tuple:
                 return self.rule.update(compiled, values[0], members.only_owned(values[1]), gradients, state, passed)
 
-            return arrays.jit(step, donate_argnums=0)
+            return self._jit(step, donate_argnums=0)
 
         program = self._programs.compiled(("apply", id(members), compiled), make)
         known = {name: gradients.get(name) for name in members.parameters}
@@ -135,7 +137,11 @@ class JaxOptimizer(AbstractOptimizer):
             parameters, state = self.rule.update(compiled, values[0], frozen, gradients, state, passed)
             return result, changed, parameters, state
 
-        return arrays.jit(step, donate_argnums=0)
+        return self._jit(step, donate_argnums=0)
+
+    def _jit(self, function: Callable, **options: Any) -> Callable:
+        """A function of the network's and the optimizer's arrays as a program."""
+        return arrays.jit(function, **options)
 
     def _hooked(self, members: Members, values: tuple, gradients: Named) -> Named:
         network = self.network
@@ -154,7 +160,12 @@ class JaxOptimizer(AbstractOptimizer):
 
 
 def run_gradients(
-    programs: Programs, members: Members, loss_function: Callable, arguments: Arguments, of_inputs: bool
+    programs: Programs,
+    members: Members,
+    loss_function: Callable,
+    arguments: Arguments,
+    of_inputs: bool,
+    jit: Callable[..., Callable] = arrays.jit,
 ) -> tuple[Any, tuple[Named, list[Any]]]:
     """One compiled forward and backward; buffers change. Gives what came beside the loss, and the gradients."""
     here = where()
@@ -174,7 +185,7 @@ def run_gradients(
             with here.entered(numbers):
                 return differentiated(loss, (values[0], chosen))
 
-        return arrays.jit(run)
+        return jit(run)
 
     key = ("gradients", loss_function, id(members), arguments.key, here.seed, of_inputs, in_arrays)
     ((result, changed), value), gradients = programs.compiled(key, make)(

@@ -230,11 +230,16 @@ def unpacked(result: Any) -> Any:
 
 def forward(members: Members, loss_function: Callable[..., Any], values: tuple, batch: tuple) -> tuple[Any, Any]:
     """The loss on a copy of the network around traced values; the result and changed buffers beside it."""
+    result, changed = ran(members, loss_function, values, batch)
+    return loss_in(result), (packed(result), changed)
+
+
+def ran(members: Members, function: Callable[..., Any], values: tuple, batch: tuple) -> tuple[Any, list[Any]]:
+    """What a function gives on a copy of the network around traced values, and the buffers that it has changed."""
     network, others = members.rebuilt(*values)
-    result = loss_function(network, *batch)
-    loss = loss_in(result)
+    result = function(network, *batch)
     changed = [None if new.get_value() is old else new.get_value() for new, old in zip(others, values[2], strict=True)]
-    return loss, (packed(result), changed)
+    return result, changed
 
 
 def loss_in(result: Any) -> Any:

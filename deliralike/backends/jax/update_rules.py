@@ -187,7 +187,7 @@ class NativeRule(UpdateRule):
     def neutral_state(self, members):
         found = {}
         for path, value in jax.tree_util.tree_flatten_with_path(self.state_for(members))[0]:
-            slot = members.slots.get(_parameter_of(path))
+            slot = members.slots.get(parameter_of(path))
             found[_state_name(path)] = (
                 arrays.numpy(value) if slot is None else slot.layout.to_neutral(arrays.numpy(value))
             )
@@ -203,13 +203,14 @@ class NativeRule(UpdateRule):
         )
 
 
-def _parameter_of(path: tuple) -> str | None:
+def parameter_of(path: tuple) -> str | None:
+    """The parameter to which a part of a state belongs, by its path."""
     return next((key.key for key in path if isinstance(key, jax.tree_util.DictKey)), None)
 
 
 def _state_name(path: tuple) -> str:
     """``"parameter/place"``, or ``"optax/place"`` for what belongs to no parameter."""
-    name = _parameter_of(path)
+    name = parameter_of(path)
     place = jax.tree_util.keystr(
         [key for key in path if not isinstance(key, jax.tree_util.DictKey)], simple=True, separator="."
     )
@@ -217,7 +218,7 @@ def _state_name(path: tuple) -> str:
 
 
 def _loaded(value: Any, path: tuple, old: Any, members: Members) -> jax.Array:
-    slot = members.slots.get(_parameter_of(path) or "")
+    slot = members.slots.get(parameter_of(path) or "")
     return arrays.put_like(
         np.asarray(value) if slot is None else slot.layout.to_native(np.asarray(value)), jnp.asarray(old)
     )
@@ -225,4 +226,4 @@ def _loaded(value: Any, path: tuple, old: Any, members: Members) -> jax.Array:
 
 def _restored(old: Any, new: Any, untouched: set[str]) -> Any:
     """The new state with the old parts of untouched parameters."""
-    return jax.tree_util.tree_map_with_path(lambda path, o, n: o if _parameter_of(path) in untouched else n, old, new)
+    return jax.tree_util.tree_map_with_path(lambda path, o, n: o if parameter_of(path) in untouched else n, old, new)

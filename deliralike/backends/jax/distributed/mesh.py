@@ -1,0 +1,78 @@
+"""The mesh of all processes' devices: what enters a program over it, and what comes out again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from deliralike.backends.jax import arrays
+from deliralike.backends.jax.distributed.processes import AXIS, JaxProcesses
+from deliralike.backends.jax.update_rules import parameter_of
+
+
+class ProcessMesh:
+    """One device of each process.
+
+    What is the same in all processes each of them holds by itself, as an ordinary array; only in a program it is one
+    array of the mesh. What is spread over processes is an array of the mesh always.
+
+    Attributes:
+        mesh: The devices, along the axis ``"processes"``.
+        spread: The shape and the place of each parameter that is spread over processes, by its name.
+    """
+
+    def __init__(self, processes: JaxProcesses, device: str) -> None:
+        """Every process names its device."""
+        self.count, self.own = processes.count, arrays.find_device(device)
+        by_number = {each.id: each for each in jax.devices(self.own.platform)}
+        numbers = processes.exchange("the number of the device", self.own.id)
+        self.mesh = Mesh(np.array([by_number[number] for number in numbers]), (AXIS,))
+        self.everywhere = self.sharding(())
+        self.spread: dict[str, tuple[tuple[int, ...], NamedSharding]] = {}
+
+    def sharding(self, spec: Sequence[str | None]) -> NamedSharding:
+        """The place of an array of which the axes named in the spec are spread."""
+        return NamedSharding(self.mesh, PartitionSpec(*spec))
+
+    def rows(self, dim: int) -> NamedSharding:
+        """The place of an array whose samples are spread."""
+        return self.sharding([None] * dim + [AXIS])
+
+    def joined(self, share: jax.Array, dim: int) -> jax.Array:
+        """Shares of equal size as one array, one after another along an axis; nothing is sent."""
+        shape = tuple(size * self.count if axis == dim else size for axis, size in enumerate(share.shape))
+        return jax.make_array_from_single_device_arrays(shape, self.rows(dim), [arrays.moved(share, self.own)])
+
+    def compiled(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        """A function as one program over the mesh, with the meaning that it has on whole arrays."""
+        program = arrays.jit(lambda *given: self._laid_out(function(*given)), **options)
+
+        def run(*given: Any) -> Any:
+            return jax.tree.map(self._left, program(*jax.tree.map(self._entered, given)))
+
+        return run
+
+    def _entered(self, value: Any) -> Any:
+        if not isinstance(value, jax.Array) or not value.is_fully_addressable:
+            return value  # numbers of the host are the same everywhere
+        own = arrays.moved(value, self.own)
+        return jax.make_array_from_single_device_arrays(value.shape, self.everywhere, [own])
+
+    def _left(self, value: Any) -> Any:
+        return value.addressable_shards[0].data if value.is_fully_replicated else value
+
+    def _laid_out(self, results: Any) -> Any:
+        """Results where they belong: what goes with a spread parameter as the parameter, all others everywhere."""
+
+        def place(path: tuple, value: Any) -> Any:
+            shape, where = self.spread.get(parameter_of(path) or "", (None, self.everywhere))
+            value = jnp.asarray(value)
+            return lax.with_sharding_constraint(value, where if value.shape == shape else self.everywhere)
+
+        return jax.tree_util.tree_map_with_path(place, results)

@@ -1,0 +1,151 @@
+"""A network of JAX of whose parameters, gradients and optimizer states each process holds a part, by rules."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import jax
+import numpy as np
+
+from deliralike.backends.jax.arrays import whole
+from deliralike.backends.jax.distributed.processes import AXIS, JaxProcesses
+from deliralike.backends.jax.distributed.together import TogetherJaxNetwork
+from deliralike.backends.jax.network import JaxSlot
+from deliralike.backends.jax.program import Members
+from deliralike.errors import CapabilityError, SettingError, UnknownName, suggestion
+from deliralike.network import AbstractNetwork
+from deliralike.parallel.processes import Processes
+from deliralike.parallel.replicated import ReplicaSettings
+
+Rules = Mapping[str, Sequence[str | None] | None]
+
+
+@dataclass(frozen=True, eq=False)
+class _Gathered:
+    """A whole network, of the variables and values that it was gathered from; nothing that nnx should see."""
+
+    members: Members
+    values: list[Any]
+    network: Any
+
+    def is_of(self, members: Members, values: Sequence[Any]) -> bool:
+        """Whether nothing has changed since."""
+        same = (old is new for old, new in zip(self.values, values, strict=True))
+        return self.members is members and all(same)
+
+
+class ShardedJaxNetwork(TogetherJaxNetwork):
+    """A network of JAX that is spread over processes; see `spread_out`.
+
+    Buffers, and parameters that no rule spreads, are whole in each process. Reading or loading weights, and switching
+    to evaluation, is done by all processes together: in evaluation each has the whole network until it trains again.
+    """
+
+    _gathered: _Gathered | None = None
+
+    @classmethod
+    def spread_out(
+        cls, network: AbstractNetwork, processes: Processes, *, rules: Rules | None = None, dim: int = 0,
+        takes_whole: bool = False, **settings: Any,
+    ) -> Self:  # fmt: skip
+        """A network in these processes, of which each holds a part.
+
+        Args:
+            network: On this process's device.
+            processes: Those of JAX's runtime.
+            rules: For patterns of neutral names, of which the first that matches decides, what each axis of the
+                parameter, in PyTorch's layout, is spread over: ``{"fc*.weight": ("processes", None), "*": None}``.
+                None for a parameter that each process keeps whole. One that no pattern matches is spread along the
+                largest axis that the number of processes divides; where it divides none, it is kept whole.
+            dim, takes_whole, settings: As for `deliralike.DistributedDataParallel`.
+
+        Raises:
+            CapabilityError: The processes are connected by another engine.
+            SettingError: A rule does not fit a parameter.
+            UnknownName: A pattern matches no parameter.
+        """
+        if not isinstance(processes, JaxProcesses):
+            raise CapabilityError(f"{processes}: backend 'jax' spreads a network over processes of JAX's own runtime "
+                                  f"alone: deliralike.join('jax')")  # fmt: skip
+        chosen = ReplicaSettings.of(devices=(network.device_name,), dim=dim, buffers="sync", **settings)
+        made = cls.joined(network, chosen, processes, takes_whole)
+        made._spread(rules or {})
+        return made
+
+    def _spread(self, rules: Rules) -> None:
+        slots = Members(self).slots
+        for pattern in rules:
+            if not fnmatch.filter(slots, pattern):
+                raise UnknownName(f"no parameter matches {pattern!r}. {suggestion(pattern, list(slots))}")
+        specs = {
+            name: _native(slot, _spec(name, slot.shape, rules, self.processes.count)) for name, slot in slots.items()
+        }
+        for name, spec in specs.items():
+            if AXIS in spec:
+                self._spread_one(name, slots[name].native, spec)
+
+    def _spread_one(self, name: str, variable: Any, spec: Sequence[str | None]) -> None:
+        value, place = np.asarray(variable.get_value()), self.over.sharding(spec)
+        self.over.spread[name] = (value.shape, place)
+        variable.set_value(jax.make_array_from_callback(value.shape, place, lambda index: value[index]))
+
+    # Evaluation ------------------------------------------------------------------------------------------------------
+
+    @property
+    def by_itself(self) -> Any:
+        """The whole network, gathered from all processes unless this one has it already."""
+        members = self._mirrored().programs.members()
+        parameters, frozen, others = members.values()
+        read = [*parameters.values(), *frozen.values(), *others]
+        if self._gathered is None or not self._gathered.is_of(members, read):
+            gathered = [{name: whole(value) for name, value in held.items()} for held in (parameters, frozen)]
+            self._keep(_gathered=_Gathered(members, read, members.rebuilt(*gathered, others)[0].root))
+        return self._gathered.network  # type: ignore[union-attr]
+
+    def train(self, mode: bool = True) -> Any:
+        """Set the mode of every block; all processes do, since for evaluation the network is gathered."""
+        super().train(mode)
+        self._settle_mode()
+        return self
+
+    @contextmanager
+    def training_mode(self, training: bool) -> Iterator[Any]:
+        """Hold training or evaluation mode for a ``with`` block, in all processes."""
+        with super().training_mode(training):
+            self._settle_mode()
+            yield self
+        self._settle_mode()
+
+    def _settle_mode(self) -> None:
+        """Gather the network where all processes are sure to come to; evaluation may have other batches in each."""
+        if self.training:
+            self._keep(_gathered=None)
+        else:
+            assert self.by_itself is not None
+
+
+def _spec(name: str, shape: tuple[int, ...], rules: Rules, count: int) -> tuple[str | None, ...]:
+    """What each axis of a parameter, in PyTorch's layout, is spread over."""
+    pattern = next((pattern for pattern in rules if fnmatch.fnmatchcase(name, pattern)), None)
+    if pattern is None:
+        divided = [axis for axis, size in enumerate(shape) if size and size % count == 0]
+        chosen = max(divided, key=lambda axis: shape[axis], default=None)
+        return tuple(AXIS if axis == chosen else None for axis in range(len(shape)))
+    rule = rules[pattern]
+    spec = tuple(rule or ()) + (None,) * (len(shape) - len(rule or ()))
+    uneven = [size for size, over in zip(shape, spec, strict=False) if over is not None and size % count]
+    if set(spec) - {AXIS, None} or spec.count(AXIS) > 1 or len(spec) > len(shape) or uneven:
+        raise SettingError(f"the rule {pattern!r}: {rule!r} does not fit {name} of shape {shape}: wanted {AXIS!r} for "
+                           f"one axis, whose size {count} processes divide, and None for the others; or None for a "
+                           f"parameter that each keeps whole")  # fmt: skip
+    return spec
+
+
+def _native(slot: JaxSlot, spec: tuple[str | None, ...]) -> tuple[str | None, ...]:
+    """A spec of PyTorch's axes as one of flax's."""
+    axes = slot.layout.axes
+    return spec if axes is None else tuple(spec[axes.index(axis)] for axis in range(len(spec)))
