@@ -101,6 +101,9 @@ class AbstractNetwork(metaclass=NetworkType):
         training: Whether the network is in training mode; see `training_mode`.
         block_path: The dotted path of this block within the outermost network; empty for the outermost itself.
         dtype_built: The floating type that the network was built with.
+        gathers_state: Whether the network is spread over processes that read and write its state together: each of
+            them makes every such call.
+        evaluates_together: Whether they make every call of it in evaluation together, too.
         start_values: Patterns of dotted names and the distributions to draw them from instead of the layers' own;
             the last pattern that matches wins. They hold for the network that declares them and all below it.
     """
@@ -110,6 +113,8 @@ class AbstractNetwork(metaclass=NetworkType):
     start_values: ClassVar[Mapping[str, Distribution]] = {}
     written_once: ClassVar[Any]
     is_replicated: ClassVar[bool] = False
+    gathers_state: bool = False
+    evaluates_together: ClassVar[bool] = False
     init_kwargs: InitKwargs
     training: bool
     block_path: str

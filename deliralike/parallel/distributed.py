@@ -249,6 +249,8 @@ class DistributedNetwork(ReplicatedNetwork):
             backward(weighted * factor if reduces else weighted)
             return weighted, denominator, extras
 
+        if not shares.nests:
+            self.take_part(loss, backward, batch)
         parts = self.run(one_share, shares, in_threads=True)
         value, denominator, extras = parts[0] if parts else (None, None, None)
         own = 0.0 if value is None else self.backend.number(self.nn.stop_gradient(value))
@@ -258,6 +260,9 @@ class DistributedNetwork(ReplicatedNetwork):
         else:
             whole = value + (total - own)  # the graph of the own part, and the number of all
         return loss.result(whole, denominator, extras)
+
+    def take_part(self, loss: InReplicas, backward: Callable[[Any], None], batch: tuple[Any, ...]) -> None:
+        """What a process without samples does while the others compute: nothing."""
 
     def of_all(self, shares: Shares, own: float, denominator: Any, extras: Any) -> tuple[float, Any, Any]:
         """The loss of the whole batch, its denominator, and what else the loss function gave in all processes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, reduce
@@ -36,6 +37,7 @@ from deliralike.backends.torch.synchronised import (
     SynchronizedBatchNorm3d,
 )
 from deliralike.backends.torch.update_rules import native_optimizer
+from deliralike.errors import CapabilityError
 from deliralike.groups import Groups, Settings
 from deliralike.network import AbstractNetwork
 from deliralike.parallel.callbacks import CallbackContext
@@ -124,6 +126,9 @@ class TorchBackend(Backend):
         return native if isinstance(native, AbstractNetwork) else WrappedTorchNetwork(native)
 
     def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
+        if network.evaluates_together:
+            raise CapabilityError("gradients of a fully sharded network are taken by an optimizer over it, and kept "
+                                  "with optimizer.keep_gradients = True")  # fmt: skip
         inputs = nest.map(_leaf, self.prepare(inputs, network))
         result = loss_function(network, *inputs)
         loss, *beside = result if isinstance(result, tuple) else (result,)
@@ -191,6 +196,10 @@ class TorchBackend(Backend):
         self, network: AbstractNetwork, settings: ReplicaSettings, processes: Processes, takes_whole: bool
     ) -> DistributedTorchNetwork:
         return DistributedTorchNetwork.joined(network, settings, processes, takes_whole)
+
+    def shard(self, network: AbstractNetwork, processes: Processes, **keywords: Any) -> AbstractNetwork:
+        sharded = importlib.import_module("deliralike.backends.torch.distributed.sharded")  # see there
+        return sharded.FullyShardedTorchNetwork.sharded(network, processes, **keywords)
 
     def optimizer(
         self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None

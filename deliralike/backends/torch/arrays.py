@@ -37,10 +37,29 @@ def tensor(value: Any, name: str | None = None, device: Any = None) -> torch.Ten
 
 
 def numpy(value: torch.Tensor) -> np.ndarray:
-    """A NumPy array that owns its storage; bfloat16, which NumPy lacks, becomes float32."""
+    """A NumPy array that owns its storage; bfloat16, which NumPy lacks, becomes float32.
+
+    Of a tensor that is spread over processes it is the whole, and every process makes the call.
+    """
     value = value.detach()
+    value = value.full_tensor() if is_spread(value) else value
     value = value.float() if value.dtype == torch.bfloat16 else value
     return np.array(value.cpu().numpy())
+
+
+def is_spread(value: torch.Tensor) -> bool:
+    """Whether it is a ``DTensor``, whose package takes long to import."""
+    return hasattr(value, "full_tensor")
+
+
+def like(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """A tensor in the type and on the device of another; this process's part of it where the other one is spread."""
+    value = value.to(other.device, other.dtype)
+    if not is_spread(other):
+        return value
+    spread: Any = other
+    whole = type(spread).from_local(value, spread.device_mesh, run_check=False)
+    return whole.redistribute(placements=spread.placements)
 
 
 def split(value: torch.Tensor, sizes: Sequence[int], dim: int, devices: Sequence[Any]) -> Sequence[torch.Tensor]:

@@ -42,7 +42,7 @@ class TorchSlot(Slot):
     def write(self, value: np.ndarray) -> None:
         """Copy into the tensor, in its type, on its device."""
         with torch.no_grad():
-            self.native.copy_(torch.from_numpy(np.require(value, requirements=["C", "W"])))
+            self.native.copy_(arrays.like(torch.from_numpy(np.require(value, requirements=["C", "W"])), self.native))
 
     @property
     def value(self) -> torch.Tensor:

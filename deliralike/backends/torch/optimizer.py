@@ -119,7 +119,7 @@ def _loaded(slot: str, value: Any, parameter: torch.Tensor, group: Mapping[str, 
         by_kernel = group.get("fused") or group.get("capturable")
         place: dict[str, Any] = {"dtype": torch.float32, "device": parameter.device} if by_kernel else {}
         return torch.tensor(float(value), **place)
-    return torch.tensor(value, dtype=parameter.dtype, device=parameter.device)
+    return arrays.like(torch.tensor(value), parameter)
 
 
 def _detached(result: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from deliralike import rules
+from deliralike.backends.torch.arrays import is_spread
 from deliralike.errors import ArgumentError
 from deliralike.groups import Groups, scaled_lr
 from deliralike.state import Slot
@@ -100,8 +101,8 @@ def native_optimizer(groups: Groups, slots: Mapping[str, Slot]) -> torch.optim.O
         members[place][id(slots[name].native)] = slots[name].native
     pairs = zip(groups.rules, members, strict=True)
     made: Any = kind
-    floating = all(parameter.is_floating_point() for own in members for parameter in own.values())
-    fused = {"fused": True} if kind in _FUSED and floating else {}
+    fusible = all(p.is_floating_point() and not is_spread(p) for own in members for p in own.values())
+    fused = {"fused": True} if kind in _FUSED and fusible else {}
     return made([{"params": list(own.values())} | asdict(rule) for rule, own in pairs],
                 **asdict(groups.rules[0]), **_FIXED.get(kind, {}), **fused)  # fmt: skip
 

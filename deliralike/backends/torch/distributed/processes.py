@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 
 from deliralike.errors import ProcessError
 from deliralike.parallel.processes import Place, Processes
@@ -41,6 +42,7 @@ class TorchProcesses(Processes):
         super().__init__(dist.get_rank(group), dist.get_world_size(group))
         self._groups: dict[tuple[int, ...], Processes] = {tuple(range(self.count)): self}
         self.reducing: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._meshes: dict[str, DeviceMesh] = {}
 
     def gathered(self, message: bytes) -> list[bytes]:
         """In one round where all messages are small, in two where one is not."""
@@ -59,16 +61,16 @@ class TorchProcesses(Processes):
     def summed(self, flat: np.ndarray) -> np.ndarray:
         """By an all-reduce in the array's own type."""
         total = torch.from_numpy(np.array(flat))
-        self._run(lambda: dist.all_reduce(total, group=self.group))
+        self.run(lambda: dist.all_reduce(total, group=self.group))
         return total.numpy()
 
     def begin_summing(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
         """By an all-reduce that gloo's threads go on with."""
         total = torch.from_numpy(flat)
-        work = self._run(lambda: dist.all_reduce(total, group=self.group, async_op=True))
+        work = self.run(lambda: dist.all_reduce(total, group=self.group, async_op=True))
 
         def finish() -> np.ndarray:
-            self._run(work.wait)
+            self.run(work.wait)
             return total.numpy()
 
         return finish
@@ -77,9 +79,18 @@ class TorchProcesses(Processes):
         """By ``new_group``, once for each group."""
         key = tuple(ranks)
         if key not in self._groups:
-            group = self._run(lambda: dist.new_group(list(key)))
+            group = self.run(lambda: dist.new_group(list(key)))
             self._groups[key] = TorchProcesses(group=group) if self.rank in key else self
         return self._groups[key]
+
+    def mesh(self, kind: str) -> DeviceMesh:
+        """These processes as PyTorch's mesh of devices of a kind; between GPUs messages go by NCCL."""
+        if kind not in self._meshes:
+            group = self.group or dist.group.WORLD
+            if kind != "cpu":
+                group = self.run(lambda: dist.new_group(dist.get_process_group_ranks(group), backend="nccl"))
+            self._meshes[kind] = DeviceMesh.from_group(group, kind)
+        return self._meshes[kind]
 
     def failed(self, why: str) -> None:
         """Leave a note; the others find it when they lose their connection to this process."""
@@ -95,15 +106,17 @@ class TorchProcesses(Processes):
         for network in self.reducing:
             network.reduce_after_backward()
         self._groups.clear()
+        for mesh in self._meshes.values():
+            mesh._pg_registry.clear()  # PyTorch's caches keep meshes
         gc.collect()  # wrappers are part of cycles
         dist.destroy_process_group()
 
     def _all_gather(self, array: np.ndarray) -> list[np.ndarray]:
         came = [torch.empty(len(array), dtype=torch.uint8) for _ in range(self.count)]
-        self._run(lambda: dist.all_gather(came, torch.from_numpy(array), group=self.group))
+        self.run(lambda: dist.all_gather(came, torch.from_numpy(array), group=self.group))
         return [each.numpy() for each in came]
 
-    def _run(self, call: Callable[[], T]) -> T:
+    def run(self, call: Callable[[], T]) -> T:
         """A call of torch.distributed's; when another process has failed, the error says which and why."""
         try:
             return call()

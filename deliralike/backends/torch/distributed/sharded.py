@@ -1,0 +1,363 @@
+"""The PyTorch network that is spread over processes: each holds a part of every parameter, by ``fully_shard``.
+
+It stands by itself, and is imported when it is asked for: PyTorch's own half of it takes as long to import as all else.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
+from torch.distributed.tensor import DTensor
+
+from deliralike.backends.torch.distributed.network import DistributedTorchNetwork
+from deliralike.backends.torch.distributed.processes import TorchProcesses
+from deliralike.errors import CapabilityError, ProcessError, UnknownName, refuse_unknown_settings, suggestion
+from deliralike.network import AbstractNetwork
+from deliralike.optimizer import AbstractOptimizer
+from deliralike.parallel.distributed import SumOverProcesses
+from deliralike.parallel.loss import InReplicas
+from deliralike.parallel.processes import Processes
+from deliralike.parallel.replica import current
+from deliralike.parallel.replicated import ReplicaSettings
+from deliralike.parallel.scatter import Shares
+
+SMALLEST = 1_000_000  # parameters of a block that is gathered by itself: 4 MB of float32 hide the time of a message
+_KEYWORDS = ("reshard_after_forward", "shard_placement_fn", "mp_policy", "offload_policy", "ignored_params")
+_CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)  # a network may go through their members
+
+
+class FullyShardedTorchNetwork(DistributedTorchNetwork):
+    """A network of PyTorch of which each process holds a part of every parameter.
+
+    Its parameters are PyTorch's ``DTensor``: so are gradients and optimizer states, and what is computed of them, such
+    as a norm, is that of the whole. Whole tensors are there block by block, while a block computes. Every process makes
+    every call: updates, evaluation, reading and writing of states.
+    """
+
+    gathers_state = True
+    evaluates_together = True
+    _is_in_loss = False
+    _is_silent = False
+
+    @classmethod
+    def sharded(
+        cls, network: AbstractNetwork, processes: Processes, *, blocks: Sequence[str] | None = None,
+        smallest: int = SMALLEST, dim: int = 0, buffers: str = "sync", scalars: str = "mean", takes_whole: bool = False,
+        **keywords: Any,
+    ) -> Self:  # fmt: skip
+        """The network, spread over these processes; all of them begin with the root's weights.
+
+        Args:
+            blocks: Patterns of the paths of blocks that are gathered by themselves; the others are gathered together.
+                Those with at least `smallest` parameters beside what is gathered within them when None.
+            smallest: See `blocks`.
+            dim, buffers, scalars, takes_whole: See `deliralike.DistributedDataParallel`.
+            keywords: Those of ``torch.distributed.fsdp.fully_shard``: ``reshard_after_forward``, ``mp_policy`` …
+
+        Raises:
+            CapabilityError: The processes are not those of torch.distributed.
+            SettingError: There is no such keyword.
+            UnknownName: A pattern matches no block.
+        """
+        if not isinstance(processes, TorchProcesses):
+            raise CapabilityError(f"{processes}: PyTorch spreads networks over the processes of torch.distributed "
+                                  f"alone: deliralike.join('torch')")  # fmt: skip
+        refuse_unknown_settings("FullyShardedDataParallel", keywords, _KEYWORDS)
+        settings = ReplicaSettings.of(devices=(network.device_name,), dim=dim, buffers=buffers, scalars=scalars)
+        made = cls.joined(network, settings, processes, takes_whole)
+        chosen = blocks_from(smallest, made.module) if blocks is None else blocks_named(blocks, made.module)
+        made._shard(chosen, keywords)
+        return made
+
+    def _shard(self, blocks: Sequence[torch.nn.Module], keywords: dict[str, Any]) -> None:
+        mesh = self.processes.mesh(torch.device(self.device_name).type)
+        names = _first_names(self.module)
+        for block in [*blocks, self.module]:
+            fully_shard(block, mesh=mesh, **keywords)
+        units = [block for block in self.module.modules() if isinstance(block, FSDPModule)]
+        vars(self).update(_units=units, _used=set(), _order=[])
+        for number, unit in enumerate(units):
+            # the loss's parts add up to that of the batch: gradients are sums, not means
+            unit.set_gradient_divide_factor(1.0)
+            unit.set_force_sum_reduction_for_comms(True)
+            unit.set_reduce_scatter_unused_params(True, recurse=False)
+            unit.set_custom_all_gather(_Gathering(self, number))
+            unit.set_custom_reduce_scatter(_Reducing(self))
+            unit.register_forward_pre_hook(_Watching(self, unit, names))
+            unit.register_forward_hook(self._refuse_gradients_within)
+        self.processes.reducing.add(self)
+
+    # Calls -----------------------------------------------------------------------------------------------------------
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The outputs of this process's share.
+
+        Raises:
+            CapabilityError: In training, a process without samples calls the network outside of an optimizer's update.
+        """
+        if self.training and current() is None and self._sits_out:
+            raise CapabilityError("a process without samples takes part in a fully sharded network by "
+                                  "optimizer.update(loss, *batch), which runs backward as well")  # fmt: skip
+        with self._evaluating():
+            return super().forward(*args, **kwargs)
+
+    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
+        """The loss of the own batch, in evaluation.
+
+        Raises:
+            CapabilityError: In training.
+        """
+        if self.training:
+            raise CapabilityError("the gradients of a fully sharded network are taken by an optimizer over it, "
+                                  "optimizer.update(loss, *batch): its parameters are whole only meanwhile")  # fmt: skip
+        with self._evaluating():
+            return super().loss_in_replicas(loss, *batch)
+
+    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
+        """As everywhere.
+
+        Raises:
+            CapabilityError: A parameter was used outside of the call of the block that it is gathered with.
+        """
+        try:
+            return super().run(function, shares, in_threads)
+        except RuntimeError as error:
+            if "DTensor" not in str(error):
+                raise
+            raise CapabilityError(f"a parameter of a fully sharded network is whole only while its block is called: the "
+                                  f"loss is to call the network, or blocks that are gathered by themselves, "
+                                  f"FullyShardedDataParallel(..., blocks=[…]): {error}") from error  # fmt: skip
+
+    def part_of(self, loss: InReplicas, network: Any, share: Any) -> tuple[Any, Any, Any]:
+        """As everywhere, in a block in which no gradients are taken."""
+        with self._set(_is_in_loss=True):
+            return super().part_of(loss, network, share)
+
+    def take_part(self, loss: InReplicas, backward: Callable[[Any], None], batch: tuple[Any, ...]) -> None:
+        """Compute with a batch that does not count: others wait for the parts that this process holds.
+
+        Layers are in evaluation mode, in which statistics stay, and a single sample is enough.
+        """
+        with self._set(_is_silent=True), _leaves_evaluating(self.module):
+            value, *_ = loss.taken_apart(loss.function(self.root, *batch))
+            backward(value)
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """In evaluation, no tensor that training goes on with is made in inference mode, and all are parts after it."""
+        if self.training:
+            yield
+            return
+        with (torch.inference_mode(False), torch.no_grad()) if torch.is_inference_mode_enabled() else nullcontext():
+            yield
+        for unit in self._units:
+            unit.reshard()
+
+    def _refuse_gradients_within(self, block: torch.nn.Module, args: Any, outputs: Any) -> None:
+        for output in torch.utils._pytree.tree_leaves(outputs) if self._is_in_loss else ():
+            if isinstance(output, torch.Tensor) and output.requires_grad:
+                output.register_hook(self._refuse_within)
+
+    def _refuse_within(self, gradient: torch.Tensor) -> None:
+        if self._is_in_loss:
+            raise CapabilityError("the loss takes gradients within itself, and a fully sharded network gives away its "
+                                  "parameters in backward: use DistributedDataParallel")  # fmt: skip
+
+    # Gradients -------------------------------------------------------------------------------------------------------
+
+    def update_hooks(self) -> tuple[list[Any], list[Any]]:
+        """Gradients are added during backward; what is left is which parameters took part."""
+        return [SettleParts(self)], []
+
+    def reduce_in_backward(self, **keywords: Any) -> None:
+        """Refuse: it does so already."""
+        raise CapabilityError("a fully sharded network adds gradients during backward anyway: leave in_backward out")
+
+    def take_seen(self) -> tuple[bytes, set[str]]:
+        """A digest of the order of blocks, and the parameters that took part here, since it was last asked."""
+        digest = hashlib.blake2b(repr(self._order).encode(), digest_size=8).digest()
+        used = set(self._used)
+        self._order.clear()
+        self._used.clear()
+        return digest, used
+
+    def reduce_after_backward(self) -> None:
+        """Give PyTorch's group away: the processes are about to end it, and nothing must keep its threads."""
+        for unit in self._units:
+            for group in unit._get_fsdp_state()._fsdp_param_groups:
+                for info in filter(None, (group.mesh_info, group.post_forward_mesh_info)):
+                    info.shard_process_group = None
+
+
+class SettleParts:
+    """Pre-update hook: tells the parameters that no process has used from those whose gradients are zero."""
+
+    def __init__(self, network: FullyShardedTorchNetwork) -> None:
+        """For this network."""
+        self.network, self._others = network, SumOverProcesses(network)
+
+    def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
+        """The gradients, None where no process has used the parameter.
+
+        Raises:
+            ProcessError: The processes have called different blocks, and so have mixed up their parts.
+        """
+        slots = self.network.neutral_slots()
+        parts = [name for name in gradients if isinstance(slots[name].native, DTensor)]
+        order, used = self.network.take_seen()
+        told = self.network.processes.exchange("the blocks called, and parameters used", (order, used))
+        for rank, (other, _) in enumerate(told):
+            if other != order:
+                raise ProcessError(f"process {self.network.processes.rank} and process {rank} have called other blocks "
+                                   f"of a fully sharded network, or in another order: all must call the same")  # fmt: skip
+        anywhere = set().union(*(names for _, names in told))
+        whole = {name: gradient for name, gradient in gradients.items() if name not in parts}
+        settled = {name: gradients[name] if name in anywhere else None for name in parts}
+        added = self._others(optimizer, whole) if whole else {}
+        return {name: settled[name] if name in settled else added[name] for name in gradients}
+
+
+class _Gathering(DefaultAllGather):
+    """Gathers a block's parameters; notes which one, for the others to compare with theirs."""
+
+    def __init__(self, network: FullyShardedTorchNetwork, number: int) -> None:
+        super().__init__()
+        self.network, self.number = network, number
+
+    def __call__(self, output_tensor: Any, input_tensor: Any, group: Any, async_op: bool = False) -> Any:
+        self.network._order.append(self.number)
+        self.network.processes.collectives["gather"] += 1
+        return self.network.processes.run(
+            lambda: super(_Gathering, self).__call__(output_tensor, input_tensor, group, async_op)
+        )
+
+
+class _Reducing(DefaultReduceScatter):
+    """Adds a block's gradients up; those of a process without samples are nothing, whatever it has computed."""
+
+    def __init__(self, network: FullyShardedTorchNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def __call__(self, output_tensor: Any, input_tensor: Any, group: Any, op: Any, async_op: bool = False) -> Any:
+        if self.network._is_silent:
+            input_tensor.zero_()
+        self.network.processes.collectives["reduce-scatter"] += 1
+        return self.network.processes.run(
+            lambda: super(_Reducing, self).__call__(output_tensor, input_tensor, group, op, async_op)
+        )
+
+
+class _Watching:
+    """Forward pre-hook of a block: sees which of its parameters, whole by then, take a gradient in this process."""
+
+    def __init__(self, network: FullyShardedTorchNetwork, unit: torch.nn.Module, names: dict[tuple, str]) -> None:
+        self.network = network
+        self.places = [(*place, name) for place, name in names.items() if place[0] in _modules_of(unit)]
+        self.seen: dict[str, torch.Tensor] = {}
+
+    def __call__(self, block: torch.nn.Module, args: Any) -> None:
+        for module, key, name in self.places:
+            parameter = module._parameters[key]
+            if self.seen.get(name) is not parameter and parameter.requires_grad:
+                self.seen[name] = parameter
+                parameter.register_post_accumulate_grad_hook(self._note(name))
+
+    def _note(self, name: str) -> Callable[[torch.Tensor], None]:
+        def note(parameter: torch.Tensor) -> None:
+            if not self.network._is_silent:
+                self.network._used.add(name)
+
+        return note
+
+
+# Blocks --------------------------------------------------------------------------------------------------------------
+
+
+def blocks_from(smallest: int, module: torch.nn.Module) -> list[torch.nn.Module]:
+    """The blocks with so many parameters beside those of such blocks within; inner ones first, the whole not at all.
+
+    Layers of PyTorch's own are taken whole, as they use the parameters of their parts; lists of blocks are not taken,
+    as a network may go through their members; nor is a block that shares a parameter with what is outside of it.
+    """
+    owners: dict[int, list[torch.nn.Module]] = {}
+    for each in module.modules():
+        for parameter in each._parameters.values():
+            owners.setdefault(id(parameter), []).append(each)
+    found: list[torch.nn.Module] = []
+
+    def left_in(block: torch.nn.Module) -> dict[int, torch.nn.Parameter]:
+        """The parameters of a block that are gathered with what is around it."""
+        left = {id(parameter): parameter for parameter in block._parameters.values() if parameter is not None}
+        for child in block.children():
+            left |= {id(p): p for p in child.parameters()} if _is_whole(block) else left_in(child)
+        inside = set(map(id, block.modules()))
+        closed = all(id(owner) in inside for key in left for owner in owners[key])
+        enough = sum(parameter.numel() for parameter in left.values()) >= smallest
+        if block is module or isinstance(block, _CONTAINERS) or not (left and enough and closed):
+            return left
+        found.append(block)
+        return {}
+
+    left_in(module)
+    return list(dict.fromkeys(found))
+
+
+def blocks_named(patterns: Sequence[str], module: torch.nn.Module) -> list[torch.nn.Module]:
+    """The blocks whose dotted paths match, inner ones first.
+
+    Raises:
+        UnknownName: A pattern matches no block.
+    """
+    blocks = {path: block for path, block in module.named_modules() if path}
+    for pattern in patterns:
+        if not fnmatch.filter(blocks, pattern):
+            raise UnknownName(f"no block matches {pattern!r}. {suggestion(pattern, blocks)}")
+    matching = [block for path, block in blocks.items() if any(fnmatch.fnmatchcase(path, each) for each in patterns)]
+    return matching[::-1]
+
+
+def _is_whole(block: torch.nn.Module) -> bool:
+    return type(block).__module__.startswith("torch.nn.") and not isinstance(block, _CONTAINERS)
+
+
+def _first_names(module: torch.nn.Module) -> dict[tuple[torch.nn.Module, str], str]:
+    """Where each parameter is, and its neutral name; a tied one at its first place only."""
+    found, seen = {}, set()
+    for path, block in module.named_modules():
+        for key, parameter in block._parameters.items():
+            if parameter is not None and id(parameter) not in seen:
+                seen.add(id(parameter))
+                found[block, key] = f"{path}.{key}" if path else key
+    return found
+
+
+def _modules_of(unit: torch.nn.Module) -> set[torch.nn.Module]:
+    """The modules whose parameters are gathered with a block."""
+    found = {unit}
+    for child in unit.children():
+        if not isinstance(child, FSDPModule):
+            found |= _modules_of(child)
+    return found
+
+
+@contextmanager
+def _leaves_evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """Layers without parts in evaluation mode; blocks keep theirs, as they may call others in training."""
+    leaves = [block for block in module.modules() if block.training and not block._modules]
+    for leaf in leaves:
+        leaf.training = False
+    try:
+        yield
+    finally:
+        for leaf in leaves:
+            leaf.training = True
