@@ -1,0 +1,230 @@
+"""What DASO does at each batch and after each epoch, as pure functions: no message is sent here, no network is known.
+
+DASO is distributed asynchronous and selective optimization (Coquelin et al. 2021, "Accelerating Neural Network Training
+with the Distributed Asynchronous and Selective Optimization (DASO) Method"). Processes on one node average their
+gradients at every batch, or nearly so. Between nodes, which are far apart, one process of each node, another one each
+time, sends its parameters; training goes on meanwhile, and the sum is merged some batches later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeVar
+
+from deliralike.errors import SettingError
+
+N = TypeVar("N")  # a number or an array
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often processes talk to each other.
+
+    Attributes:
+        between: Batches from one sending between nodes to the next.
+        wait: Batches from a sending to its merge; none for an average that is waited for.
+        local: Gradients are averaged within nodes in every so many batches.
+    """
+
+    between: int = 1
+    wait: int = 0
+    local: int = 1
+
+
+BLOCKING = Pace()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The phases of a run: blocking averages, then cycles of sparse and of frequent sendings, then blocking averages.
+
+    Attributes:
+        epochs: Of the whole run.
+        warmup, cooldown: Epochs with blocking averages at the beginning and in the end.
+        largest: The most batches between two sendings.
+        reduction: By what `between` and `local` are divided on a plateau.
+        local_factor: By what `largest` is divided for `wait` and `local` where a cycle begins.
+        stability: A loss that is less than this fraction below the best one so far is no progress.
+        patience: A plateau is more epochs without progress than this.
+    """
+
+    epochs: int
+    warmup: int = 4
+    cooldown: int = 4
+    largest: int = 8
+    reduction: int = 2
+    local_factor: int = 4
+    stability: float = 0.05
+    patience: int = 2
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense.
+
+        Raises:
+            SettingError: Names the setting.
+        """
+        at_least = {"epochs": 1, "warmup": 0, "cooldown": 0, "largest": 1, "reduction": 1, "local_factor": 1,
+                    "stability": 0, "patience": 0}  # fmt: skip
+        for name, least in at_least.items():
+            if getattr(self, name) < least:
+                raise SettingError(f"{name}={getattr(self, name)!r} must be at least {least}")
+
+    @property
+    def opening(self) -> Pace:
+        """The pace of the first epoch after the warm-up."""
+        return Pace(min(4, self.largest), 1, 1)
+
+    def cycles(self, epoch: int) -> bool:
+        """Whether an epoch is neither of the warm-up nor of the cool-down."""
+        return self.warmup <= epoch < self.epochs - self.cooldown
+
+    def after_plateau(self, pace: Pace) -> Pace:
+        """The next pace of the cycle: more frequent sendings; after the most frequent ones the sparsest again.
+
+        Example:
+            >>> plan, pace = Plan(epochs=90), Pace(4, 1, 1)
+            >>> for _ in range(4):
+            ...     pace = plan.after_plateau(pace)
+            ...     print(pace.between, pace.wait, pace.local)
+            2 1 1
+            1 1 1
+            8 2 2
+            4 1 1
+        """
+        if pace.between == 1:
+            sparse = max(1, self.largest // self.local_factor)
+            return Pace(self.largest, sparse, sparse)
+        between, local = pace.between // self.reduction, pace.local // self.reduction
+        return Pace(max(1, between), max(1, pace.wait - 1), max(1, local))
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Parameters that one member of each node has sent.
+
+    Attributes:
+        batch: After which batch of the epoch.
+        wait: How many batches later they are merged; none when the average is waited for.
+        member: The number of the member within its node.
+    """
+
+    batch: int
+    wait: int
+    member: int
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a run is, after so many batches of an epoch.
+
+    Attributes:
+        epoch, batch: Those that come next, from 0.
+        turn: How often parameters were sent between nodes so far, which says whose turn it is.
+        under_way: What was sent and is not merged yet.
+        best, bad: The best loss of an epoch that counts, and how many epochs have made no progress since.
+    """
+
+    pace: Pace
+    epoch: int = 0
+    batch: int = 0
+    turn: int = 0
+    under_way: tuple[Sent, ...] = ()
+    best: float | None = None
+    bad: int = 0
+
+    @classmethod
+    def of(cls, plan: Plan) -> State:
+        """The beginning of a run."""
+        return cls(plan.opening if plan.cycles(0) else BLOCKING)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Numbers, lists and dicts only, for a checkpoint."""
+        return asdict(self) | {"under_way": [asdict(sent) for sent in self.under_way]}
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> State:
+        """The state of which `as_dict` has told."""
+        parts = {"pace": Pace(**state["pace"]), "under_way": tuple(Sent(**sent) for sent in state["under_way"])}
+        return cls(**{**state, **parts})
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is done at a batch, in this order.
+
+    Attributes:
+        within: Before the update: average the gradients within nodes.
+        merges: After it: merge these.
+        sends: Then send this; it is merged at once if it has no wait.
+    """
+
+    within: bool
+    merges: tuple[Sent, ...]
+    sends: Sent | None
+
+
+def decide(state: State, batches: int, members: int) -> tuple[Decision, State]:
+    """What is done at a batch, and the state after it.
+
+    Every sending is merged once, `Pace.wait` batches after it, or with the last batch of its epoch if that is sooner.
+    The last batch ends in a blocking average: so nothing is left, and all processes have the same parameters.
+
+    Args:
+        batches: How many the epoch has.
+        members: How many processes each node has.
+
+    Example:
+        >>> decision, after = decide(State(Pace(4, 1)), batches=10, members=2)
+        >>> decision.sends, decision.merges
+        (Sent(batch=0, wait=1, member=0), ())
+        >>> decision, after = decide(after, batches=10, members=2)
+        >>> decision.sends, decision.merges
+        (None, (Sent(batch=0, wait=1, member=0),))
+    """
+    batch, left = state.batch, max(0, batches - 1 - state.batch)
+    merges = tuple(sent for sent in state.under_way if sent.batch + sent.wait <= batch)
+    under_way = tuple(sent for sent in state.under_way if sent not in merges)
+    sends = None
+    if batch % state.pace.between == 0 or not left:
+        sends = Sent(batch, min(state.pace.wait, left), state.turn % members)
+        under_way += (sends,) if sends.wait else ()
+    turn = state.turn + (sends is not None)
+    decision = Decision(averages_within(state, batches), merges, sends)
+    return decision, replace(state, batch=batch + 1, turn=turn, under_way=under_way)
+
+
+def averages_within(state: State, batches: int) -> bool:
+    """Whether gradients of a batch are averaged within nodes; before a sending and while one is under way, always."""
+    due = state.batch % state.pace.local == 0 or state.batch % state.pace.between == 0
+    return due or bool(state.under_way) or state.batch >= batches - 1
+
+
+def merged(own: N, total: Any, nodes: int, waited: int) -> N:
+    """Parameters of a sender, and the sum over nodes of those that were sent so many batches ago.
+
+    The older the sum, the more the own ones count; with nothing waited it is the average.
+
+    Example:
+        >>> merged(3.0, 10.0, nodes=2, waited=0), merged(3.0, 10.0, nodes=2, waited=1)
+        (5.0, 4.0)
+    """
+    return (own * (2 * waited) + total) / (nodes + 2 * waited)  # type: ignore[operator]
+
+
+def next_epoch(plan: Plan, state: State, loss: float) -> State:
+    """The state after the last batch of an epoch, whose loss decides on the pace of the next one."""
+    epoch = state.epoch + 1
+    begun = replace(state, epoch=epoch, batch=0)
+    if not plan.cycles(epoch):
+        return replace(begun, pace=BLOCKING)
+    pace = plan.opening if epoch == plan.warmup else state.pace
+    if _is_better(loss, state.best, plan.stability):
+        return replace(begun, pace=pace, best=loss, bad=0)
+    if state.bad < plan.patience:
+        return replace(begun, pace=pace, bad=state.bad + 1)
+    return replace(begun, pace=plan.after_plateau(pace), bad=0)
+
+
+def _is_better(loss: float, best: float | None, stability: float) -> bool:
+    return best is None or loss < best - stability * abs(best)
