@@ -125,8 +125,12 @@ class DistributedNetwork(ReplicatedNetwork):
         with self._set(_syncs=False):
             yield
 
+    def train_over(self, processes: Processes) -> None:
+        """Train over other processes from now on, or alone; what each of them has stays as it is."""
+        self._keep(processes=processes, _syncs=processes.count > 1)
+
     @contextmanager
-    def _set(self, **flags: bool) -> Iterator[None]:
+    def _set(self, **flags: Any) -> Iterator[None]:
         before = {name: getattr(self, name) for name in flags}
         self._keep(**flags)
         try:
@@ -134,7 +138,7 @@ class DistributedNetwork(ReplicatedNetwork):
         finally:
             self._keep(**before)
 
-    def _keep(self, **flags: bool) -> None:
+    def _keep(self, **flags: Any) -> None:
         for name, value in flags.items():
             object.__setattr__(self, name, value)  # which no framework takes for a part of the network
 

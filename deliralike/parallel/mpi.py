@@ -51,6 +51,12 @@ class MPIProcesses(Processes):
 
         return finish
 
+    def spread(self, flat: np.ndarray, source: int) -> np.ndarray:
+        """By ``Bcast``, of the bytes."""
+        came = np.array(flat)
+        self.comm.Bcast([came.view(np.uint8), MPI.BYTE], root=source)
+        return came
+
     def among(self, ranks: Sequence[int]) -> Processes:
         """By ``Split``, once for each group."""
         key = tuple(ranks)

@@ -62,6 +62,13 @@ class Processes(ABC):
         total = self.summed(flat)
         return lambda: total
 
+    def spread(self, flat: np.ndarray, source: int) -> np.ndarray:
+        """The array ``(n,)`` of one process, in all of them; the others give one of its size and type.
+
+        By a sum, unless an engine has something better.
+        """
+        return self.summed(flat if self.rank == source else np.zeros_like(flat))
+
     @abstractmethod
     def among(self, ranks: Sequence[int]) -> Processes:
         """Some of these processes as a group of their own; every process of this group makes the call.

@@ -75,6 +75,12 @@ class TorchProcesses(Processes):
 
         return finish
 
+    def spread(self, flat: np.ndarray, source: int) -> np.ndarray:
+        """By a broadcast."""
+        came = torch.from_numpy(np.array(flat))
+        self._run(lambda: dist.broadcast(came, dist.get_global_rank(self._group(), source), group=self.group))
+        return came.numpy()
+
     def among(self, ranks: Sequence[int]) -> Processes:
         """By ``new_group``, once for each group."""
         key = tuple(ranks)
@@ -105,11 +111,17 @@ class TorchProcesses(Processes):
         super().close()
         for network in self.reducing:
             network.reduce_after_backward()
+        for group in self._groups.values():  # which others may hold
+            vars(group)["group"] = None
         self._groups.clear()
         for mesh in self._meshes.values():
             mesh._pg_registry.clear()  # PyTorch's caches keep meshes
         gc.collect()  # wrappers are part of cycles
         dist.destroy_process_group()
+
+    def _group(self) -> Any:
+        """The group itself, the default one too."""
+        return dist.group.WORLD if self.group is None else self.group
 
     def _all_gather(self, array: np.ndarray) -> list[np.ndarray]:
         came = [torch.empty(len(array), dtype=torch.uint8) for _ in range(self.count)]

@@ -1,0 +1,5 @@
+"""Optimizers under heat's names."""
+
+from deliralike.heat.daso import DASO
+
+__all__ = ["DASO"]
