@@ -61,6 +61,7 @@ def _torchrun(processes: int, nodes: int, node: int, address: str, module: Seque
     if importlib.util.find_spec("torch") is None:
         raise ProcessError("torchrun comes with PyTorch, which is not installed: pip install 'deliralike[torch]', or "
                            "choose the engine mpi")  # fmt: skip
+    # static: the other way of finding each other ignores which node this is, and looks the first one up by host name
     place = ["--nnodes", str(nodes), "--node-rank", str(node), "--rdzv-backend", "static", "--rdzv-endpoint", address]
     where = ["--standalone"] if nodes == 1 else place
     return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), *where, "--no-python",
