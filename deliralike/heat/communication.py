@@ -1,0 +1,99 @@
+"""Communicators under heat's names: MPI's own, and the processes of any other engine in their place."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from functools import cache
+from typing import Any
+
+from deliralike.errors import ArgumentError
+from deliralike.parallel.processes import Processes
+
+
+class Communication:
+    """A communicator as heat has it, over processes that any engine connects.
+
+    What it does not have itself is the MPI communicator's: ``comm.Allreduce``, ``comm.bcast`` …
+
+    Attributes:
+        processes: They.
+        rank, size: The number of this process, and how many there are.
+        handle: The communicator of mpi4py; None over another engine.
+    """
+
+    def __init__(self, processes: Processes) -> None:
+        """A communicator over these processes."""
+        self.processes = processes
+        self.rank, self.size = processes.rank, processes.count
+        self.handle = getattr(processes, "comm", None)
+
+    def is_distributed(self) -> bool:
+        """Whether there is more than one process."""
+        return self.size > 1
+
+    def __getattr__(self, name: str) -> Any:
+        """What mpi4py's communicator has."""
+        if name.startswith("_") or self.handle is None:
+            raise AttributeError(f"{type(self).__name__} over {self.processes} has no {name!r}")
+        return getattr(self.handle, name)
+
+
+@cache
+def world() -> Communication:
+    """All processes that mpiexec has started: ``ht.MPI_WORLD``. MPI begins with the first use."""
+    return Communication(_mpi().MPIProcesses())
+
+
+@cache
+def own() -> Communication:
+    """This process by itself: ``ht.MPI_SELF``."""
+    mpi = _mpi()
+    return Communication(mpi.MPIProcesses(mpi.MPI.COMM_SELF.Dup()))
+
+
+class _Default:
+    """The communicator that is taken where none is named."""
+
+    chosen: Communication | None = None
+
+
+def get_comm() -> Communication:
+    """The communicator that is taken where none is named: ``MPI_WORLD`` until `use_comm` chose another."""
+    return _Default.chosen or world()
+
+
+def use_comm(comm: Any = None) -> None:
+    """Choose the communicator that is taken where none is named.
+
+    Raises:
+        ArgumentError: It is no communicator.
+    """
+    _Default.chosen = sanitize_comm(comm)
+
+
+def sanitize_comm(comm: Any) -> Communication:
+    """A communicator of this module for one of mpi4py's, of heat's, of a group of processes, or None for the default.
+
+    Raises:
+        ArgumentError: It is something else.
+
+    Example:
+        >>> from deliralike.parallel import Alone
+        >>> sanitize_comm(Alone()).size
+        1
+    """
+    if comm is None or isinstance(comm, Communication):
+        return comm or get_comm()
+    if isinstance(comm, Processes):
+        return Communication(comm)
+    handle = getattr(comm, "handle", comm)  # heat's own hold mpi4py's
+    if "mpi4py" not in sys.modules or not isinstance(handle, _mpi().MPI.Comm):
+        raise ArgumentError(f"{comm!r} is no communicator: give ht.MPI_WORLD, one of mpi4py's, or what "
+                            f"deliralike.join() gives")  # fmt: skip
+    return Communication(_mpi().MPIProcesses(handle))
+
+
+def _mpi() -> Any:
+    """The engine, which needs mpi4py and begins MPI: only for whoever uses MPI."""
+    return importlib.import_module("deliralike.parallel.mpi")
