@@ -75,6 +75,10 @@ class AbstractOptimizer(ABC):
         """Whether a parameter is one of this optimizer's."""
         return self.pattern is None or fnmatch.fnmatchcase(name, self.pattern)
 
+    def holds(self) -> list[str]:
+        """The names of the parameters that its updates may change, and a text for each that the network lacks."""
+        return [name for name, slot in self.network.neutral_slots().items() if slot.is_parameter and self.owns(name)]
+
     def _refuse_empty_pattern(self) -> None:
         if self.pattern is None:
             return
@@ -108,7 +112,7 @@ class AbstractOptimizer(ABC):
     def update_at_once(self, loss_function: LossFunction, batch: tuple) -> Any:
         """`update` on a prepared batch that is a window of its own."""
         result, gradients = self.gradients(loss_function, *batch)
-        self._finish(gradients)
+        self.update_with(gradients)
         return result
 
     def flush(self) -> None:
@@ -118,7 +122,7 @@ class AbstractOptimizer(ABC):
             return
         of_root, *self._of_replicas = window.divided(self.network.backend)
         try:
-            self._finish(of_root)
+            self.update_with(of_root)
         finally:
             self._of_replicas = None
 
@@ -175,8 +179,8 @@ class AbstractOptimizer(ABC):
             self.flush()
         return result
 
-    def _finish(self, gradients: dict[str, Any]) -> None:
-        """Hooks, update, hooks; nothing when a loss scale is on and the gradients are not finite."""
+    def update_with(self, gradients: dict[str, Any]) -> None:
+        """The update of these gradients: hooks, update, hooks; nothing when a loss scale finds an overflow in them."""
         for pre_update in self.pre_update_hooks:
             gradients = pre_update(self, gradients)
         self.latest_gradients = gradients if self.keep_gradients else {}

@@ -22,6 +22,7 @@ from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
 from deliralike.optimizer import AbstractOptimizer
 from deliralike.parallel.distributed import DistributedNetwork
+from deliralike.parallel.layerwise import LayerwiseNetwork
 from deliralike.parallel.processes import Place, Processes
 from deliralike.parallel.replicated import ReplicaSettings, ReplicatedNetwork
 from deliralike.rules import Rule
@@ -56,6 +57,7 @@ class Backend(ABC):
         lacks: Names of functions and layers of `nn` that it does not have: calling one is an error that says so.
         optimizers_hold_state: Whether the framework's own optimizers hold their state and may be wrapped twice.
         native_layers_mix: Whether layers of the framework's own follow `computing_in`.
+        modules: The framework's own modules of layers and optimizers, by the names ``"nn"`` and ``"optim"``.
     """
 
     name: ClassVar[str]
@@ -66,6 +68,7 @@ class Backend(ABC):
     lacks: ClassVar[frozenset[str]] = frozenset()
     optimizers_hold_state: ClassVar[bool] = True
     native_layers_mix: ClassVar[bool] = False
+    modules: ClassVar[Mapping[str, Any]] = {}
 
     # About the framework -----------------------------------------------------------------------------------------
 
@@ -264,6 +267,18 @@ class Backend(ABC):
     ) -> DistributedNetwork:
         """A network that trains in several processes; all of them start with the root's weights."""
         raise CapabilityError(f"backend {self.name!r} has no networks that train in several processes: use one process")
+
+    def layerwise(
+        self, network: AbstractNetwork, module: Any, processes: Processes, **settings: Any
+    ) -> LayerwiseNetwork:
+        """A network whose gradients are averaged, and whose updates wait until they are needed.
+
+        Args:
+            module: The network as it was given.
+            settings: Those of `LayerwiseNetwork`.
+        """
+        raise CapabilityError(f"backend {self.name!r} has no networks whose updates wait for other processes: use "
+                              f"deliralike.DistributedDataParallel")  # fmt: skip
 
     def shard(self, network: AbstractNetwork, processes: Processes, **keywords: Any) -> AbstractNetwork:
         """A network whose parameters, gradients and optimizer states are spread over processes."""

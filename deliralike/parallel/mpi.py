@@ -12,6 +12,8 @@ from mpi4py import MPI
 
 from deliralike.parallel.processes import Processes
 
+_PIECE = 1 << 18  # bytes
+
 
 class MPIProcesses(Processes):
     """The processes of an MPI communicator.
@@ -41,13 +43,11 @@ class MPIProcesses(Processes):
     def begin_summing(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
         """By ``Iallreduce``, which goes on only while some call of MPI's is made."""
         wide = np.ascontiguousarray(flat, np.float32 if flat.dtype == np.float16 else None)
-        total = np.empty_like(wide)
-        request, held = self.comm.Iallreduce(wide, total, MPI.SUM), (wide, total)
+        request = self.comm.Iallreduce(MPI.IN_PLACE, wide, MPI.SUM)
 
         def finish() -> np.ndarray:
             request.Wait()
-            total = held[1]  # what is sent must live as long as what comes
-            return total.astype(flat.dtype, copy=False)
+            return wide.astype(flat.dtype, copy=False)  # which lives until then as it is part of this function
 
         return finish
 
@@ -56,6 +56,14 @@ class MPIProcesses(Processes):
         came = np.array(flat)
         self.comm.Bcast([came.view(np.uint8), MPI.BYTE], root=source)
         return came
+
+    def summing_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+        """By ``Allreduce`` in pieces that stay in a core's cache: ``Iallreduce`` takes longer when it is waited for."""
+        wide = np.ascontiguousarray(flat, np.float32 if flat.dtype == np.float16 else None)
+        for begin in range(0, wide.size, step := max(1, _PIECE // wide.itemsize)):
+            self.comm.Allreduce(MPI.IN_PLACE, wide[begin : begin + step], MPI.SUM)
+        total = wide.astype(flat.dtype, copy=False)
+        return lambda: total
 
     def among(self, ranks: Sequence[int]) -> Processes:
         """By ``Split``, once for each group."""

@@ -21,17 +21,25 @@ class PendingSum:
     """
 
     def __init__(
-        self, topic: str, arrays: Sequence[np.ndarray], count: int, begin: Callable[[np.ndarray], Callable]
-    ) -> None:
-        """Begin to add arrays over `count` processes."""
+        self, topic: str, arrays: Sequence[np.ndarray], count: int, begin: Callable[[np.ndarray], Callable],
+        flat: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        """Begin to add arrays over `count` processes.
+
+        Args:
+            flat: Where the sums may be made: what the arrays are views of, one after another, with room for one number
+                more at the end; new storage when None.
+        """
         self.topic = topic
         self._shapes = [array.shape for array in arrays]
         dtype = arrays[0].dtype
         mark = zlib.crc32(topic.encode()) % (251 if dtype.itemsize < 4 else 65_521)  # which the type holds exactly
         self._wanted = float(mark) * count
         self._slack = self._wanted * count * (float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0)
-        parts = [*(np.ravel(array) for array in arrays), np.array([mark], dtype)]
-        self._finish = begin(np.concatenate(parts))
+        if flat is None:
+            flat = np.concatenate([*(np.ravel(array) for array in arrays), np.zeros(1, dtype)])
+        flat[-1] = mark
+        self._finish = begin(flat)
 
     def wait(self) -> list[np.ndarray]:
         """The sums, once all processes have sent theirs.

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -35,6 +36,7 @@ class Processes(ABC):
         count: How many there are.
         engine: What moves the bytes, in words.
         collectives: How often each kind of message was sent, for whoever counts them.
+        waiting: What has begun with sums, and finishes them by ``finish()`` before the group is left.
     """
 
     engine = "none"
@@ -43,6 +45,7 @@ class Processes(ABC):
         """Process `rank` of `count`."""
         self.rank, self.count = rank, count
         self.collectives: Counter[str] = Counter()
+        self.waiting: WeakSet[Any] = WeakSet()
 
     # What an engine provides -----------------------------------------------------------------------------------------
 
@@ -55,10 +58,14 @@ class Processes(ABC):
         """The sum of an array ``(n,)`` over all processes, in its own type; the same bits in each of them."""
 
     def begin_summing(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """Begin with the sum of `summed`, and give what waits for it; the array belongs to the engine until then.
+        """Begin with the sum of `summed`, and give what waits for it; the array belongs to the engine from now on.
 
         An engine that cannot do this in the background sums at once.
         """
+        return self.summing_at_once(flat)
+
+    def summing_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+        """`begin_summing` for whoever would wait next: the sum is there."""
         total = self.summed(flat)
         return lambda: total
 
@@ -86,6 +93,8 @@ class Processes(ABC):
         Raises:
             ProcessError: Another process still has something to do with this one, such as one more batch.
         """
+        for each in self.waiting:
+            each.finish()
         self.exchange("the end", None)
 
     # Written once ----------------------------------------------------------------------------------------------------
@@ -136,13 +145,19 @@ class Processes(ABC):
                 totals[index] = part.reshape(arrays[index].shape)
         return totals
 
-    def begin_sum(self, topic: str, arrays: Sequence[np.ndarray]) -> PendingSum:
+    def begin_sum(
+        self, topic: str, arrays: Sequence[np.ndarray], flat: np.ndarray | None = None, at_once: bool = False
+    ) -> PendingSum:
         """Begin with the sums of arrays of one type, in one message, in that type.
 
         All processes begin with the same sums in the same order, and may wait for them in any.
+
+        Args:
+            flat: Where the sums may be made; see `PendingSum`.
+            at_once: Do not go on before they are there, where that takes less time on the whole.
         """
         self.collectives["sum"] += 1
-        return PendingSum(topic, arrays, self.count, self.begin_summing)
+        return PendingSum(topic, arrays, self.count, self.summing_at_once if at_once else self.begin_summing, flat)
 
     def __str__(self) -> str:
         """``process 1 of 4 (MPI)``."""

@@ -13,7 +13,7 @@ from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.chainer import arrays, chance, mixed, own_networks
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork, replicated_networks
-from deliralike.backends.chainer.distributed import DistributedChainerNetwork
+from deliralike.backends.chainer.distributed import DistributedChainerNetwork, LayerwiseChainerNetwork
 from deliralike.backends.chainer.functional import ChainerFunctions
 from deliralike.backends.chainer.network import AbstractChainerNetwork, WrappedChainerNetwork, set_dtype
 from deliralike.backends.chainer.neutral_layers import neutral_layer
@@ -113,6 +113,11 @@ class ChainerBackend(Backend):
         self, network: AbstractNetwork, settings: ReplicaSettings, processes: Processes, takes_whole: bool
     ) -> DistributedChainerNetwork:
         return DistributedChainerNetwork.joined(network, settings, processes, takes_whole)
+
+    def layerwise(
+        self, network: AbstractNetwork, module: Any, processes: Processes, **settings: Any
+    ) -> LayerwiseChainerNetwork:
+        return LayerwiseChainerNetwork(network, module, processes, **settings)
 
     def neutral_layer(self, block: Any) -> tuple[str, dict[str, Any]] | None:
         return neutral_layer(block)

@@ -58,6 +58,12 @@ class ChainerOptimizer(AbstractOptimizer):
             if not slot.trainable:
                 slot.trainable = False  # which tells the update rule
 
+    def holds(self):
+        """Those of the link that it was set up for."""
+        names = {id(parameter): name for name, parameter in reversed(self._members.parameters.items())}
+        held = self.native.target.params()
+        return [names.get(id(parameter), f"a parameter of shape {parameter.shape}") for parameter in held]
+
     def gradients(self, loss_function, *batch):
         """Forward and backward; gradients of a previous step are dropped first, in every replica."""
         self._members.look()

@@ -20,6 +20,7 @@ from deliralike.backends.jax.distributed import (
     DistributedJaxNetwork,
     DistributedJaxOptimizer,
     JaxProcesses,
+    LayerwiseJaxNetwork,
     ShardedJaxNetwork,
     TogetherJaxNetwork,
     TogetherJaxOptimizer,
@@ -163,6 +164,11 @@ class JaxBackend(Backend):
 
     def shard(self, network: AbstractNetwork, processes: Processes, **keywords: Any) -> ShardedJaxNetwork:
         return ShardedJaxNetwork.spread_out(network, processes, **keywords)
+
+    def layerwise(
+        self, network: AbstractNetwork, module: Any, processes: Processes, **settings: Any
+    ) -> LayerwiseJaxNetwork:
+        return LayerwiseJaxNetwork(network, module, processes, **settings)
 
     def optimizer(
         self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None

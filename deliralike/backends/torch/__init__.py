@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from functools import partial, reduce
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.torch import arrays, chance, files, mixed
 from deliralike.backends.torch.data_parallel import DataParallelTorchNetwork
-from deliralike.backends.torch.distributed import DistributedTorchNetwork, TorchProcesses
+from deliralike.backends.torch.distributed import DistributedTorchNetwork, LayerwiseTorchNetwork, TorchProcesses
 from deliralike.backends.torch.functional import TorchFunctions
 from deliralike.backends.torch.layers import NATIVE
 from deliralike.backends.torch.native_data_parallel import (
@@ -77,6 +77,7 @@ class TorchBackend(Backend):
         {"double_backward", "compile", "threads", "sparse_gradients", "mixed bfloat16", "mixed float16"}
     )
     native_layers_mix = True
+    modules: ClassVar[Mapping[str, Any]] = {"nn": torch.nn, "optim": torch.optim}
 
     def version(self) -> str:
         return f"torch {torch.__version__}"
@@ -200,6 +201,11 @@ class TorchBackend(Backend):
     def shard(self, network: AbstractNetwork, processes: Processes, **keywords: Any) -> AbstractNetwork:
         sharded = importlib.import_module("deliralike.backends.torch.distributed.sharded")  # see there
         return sharded.FullyShardedTorchNetwork.sharded(network, processes, **keywords)
+
+    def layerwise(
+        self, network: AbstractNetwork, module: Any, processes: Processes, **settings: Any
+    ) -> LayerwiseTorchNetwork:
+        return LayerwiseTorchNetwork(network, module, processes, **settings)
 
     def optimizer(
         self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None

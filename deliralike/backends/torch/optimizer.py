@@ -37,6 +37,12 @@ class TorchOptimizer(AbstractOptimizer):
         self._rates = GroupRates(self.native)
         self._members = Members(network, self.owns)
 
+    def holds(self):
+        """Those in its parameter groups."""
+        names = {id(parameter): name for name, parameter in reversed(self._members.parameters.items())}
+        held = [parameter for group in self.native.param_groups for parameter in group["params"]]
+        return [names.get(id(parameter), f"a parameter of shape {tuple(parameter.shape)}") for parameter in held]
+
     def gradients(self, loss_function, *batch):
         """Forward and backward; gradients of a previous step are dropped first. A tied one comes under its first name.
 

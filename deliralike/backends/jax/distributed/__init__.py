@@ -1,5 +1,6 @@
 """Past one process."""
 
+from deliralike.backends.jax.distributed.layerwise import LayerwiseJaxNetwork
 from deliralike.backends.jax.distributed.network import DistributedJaxNetwork, DistributedJaxOptimizer
 from deliralike.backends.jax.distributed.processes import JaxProcesses
 from deliralike.backends.jax.distributed.sharded import ShardedJaxNetwork
@@ -9,6 +10,7 @@ __all__ = [
     "DistributedJaxNetwork",
     "DistributedJaxOptimizer",
     "JaxProcesses",
+    "LayerwiseJaxNetwork",
     "ShardedJaxNetwork",
     "TogetherJaxNetwork",
     "TogetherJaxOptimizer",

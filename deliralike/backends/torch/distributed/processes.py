@@ -81,6 +81,10 @@ class TorchProcesses(Processes):
         self._run(lambda: dist.broadcast(came, dist.get_global_rank(self._group(), source), group=self.group))
         return came.numpy()
 
+    def summing_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+        """By `begin_summing`: gloo's threads go on beside this one."""
+        return self.begin_summing(flat)
+
     def among(self, ranks: Sequence[int]) -> Processes:
         """By ``new_group``, once for each group."""
         key = tuple(ranks)

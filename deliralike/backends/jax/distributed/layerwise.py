@@ -1,0 +1,50 @@
+"""The JAX network whose gradients are averaged over processes, and whose updates wait for the next forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from deliralike.backends.jax import arrays
+from deliralike.parallel.buckets import described
+from deliralike.parallel.layerwise import LayerwiseNetwork, attributes_set, entries_set
+
+
+class LayerwiseJaxNetwork(LayerwiseNetwork):
+    """See `LayerwiseNetwork`. On JAX gradients are what a function returns, and a program takes all parameters at once.
+
+    So gradients stay here, they are sent in `step`, and the next program waits for the whole network.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        self._gradients: dict[str, Any] = {}
+        super().__init__(*args, **settings)
+
+    def trainable(self):
+        slots = self.network.neutral_slots().items()
+        first = {id(slot.native): name for name, slot in reversed(slots) if slot.trainable}
+        own = {name: slot.value for name, slot in slots if first.get(id(slot.native)) == name}
+        self._types = {name: str(value.dtype) for name, value in own.items()}
+        return {name: described(value) for name, value in own.items()}
+
+    def gradient(self, name):
+        return self._gradients.get(name)
+
+    def put_gradient(self, name, gradient):
+        self._gradients[name] = gradient
+
+    def on_host(self, gradient):
+        return arrays.numpy(gradient)
+
+    def from_host(self, name, average):
+        return arrays.array(average.copy(), self._types[name], self.network.device_name)
+
+    def settings_of(self, optimizer: Any) -> Callable[[], AbstractContextManager[Any]]:
+        """Those of a neutral rule, or what ``optax.inject_hyperparams`` has made part of the state."""
+        rule = optimizer.rule
+        if hasattr(rule, "groups"):
+            groups = rule.groups
+            return lambda: attributes_set(rule, {"groups": groups})
+        noted = dict(getattr(rule.state, "hyperparams", {}))
+        return lambda: entries_set(lambda: getattr(rule.state, "hyperparams", {}), noted)

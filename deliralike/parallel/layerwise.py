@@ -1,0 +1,303 @@
+"""Networks whose gradients are averaged while backward goes on, and whose updates wait until they are needed.
+
+The framework-free half: which gradients travel together, what was noted to be done with them, and who waits when.
+"""
+
+from __future__ import annotations
+
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+
+from deliralike.network import AbstractNetwork
+from deliralike.optimizer import AbstractOptimizer
+from deliralike.parallel.buckets import Bucket, Described, bucketed, finish_all
+from deliralike.parallel.processes import Processes
+from deliralike.precision import computing_in
+
+BUCKET = 1 << 20  # bytes: enough to hide what a message costs by itself, and little to wait for
+
+
+class LayerwiseNetwork(ABC):
+    """A network in several processes, each of which computes the gradients of its own batch; updates follow their mean.
+
+    Blocking, the gradients are the means when backward is done. Else their sums are under way then: `step` notes the
+    update, with the optimizer's settings of that time, and it is made for each bucket of parameters when the next
+    forward pass reaches one of them. Whatever else looks at the network through this object, or calls it, saves it or
+    switches it to evaluation, finds it finished.
+
+    What is not said here is answered by the network itself.
+
+    Attributes:
+        network: It, as an abstract one.
+        module: It, as it was given.
+        processes: They.
+        blocking: Whether nothing is left under way.
+    """
+
+    in_backward = False  # whether gradients are sent while backward goes on, or at its end
+    by_layer = False  # whether an update can wait for each bucket by itself, or is one for the whole network
+    _finishing = False
+
+    def __init__(
+        self, network: AbstractNetwork, module: Any, processes: Processes, *, blocking: bool, wire: str | None,
+        bucket_bytes: int,
+    ) -> None:  # fmt: skip
+        """The network in these processes, which start with the root's weights and buffers; no random state changes."""
+        state = processes.of_root("weights", network.neutral_state())
+        if not processes.is_root:
+            network.load_neutral_state(state)
+        vars(self).update(network=network, given=module)  # which PyTorch would take for parts of this object
+        self.processes, self.blocking = processes, blocking
+        self._limit, self._wire = bucket_bytes, wire
+        self._described: dict[str, Described] = {}
+        self._buckets: list[Bucket] = []
+        self._bucket_of: dict[str, Bucket] = {}
+        self._begun, self._rounds = 0, 0  # buckets of this round; rounds
+        self._update: Callable[[Collection[str]], None] | None = None  # what was noted
+        self._noted: AbstractOptimizer | None = None
+        self._updated: list[str] = []
+        self._stepped: dict[int, int] = {}  # the round at the latest step of each optimizer
+        processes.waiting.add(self)
+        weakref.finalize(self, finish_all, self._buckets)  # MPI must not end while messages are under way
+        self.look()
+
+    # What a backend provides -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def trainable(self) -> dict[str, Described]:
+        """The parameters that take a gradient, each once, in the order of the network."""
+
+    @abstractmethod
+    def gradient(self, name: str) -> Any:
+        """The native gradient of a parameter, or None."""
+
+    @abstractmethod
+    def put_gradient(self, name: str, gradient: Any) -> None:
+        """Set it."""
+
+    @abstractmethod
+    def on_host(self, gradient: Any) -> np.ndarray:
+        """A gradient in the host's memory, for reading."""
+
+    @abstractmethod
+    def from_host(self, name: str, average: np.ndarray) -> Any:
+        """The native gradient of a parameter that stands in the host's memory, which may be shared."""
+
+    @abstractmethod
+    def settings_of(self, optimizer: AbstractOptimizer) -> Callable[[], AbstractContextManager[None]]:
+        """What makes contexts in which an optimizer has the settings of now."""
+
+    def is_touched(self, name: str) -> bool:
+        """Whether the gradient of a parameter was cleared or changed by others since it was sent."""
+        return self.gradient(name) is None
+
+    def update_some(self, optimizer: AbstractOptimizer, names: Collection[str]) -> None:
+        """The update of some parameters alone."""
+        raise NotImplementedError  # where `updates_by_layer` is never true
+
+    def updates_by_layer(self, optimizer: AbstractOptimizer) -> bool:
+        """Whether the updates of some parameters after the other make the update of all."""
+        return False
+
+    def watch(self) -> None:
+        """Sums are under way from now on: finish them when somebody looks at the module that was given."""
+
+    def unwatch(self) -> None:
+        """Nothing is under way any more."""
+
+    def bind(self, optimizer: AbstractOptimizer) -> None:
+        """Prepare for the steps of an optimizer."""
+
+    # Rounds: each gradient is sent once in a round -------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Form buckets anew if other parameters are to be trained than before."""
+        if (now := self.trainable()) == self._described:
+            return
+        self.finish()
+        self._described = now
+        self._buckets[:] = [Bucket({name: now[name] for name in names}) for names in bucketed(now, self._limit)]
+        self._bucket_of = {name: bucket for bucket in self._buckets for name in bucket.names}
+
+    def arrived(self, name: str) -> None:
+        """The gradient of a parameter is complete: send its bucket if it is the last one of it.
+
+        Buckets are sent in one order, so that processes that come to their layers in different orders do the same.
+        """
+        if name not in self._bucket_of:
+            return
+        if name not in self._bucket_of[name].missing or self._bucket_of[name].is_under_way:
+            self.begin_rest()  # a further backward pass: what was sent is made good, and all is sent again
+            self.finish()
+        self._bucket_of[name].missing.discard(name)
+        while self._begun < len(self._buckets) and not self._buckets[self._begun].missing:
+            self._begin_next()
+
+    def begin_rest(self) -> None:
+        """Send what was not sent, as at the end of backward; parameters that took no part count as zero."""
+        while self._begun < len(self._buckets):
+            self._begin_next()
+
+    def _begin_next(self) -> None:
+        if not self._begun:
+            self._rounds += 1
+            if not self.blocking:
+                self.watch()
+        bucket = self._buckets[self._begun]
+        self._begun += 1
+        bucket.begin(self.processes, self._sent, self.blocking)
+
+    def _sent(self, name: str) -> np.ndarray | None:
+        gradient = self.gradient(name)
+        return None if gradient is None else self.on_host(gradient)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a sum was begun, and nobody has waited for it."""
+        return any(bucket.is_under_way for bucket in self._buckets)
+
+    def finish(self, names: Collection[str] | None = None) -> None:
+        """Wait for the gradients of these parameters, or of all, and make the update that was noted for them."""
+        if self._finishing or self._begun < len(self._buckets):
+            return  # within an update, or within backward
+        if names is None or (self._update is not None and not self.by_layer):
+            chosen = [bucket for bucket in self._buckets if bucket.is_under_way]
+        else:
+            owners = {id(bucket): bucket for bucket in (self._bucket_of.get(name) for name in names) if bucket}
+            chosen = [bucket for bucket in owners.values() if bucket.is_under_way]
+        if not chosen:
+            return
+        self._finishing = True
+        try:
+            self._settle({name: average for bucket in chosen for name, average in bucket.wait().items()})
+        finally:
+            self._finishing = False
+        if not self.is_under_way:
+            self._end_round()
+
+    def _settle(self, averages: Mapping[str, np.ndarray | None]) -> None:
+        """Set gradients to their averages, and update by them; those that others have touched since are theirs."""
+        kept = {name: self.gradient(name) for name in averages if self.is_touched(name)}
+        for name, average in averages.items():
+            self.put_gradient(name, None if average is None else self.from_host(name, average))
+        if self._update is not None:
+            self._update([name for name, average in averages.items() if average is not None])
+        for name, gradient in kept.items():
+            self.put_gradient(name, gradient)
+
+    def _end_round(self) -> None:
+        self.unwatch()
+        self._begun = 0
+        noted, self._update, self._noted = self._noted, None, None
+        if noted is not None:
+            updated, self._updated = self._updated, []
+            noted.finish_update(updated)
+
+    def end_backward(self) -> None:
+        """Every gradient has come."""
+        self.begin_rest()
+        if self.blocking:
+            self.finish()
+
+    # Steps -----------------------------------------------------------------------------------------------------------
+
+    def step(self, optimizer: AbstractOptimizer) -> None:
+        """Update by the means of all gradients since they were cleared: now, or when they are needed."""
+        if not self.in_backward or self._stepped.get(id(optimizer), 0) == self._rounds:
+            self.begin_rest()  # backward does not send by itself, or nothing of this process took part in it
+        self._stepped[id(optimizer)] = self._rounds
+        if self.blocking or not self.is_under_way or self._update is not None:
+            self.finish()
+            self.update_now(optimizer)
+        else:
+            self._note(optimizer)
+
+    def update_now(self, optimizer: AbstractOptimizer) -> None:
+        """The update by the gradients that are there."""
+        names = [name for name in self._described if optimizer.owns(name)]
+        optimizer.update_with({name: self.gradient(name) for name in names})
+
+    def _note(self, optimizer: AbstractOptimizer) -> None:
+        settings = self.settings_of(optimizer)
+        self.by_layer = self.updates_by_layer(optimizer)
+
+        def update(names: Collection[str]) -> None:
+            with settings():
+                if self.by_layer:
+                    self.update_some(optimizer, names)
+                    self._updated += names
+                else:
+                    self.update_now(optimizer)
+
+        self._update, self._noted = update, optimizer if self.by_layer else None
+
+    def clear(self, optimizer: AbstractOptimizer, set_to_none: bool) -> None:
+        """Clear the gradients of an optimizer's parameters; an update that was noted keeps its own."""
+        for name in self._described:
+            if optimizer.owns(name):
+                self.put_gradient(name, None)
+
+    def gradients_of(self, optimizer: AbstractOptimizer, loss_function: Callable[..., Any], batch: tuple) -> Any:
+        """What a loss function gives for this process's batch; the gradients are left with the parameters."""
+        loss_function = computing_in(optimizer.network.loss_of(loss_function), optimizer.precision)
+        with self.reaching():
+            result, gradients = optimizer.gradients(loss_function, *optimizer.prepared(batch))
+        for name, gradient in gradients.items():
+            self.put_gradient(name, gradient)
+        return result
+
+    # The network -----------------------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The outputs for this process's batch."""
+        with self.reaching():
+            return self.given(*args, **kwargs)
+
+    @contextmanager
+    def reaching(self) -> Iterator[None]:
+        """A block in which a forward pass finds everything finished that it comes to."""
+        self.look()
+        self.finish()
+        yield
+
+    @property
+    def module(self) -> Any:
+        """See the class."""
+        self.finish()
+        return self.given
+
+    def __getattr__(self, name: str) -> Any:
+        """What the network has; first of all, the one that was given."""
+        if name.startswith("__") or "network" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        self.finish()
+        return getattr(self.given if hasattr(self.given, name) else self.network, name)
+
+
+@contextmanager
+def attributes_set(owner: Any, values: Mapping[str, Any]) -> Iterator[None]:
+    """Attributes of an object that are others in this block."""
+    before = {name: getattr(owner, name) for name in values}
+    for name, value in values.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+
+@contextmanager
+def entries_set(find: Callable[[], dict], values: Mapping[str, Any]) -> Iterator[None]:
+    """Entries of a dict that are others in this block; it may be another dict in the end."""
+    changed = {name: value for name, value in find().items() if name in values and values[name] is not value}
+    find().update(values)
+    try:
+        yield
+    finally:
+        find().update(changed)
