@@ -76,8 +76,12 @@ class Bucket:
         """See the class."""
         return self._sum is not None
 
-    def begin(self, processes: Processes, gradient: Callable[[str], np.ndarray | None], at_once: bool) -> None:
-        """Begin with the averages over all processes; a gradient that is not there counts as zero."""
+    def begin(self, processes: Processes, gradient: Callable[[str], np.ndarray | None], **how: Any) -> None:
+        """Begin with the averages over all processes; a gradient that is not there counts as zero.
+
+        Args:
+            how: See `Processes.begin_sum`.
+        """
         for place, (name, part) in enumerate(zip(self.names, self._parts, strict=True)):
             own = gradient(name)
             self._counts[place] = own is not None
@@ -85,7 +89,7 @@ class Bucket:
                 part[...] = 0
             else:
                 np.multiply(own, 1.0 / processes.count, out=part)
-        self._sum = processes.begin_sum(self._topic, [*self._parts, self._counts], self._flat, at_once)
+        self._sum = processes.begin_sum(self._topic, [*self._parts, self._counts], self._flat, **how)
 
     def wait(self) -> dict[str, np.ndarray | None]:
         """The averages, in storage of the bucket's own until it begins again; None where no process has a gradient."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from deliralike.errors import SettingError
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer
 from deliralike.parallel.buckets import Bucket, Described, bucketed, finish_all
@@ -51,6 +52,8 @@ class LayerwiseNetwork(ABC):
         state = processes.of_root("weights", network.neutral_state())
         if not processes.is_root:
             network.load_neutral_state(state)
+        if wire not in (None, "bfloat16"):
+            raise SettingError(f"wire={wire!r} is unknown: 'bfloat16', or None for the gradients' own type")
         vars(self).update(network=network, given=module)  # which PyTorch would take for parts of this object
         self.processes, self.blocking = processes, blocking
         self._limit, self._wire = bucket_bytes, wire
@@ -150,7 +153,7 @@ class LayerwiseNetwork(ABC):
                 self.watch()
         bucket = self._buckets[self._begun]
         self._begun += 1
-        bucket.begin(self.processes, self._sent, self.blocking)
+        bucket.begin(self.processes, self._sent, at_once=self.blocking, wire=self._wire)
 
     def _sent(self, name: str) -> np.ndarray | None:
         gradient = self.gradient(name)

@@ -22,20 +22,23 @@ class PendingSum:
 
     def __init__(
         self, topic: str, arrays: Sequence[np.ndarray], count: int, begin: Callable[[np.ndarray], Callable],
-        flat: np.ndarray | None = None,
+        flat: np.ndarray | None = None, is_short: bool = False,
     ) -> None:  # fmt: skip
         """Begin to add arrays over `count` processes.
 
         Args:
             flat: Where the sums may be made: what the arrays are views of, one after another, with room for one number
                 more at the end; new storage when None.
+            is_short: Whether they are sent as bfloat16.
         """
         self.topic = topic
         self._shapes = [array.shape for array in arrays]
         dtype = arrays[0].dtype
-        mark = zlib.crc32(topic.encode()) % (251 if dtype.itemsize < 4 else 65_521)  # which the type holds exactly
+        held = 251 if is_short or dtype.itemsize < 4 else 65_521  # below it the type holds all numbers exactly
+        mark = zlib.crc32(topic.encode()) % held
         self._wanted = float(mark) * count
-        self._slack = self._wanted * count * (float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0)
+        rounding = 2.0**-7 if is_short else float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
+        self._slack = self._wanted * count * rounding
         if flat is None:
             flat = np.concatenate([*(np.ravel(array) for array in arrays), np.zeros(1, dtype)])
         flat[-1] = mark

@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from deliralike.errors import ProcessError
+from deliralike.errors import CapabilityError, ProcessError
 from deliralike.parallel.pending import PendingSum
 
 
@@ -75,6 +75,14 @@ class Processes(ABC):
         By a sum, unless an engine has something better.
         """
         return self.summed(flat if self.rank == source else np.zeros_like(flat))
+
+    def begin_summing_short(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+        """`begin_summing` of an array of float32 that is sent as bfloat16.
+
+        Raises:
+            CapabilityError: The engine cannot.
+        """
+        raise CapabilityError(f"{self} cannot send bfloat16: leave wire out")
 
     @abstractmethod
     def among(self, ranks: Sequence[int]) -> Processes:
@@ -146,8 +154,9 @@ class Processes(ABC):
         return totals
 
     def begin_sum(
-        self, topic: str, arrays: Sequence[np.ndarray], flat: np.ndarray | None = None, at_once: bool = False
-    ) -> PendingSum:
+        self, topic: str, arrays: Sequence[np.ndarray], flat: np.ndarray | None = None, *, at_once: bool = False,
+        wire: str | None = None,
+    ) -> PendingSum:  # fmt: skip
         """Begin with the sums of arrays of one type, in one message, in that type.
 
         All processes begin with the same sums in the same order, and may wait for them in any.
@@ -155,9 +164,13 @@ class Processes(ABC):
         Args:
             flat: Where the sums may be made; see `PendingSum`.
             at_once: Do not go on before they are there, where that takes less time on the whole.
+            wire: ``"bfloat16"`` for arrays of float32 that are sent as such.
         """
         self.collectives["sum"] += 1
-        return PendingSum(topic, arrays, self.count, self.summing_at_once if at_once else self.begin_summing, flat)
+        begin = self.summing_at_once if at_once else self.begin_summing
+        if is_short := wire is not None and arrays[0].dtype == np.float32:
+            begin = self.begin_summing_short
+        return PendingSum(topic, arrays, self.count, begin, flat, is_short)
 
     def __str__(self) -> str:
         """``process 1 of 4 (MPI)``."""
@@ -179,6 +192,10 @@ class Alone(Processes):
     def summed(self, flat: np.ndarray) -> np.ndarray:
         """As it is."""
         return flat
+
+    def begin_summing_short(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
+        """As it is; nothing is sent."""
+        return lambda: flat
 
     def among(self, ranks: Sequence[int]) -> Processes:
         """Itself."""
