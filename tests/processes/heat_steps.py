@@ -1,0 +1,481 @@
+"""What the processes of the tests do: data parallelism by heat's names."""
+
+import copy
+import warnings
+
+import numpy as np
+import torch
+
+import deliralike.heat as ht
+from deliralike import Network, backends, zoo
+from deliralike.rules import rule
+
+STEPS, SAMPLES = 4, 8  # shares are of equal size, and losses are means: so their mean is the loss of the whole batch
+KEPT = []  # networks that live until the process ends, as those of a script do
+
+
+def batches():
+    rng = np.random.default_rng(5)
+    return [(rng.normal(size=(SAMPLES, 5)), rng.normal(size=(SAMPLES, 3))) for _ in range(STEPS)]
+
+
+def share(array, processes):
+    own = SAMPLES // processes.count
+    return array[processes.rank * own : (processes.rank + 1) * own]
+
+
+def listed(state):
+    return {name: np.asarray(value).tolist() for name, value in state.items()}
+
+
+class Crooked(torch.nn.Module):
+    """Parameters in two places, without the call of their layer, before it, and in a function of their own."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(5, 6)
+        self.gru = torch.nn.GRU(6, 6)
+        self.inside = torch.nn.Linear(6, 6)
+        self.early = torch.nn.Linear(6, 6)
+        self.tied = torch.nn.Linear(6, 6)
+        self.tied.weight = self.inside.weight
+        self.scale = torch.nn.Parameter(torch.ones(6))
+        self.head = torch.nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = torch.tanh(self.first(x)) @ self.early.weight.t()
+        x = self.gru(x[None])[0][0] * self.scale  # a sequence of one
+        x = torch.nn.functional.linear(x, self.inside.weight) + self.early(x) + self.inside.bias
+        return self.head(Doubled.apply(self.tied(x), self.scale))
+
+
+class Doubled(torch.autograd.Function):
+    """What no function of PyTorch's sees."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x, scale)
+        return x * scale * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, scale = ctx.saved_tensors
+        return gradient * scale * 2, (gradient * x * 2).sum(0)
+
+
+def crooked(seed=0):
+    torch.manual_seed(seed)
+    return Crooked().double()
+
+
+def grouped(network, kind="sgd"):
+    """An optimizer with two groups."""
+    biases = [p for name, p in network.named_parameters() if "bias" in name]
+    others = [p for name, p in network.named_parameters() if "bias" not in name]
+    groups = [{"params": others}, {"params": biases, "lr": 0.05, "weight_decay": 0.0}]
+    if kind == "adam":
+        return torch.optim.Adam(groups, lr=0.02, weight_decay=0.1)
+    return torch.optim.SGD(groups, lr=0.1, momentum=0.9, weight_decay=0.1)
+
+
+def torch_states(processes, kind, blocking, clears="first", bucket_bytes=300):
+    """The weights after some steps, and what was under way after the last one."""
+    network = crooked(processes.rank)
+    optimizer = ht.optim.DataParallelOptimizer(grouped(network, kind))
+    network = ht.nn.DataParallel(network, processes, optimizer, blocking, bucket_bytes=bucket_bytes)
+    KEPT.append(network)
+    schedule = ht.optim.lr_scheduler.StepLR(optimizer.torch_optimizer, 2, 0.5)
+    for x, y in batches():
+        if clears == "first":
+            optimizer.zero_grad()
+        outputs = network(torch.from_numpy(share(x, processes)))
+        if clears == "zeros":
+            optimizer.zero_grad(set_to_none=False)
+        loss = ((outputs - torch.from_numpy(share(y, processes))) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    under_way = network.is_under_way
+    return listed(network.state_dict()), under_way
+
+
+def torch_alone(kind, clears="first"):
+    """The same in PyTorch alone, on the whole batch."""
+    network = crooked()
+    optimizer = grouped(network, kind)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    for x, y in batches():
+        if clears != "never":
+            optimizer.zero_grad()
+        ((network(torch.from_numpy(x)) - torch.from_numpy(y)) ** 2).mean().backward()
+        optimizer.step()
+        schedule.step()
+    return listed(network.state_dict())
+
+
+WAYS = [("sgd", "first"), ("adam", "zeros"), ("sgd", "never")]
+
+
+def torch_ways(processes):
+    """Blocking and not, with gradients cleared before forward, by zeros after it, and never."""
+    return [[torch_states(processes, kind, blocking, clears) for blocking in (True, False)] for kind, clears in WAYS]
+
+
+# Networks of any backend -------------------------------------------------------------------------------------------
+
+
+def mean_square(network, x, y):
+    return network.nn.mse_loss(network(x), y)
+
+
+def written_once(processes, backend):
+    """Steps as functions, with one of deliralike's optimizers; the learning rate changes after each step."""
+    found = []
+    for blocking in (True, False):
+        network = zoo.build("mlp", backend=backend, seed=processes.rank, dtype="float64", in_features=5, out_features=3)
+        inside = network.backend.optimizer(rule("adam", lr=0.1), network, groups={"*.bias": {"lr": 0.02}})
+        optimizer = ht.optim.DataParallelOptimizer(inside)
+        network = ht.nn.DataParallel(network, processes, optimizer, blocking)
+        KEPT.append(network)
+        network.train()
+        for x, y in batches():
+            optimizer.update(mean_square, share(x, processes), share(y, processes))
+            inside.lr = inside.lr * 0.5
+        under_way = network.is_under_way
+        found.append([listed(network.neutral_state()), under_way, inside.steps])
+    return found
+
+
+def written_once_alone(backend):
+    network = zoo.build("mlp", backend=backend, dtype="float64", in_features=5, out_features=3)
+    optimizer = network.backend.optimizer(rule("adam", lr=0.1), network, groups={"*.bias": {"lr": 0.02}})
+    network.train()
+    for x, y in batches():
+        optimizer.update(mean_square, x, y)
+        optimizer.lr = optimizer.lr * 0.5
+    return listed(network.neutral_state())
+
+
+def _chain():
+    chainer = backends.get("chainer") and __import__("chainer")
+    chainer.config.dtype = np.float64
+    np.random.seed(0)
+    chain = chainer.Sequential(
+        chainer.links.Linear(5, 6), chainer.functions.tanh, chainer.links.Linear(6, 3, nobias=True)
+    )
+    return chainer, chain
+
+
+def native_chain(processes):
+    """Chainer's own loop and optimizer, blocking and not."""
+    found = []
+    for blocking in (True, False):
+        chainer, chain = _chain()
+        optimizer = ht.optim.DataParallelOptimizer(chainer.optimizers.MomentumSGD(lr=0.1).setup(chain))
+        network = ht.nn.DataParallel(chain, processes, optimizer, blocking)
+        KEPT.append(network)
+        for x, y in batches():
+            network.cleargrads()
+            chainer.functions.mean_squared_error(network(share(x, processes)), share(y, processes)).backward()
+            optimizer.step()
+            optimizer.torch_optimizer.lr *= 0.5
+        under_way = network.is_under_way
+        found.append([{name: p.array.tolist() for name, p in network.namedparams()}, under_way])
+    return found
+
+
+def native_chain_alone():
+    chainer, chain = _chain()
+    optimizer = chainer.optimizers.MomentumSGD(lr=0.1).setup(chain)
+    for x, y in batches():
+        chain.cleargrads()
+        chainer.functions.mean_squared_error(chain(x), y).backward()
+        optimizer.update()
+        optimizer.lr *= 0.5
+    return {name: p.array.tolist() for name, p in chain.namedparams()}
+
+
+# What heat does wrong ----------------------------------------------------------------------------------------------
+
+
+def plain(seed=0):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(5, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3)).double()
+
+
+def made(processes, blocking, lr=0.1, **settings):
+    inside = plain()
+    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(inside.parameters(), lr=lr))
+    network = ht.nn.DataParallel(inside, processes, optimizer, blocking, bucket_bytes=100, **settings)
+    KEPT.append(network)
+    return inside, optimizer, network
+
+
+def backward(network, processes, number):
+    x, y = (torch.from_numpy(share(each, processes)) for each in batches()[number])
+    ((network(x) - y) ** 2).mean().backward()
+
+
+def two_steps(processes, blocking, between=lambda *_: None, before=lambda *_: None):
+    """Two steps with something done before each of them, and after."""
+    inside, optimizer, network = made(processes, blocking)
+    for number in range(2):
+        optimizer.zero_grad()
+        backward(network, processes, number)
+        before(inside, optimizer, network)
+        optimizer.step()
+        between(inside, optimizer, network)
+    return inside, optimizer, network
+
+
+def two_steps_alone(between=lambda *_: None, before=lambda *_: None):
+    inside = plain()
+    optimizer = torch.optim.SGD(inside.parameters(), lr=0.1)
+    for number in range(2):
+        optimizer.zero_grad()
+        x, y = map(torch.from_numpy, batches()[number])
+        ((inside(x) - y) ** 2).mean().backward()
+        before(inside, optimizer, inside)
+        optimizer.step()
+        between(inside, optimizer, inside)
+    return inside
+
+
+def clip_inside(inside, optimizer, network):
+    torch.nn.utils.clip_grad_norm_(inside.parameters(), 0.1)
+
+
+def clip_network(inside, optimizer, network):
+    torch.nn.utils.clip_grad_norm_(network.parameters(), 0.1)
+
+
+def other_rate(inside, optimizer, network):
+    for group in optimizer.param_groups:
+        group["lr"] *= 0.5
+
+
+def evaluate(inside, optimizer, network):
+    network.eval()
+    network.train()
+
+
+ACTIONS = {
+    "clips the module": {"before": clip_inside},
+    "clips the network": {"before": clip_network},
+    "changes the rate after the step": {"between": other_rate},
+    "evaluates after each step": {"between": evaluate},
+}
+
+READS = {
+    "state_dict": lambda inside, optimizer, network: network.state_dict(),
+    "the module's own state_dict": lambda inside, optimizer, network: inside.state_dict(),
+    "parameters": lambda inside, optimizer, network: dict(network.named_parameters()),
+    "the module's own parameters": lambda inside, optimizer, network: dict(inside.named_parameters()),
+    "a copy of the module": lambda inside, optimizer, network: copy.deepcopy(inside).state_dict(),
+    "the module": lambda inside, optimizer, network: network.module.state_dict(),
+    "the neutral state": lambda inside, optimizer, network: {
+        name: torch.from_numpy(value) for name, value in network.neutral_state().items()
+    },
+    "after eval": lambda inside, optimizer, network: network.eval() and _tensors(inside),
+    "after the optimizer's state": lambda inside, optimizer, network: optimizer.state_dict() and _tensors(inside),
+    "after a call of the module": lambda inside, optimizer, network: (
+        inside(torch.ones(1, 5).double()),
+        _tensors(inside),
+    )[1],
+}
+
+
+def _tensors(inside):
+    """Past everything that could finish it."""
+    return {f"{name}.{key}": p for name, part in inside._modules.items() for key, p in part._parameters.items()}
+
+
+def flaws(processes):
+    """Each with blocking updates and without."""
+    found = {}
+    for name, action in ACTIONS.items():
+        found[name] = [listed(two_steps(processes, blocking, **action)[2].state_dict()) for blocking in (True, False)]
+    found["reads"] = {}
+    for name, read in READS.items():
+        inside, optimizer, network = two_steps(processes, False)
+        under_way = network.is_under_way
+        found["reads"][name] = [listed({key: p.detach() for key, p in read(inside, optimizer, network).items()}),
+                                under_way, network.is_under_way]  # fmt: skip
+    found["rank 0 reads"] = rank_0_reads(processes)
+    found["starts"] = starts(processes)
+    found["warnings"] = warned(processes)
+    found["two paths"] = [two_paths(processes, blocking) for blocking in (True, False)]
+    found["messages"] = messages(processes)
+    found["short"] = [short(processes, blocking) for blocking in (True, False)]
+    found["two backward passes"] = [two_backward(processes, blocking) for blocking in (True, False)]
+    return found
+
+
+def rank_0_reads(processes):
+    """Which must not wait for the others to do the same."""
+    inside, optimizer, network = two_steps(processes, False)
+    seen = listed(network.state_dict()) if processes.is_root else None
+    backward(network, processes, 2)
+    optimizer.step()
+    return [seen, listed(network.state_dict())]
+
+
+class Bare(torch.nn.Module):
+    """A parameter and a buffer without ``reset_parameters``."""
+
+    def __init__(self, value):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((3,), float(value)))
+        self.register_buffer("seen", torch.tensor(float(value)))
+
+
+def starts(processes):
+    """The weights and the next random number in each process."""
+    torch.manual_seed(processes.rank)
+    network = Bare(processes.rank + 7)
+    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(network.parameters(), lr=0.1))
+    network = ht.nn.DataParallel(network, processes, optimizer)
+    return [listed(network.state_dict()), float(torch.rand(()))]
+
+
+def warned(processes):
+    """What is said where updates cannot wait."""
+    said = []
+    for held in ("some", "several", "more", "all"):
+        inside = plain()
+        parts = [list(part.parameters()) for part in inside]
+        stranger = [torch.nn.Parameter(torch.ones(2))]
+        given = {"some": [parts[0]], "several": [parts[0], parts[2]], "more": [parts[0] + parts[2] + stranger],
+                 "all": [[{"params": parts[2]}, {"params": parts[0], "lr": 0.3}]]}[held]  # fmt: skip
+        optimizers = [ht.optim.DataParallelOptimizer(torch.optim.SGD(each, lr=0.1)) for each in given]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            network = ht.nn.DataParallel(inside, processes, optimizers)
+        KEPT.append(network)
+        for number in range(2):
+            backward(network, processes, number)
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+        said.append([[str(each.message) for each in caught], network.is_under_way, listed(network.state_dict())])
+    return said
+
+
+class TwoPaths(torch.nn.Module):
+    """Layers of equal shape: the root takes the first, another process the second, and nobody the third."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.third = (torch.nn.Linear(3, 2, bias=False).double() for _ in range(3))
+
+    def forward(self, x, path):
+        return (self.first if path == 0 else self.second)(x)
+
+
+def two_paths(processes, blocking):
+    torch.manual_seed(0)
+    inside = TwoPaths()
+    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(inside.parameters(), lr=1.0, weight_decay=0.5))
+    network = ht.nn.DataParallel(inside, processes, optimizer, blocking, bucket_bytes=1)
+    KEPT.append(network)
+    before = listed(network.state_dict())
+    network(torch.full((1, 3), 2.0 + processes.rank).double(), processes.rank).sum().backward()
+    optimizer.step()
+    return [before, listed(network.state_dict())]
+
+
+def messages(processes):
+    """How many sums three steps take, and which exchanges."""
+    found = []
+    for blocking in (True, False):
+        before = dict(processes.collectives)
+        inside, optimizer, network = made(processes, blocking)
+        for number in range(3):
+            optimizer.zero_grad()
+            backward(network, processes, number)
+            optimizer.step()
+        network.finish()
+        now = processes.collectives
+        found.append([now["sum"] - before.get("sum", 0), now["exchange"] - before.get("exchange", 0)])
+    return found
+
+
+def short(processes, blocking):
+    """Gradients of float32 on the wire as bfloat16."""
+    torch.manual_seed(0)
+    inside = torch.nn.Linear(5, 40)
+    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(inside.parameters(), lr=1.0))
+    network = ht.nn.DataParallel(inside, processes, optimizer, blocking, wire="bfloat16")
+    before = {name: p.clone() for name, p in network.state_dict().items()}
+    torch.manual_seed(processes.rank)
+    (network(torch.ones(1, 5)) * torch.randn(40)).sum().backward()
+    own = {name: p.grad.clone() for name, p in inside._parameters.items()} if not blocking else {}
+    optimizer.step()
+    moved = {name: (before[name] - p).detach() for name, p in network.named_parameters()}
+    return [listed(moved), listed(own)]
+
+
+def two_backward(processes, blocking):
+    """Gradients that add up over two passes before a step."""
+    inside, optimizer, network = made(processes, blocking)
+    for _ in range(2):
+        optimizer.zero_grad()
+        for number in range(2):
+            backward(network, processes, number)
+        outputs = [network(torch.from_numpy(share(batches()[number][0], processes))) for number in (2, 3)]
+        for output in outputs:  # without a forward pass between them
+            (output**2).mean().backward()
+        optimizer.step()
+    return listed(network.state_dict())
+
+
+def two_backward_alone():
+    inside = plain()
+    optimizer = torch.optim.SGD(inside.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        for number in range(2):
+            x, y = map(torch.from_numpy, batches()[number])
+            ((inside(x) - y) ** 2).mean().backward()
+        for number in (2, 3):
+            (inside(torch.from_numpy(batches()[number][0])) ** 2).mean().backward()
+        optimizer.step()
+    return listed(inside.state_dict())
+
+
+def several_alone():
+    """What the optimizers of `warned` make of it."""
+    found = []
+    for groups in ([[0]], [[0], [2]], [[0, 2]], [[2, 0]]):
+        inside = plain()
+        rates = {2: 0.1, 0: 0.3} if groups == [[2, 0]] else {0: 0.1, 2: 0.1}
+        optimizers = [torch.optim.SGD([{"params": list(inside[part].parameters()), "lr": rates[part]} for part in each],
+                                      lr=0.1) for each in groups]  # fmt: skip
+        for number in range(2):
+            x, y = map(torch.from_numpy, batches()[number])
+            ((inside(x) - y) ** 2).mean().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+        found.append(listed(inside.state_dict()))
+    return found
+
+
+def other_layer_frozen(processes):
+    """Processes that train different layers of one shape."""
+    inside = TwoPaths()
+    (inside.first if processes.rank else inside.second).requires_grad_(False)
+    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(inside.parameters(), lr=1.0))
+    network = ht.nn.DataParallel(inside, processes, optimizer, True, bucket_bytes=1)
+    network(torch.ones(1, 3).double(), 1 - processes.rank).sum().backward()
+
+
+class Plain(Network):
+    """Nothing but a layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = self.nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.linear(x)

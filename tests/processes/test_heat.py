@@ -1,0 +1,202 @@
+"""Data parallelism by heat's names: the updates of one process, and each thing that heat itself does wrong."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import deliralike.heat as ht
+from deliralike import backends
+from deliralike.errors import ArgumentError, SettingError
+from deliralike.parallel import Alone
+from tests.processes import heat_steps
+from tests.processes.running import run
+
+MODULE = "tests.processes.heat_steps"
+
+
+def largest_difference(one, other):
+    assert one.keys() == other.keys()
+    return max(float(np.abs(np.array(one[name]) - np.array(other[name])).max()) for name in one)
+
+
+# The updates of one process ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("engine", "count"), [("mpi", 1), ("mpi", 2), ("mpi", 4), ("torch", 2)])
+def test_updates_are_those_of_one_process(engine, count):
+    """With groups, momentum, a schedule and crooked parameters; the last update is not made before it is read."""
+    for each in run(engine, count, f"{MODULE}:torch_ways").of_ranks():
+        for (kind, clears), ((blocking, _), (waiting, under_way)) in zip(heat_steps.WAYS, each, strict=True):
+            wanted = heat_steps.torch_alone(kind, clears)
+            assert under_way
+            assert largest_difference(blocking, wanted) < 1e-12
+            assert largest_difference(waiting, blocking) < 1e-15
+
+
+@pytest.mark.parametrize(("backend", "engine", "count"), [
+    ("chainer", "mpi", 2), ("chainer", "torch", 2), ("jax", "mpi", 2), ("torch", "mpi", 4),
+])  # fmt: skip
+def test_networks_that_are_written_once(backend, engine, count):
+    wanted = heat_steps.written_once_alone(backend)
+    for (blocking, at_once, steps), (waiting, under_way, _) in run(
+        engine, count, f"{MODULE}:written_once", backend
+    ).of_ranks():
+        assert (at_once, under_way, steps) == (False, True, heat_steps.STEPS)
+        assert largest_difference(blocking, wanted) < 1e-12
+        assert largest_difference(waiting, blocking) < 1e-15
+
+
+def test_a_native_chain():
+    wanted = heat_steps.native_chain_alone()
+    for (blocking, at_once), (waiting, under_way) in run("mpi", 2, f"{MODULE}:native_chain").of_ranks():
+        assert (at_once, under_way) == (False, True)
+        assert largest_difference(blocking, wanted) < 1e-12
+        assert largest_difference(waiting, blocking) < 1e-15
+
+
+# What heat does wrong ----------------------------------------------------------------------------------------------
+
+
+@cache
+def flaws():
+    """What each of two processes has seen."""
+    return run("mpi", 2, f"{MODULE}:flaws").of_ranks()
+
+
+pytestmark = pytest.mark.xdist_group("heat")
+
+
+@pytest.mark.parametrize("name", heat_steps.ACTIONS)
+def test_what_is_done_between_two_steps_counts_when_it_is_done(name):
+    """Clipping sees the means; a new learning rate holds from the next step on; evaluation finds the last update."""
+    wanted = {
+        key: p.detach().tolist()
+        for key, p in heat_steps.two_steps_alone(**heat_steps.ACTIONS[name]).state_dict().items()
+    }
+    for each in flaws():
+        for state in each[name]:
+            assert largest_difference(state, wanted) < 1e-12
+
+
+@pytest.mark.parametrize("name", heat_steps.READS)
+def test_whoever_reads_the_network_finds_the_last_update(name):
+    wanted = {key: p.detach().tolist() for key, p in heat_steps.two_steps_alone().state_dict().items()}
+    for each in flaws():
+        state, before, after = each["reads"][name]
+        assert (before, after) == (True, False)
+        assert largest_difference(state, wanted) < 1e-12
+
+
+def test_one_process_may_read_alone():
+    seen, last = zip(*(each["rank 0 reads"] for each in flaws()), strict=True)
+    wanted = {key: p.detach().tolist() for key, p in heat_steps.two_steps_alone().state_dict().items()}
+    assert largest_difference(seen[0], wanted) < 1e-12 and seen[1] is None
+    assert last[0] == last[1] != seen[0]
+
+
+def test_all_start_with_the_weights_of_the_root_and_no_random_state_changes():
+    """Parameters and buffers of any module; weights that were there stay."""
+    assert [each["starts"][0] for each in flaws()] == [{"weight": [7.0] * 3, "seen": 7.0}] * 2
+    numbers = [float(torch.rand((), generator=torch.Generator().manual_seed(rank))) for rank in range(2)]
+    assert [each["starts"][1] for each in flaws()] == numbers
+
+
+@pytest.mark.parametrize(("number", "words"), [
+    (0, "the optimizer does not hold these parameters of the network: 2.weight, 2.bias"),
+    (1, "there are 2 optimizers"),
+    (2, "the optimizer holds 1 parameters that are not the network's"),
+    (3, None),
+])  # fmt: skip
+def test_where_updates_cannot_wait_a_warning_says_why(number, words):
+    """Several groups are no reason."""
+    wanted = heat_steps.several_alone()[number]
+    for each in flaws():
+        said, under_way, state = each["warnings"][number]
+        assert under_way is False or words is None
+        assert [words in text for text in said] == ([True] if words else [])
+        assert largest_difference(state, wanted) < 1e-12
+
+
+def test_layers_of_equal_shape_are_not_mixed_up():
+    """A layer that another process does not use counts as zero there; one that nobody uses is left alone."""
+    for each in flaws():
+        for before, after in each["two paths"]:
+            for name, gradient in (("first.weight", 2.0 / 2), ("second.weight", 3.0 / 2)):
+                wanted = np.array(before[name]) * 0.5 - gradient
+                np.testing.assert_allclose(after[name], wanted, rtol=1e-14)
+            assert after["third.weight"] == before["third.weight"]
+
+
+def test_processes_that_train_different_layers_are_told_so():
+    ended = run("mpi", 2, f"{MODULE}:other_layer_frozen", check=False)
+    assert ended.code != 0
+    assert "the gradients of first.weight: another process has sent something else at this point" in ended.said or (
+        "the gradients of second.weight: another process has sent something else at this point" in ended.said
+    )
+
+
+def test_small_layers_share_a_message():
+    """Of 100 bytes: the bias of 3, the weight of 18 and those before it, 6 and 30 numbers, each of 8 bytes."""
+    fits = [[3 * 8], [18 * 8], [6 * 8], [30 * 8]]  # 24 + 144 are too many, and so is each further one
+    for each in flaws():
+        assert each["messages"] == [[3 * len(fits), 1]] * 2  # the exchange gives the weights of the root
+
+
+def test_bfloat16_on_the_wire():
+    """Each part is rounded once, and so is their sum: in all a few units of the eighth bit."""
+    blocking, waiting = zip(*(each["short"] for each in flaws()), strict=True)
+    parts = [own for _, own in waiting]
+    for moved, _ in (*blocking, *waiting):
+        assert moved == blocking[0][0]
+        for name, value in moved.items():
+            mean = np.mean([part[name] for part in parts], axis=0)
+            error = np.abs(np.array(value) - mean).max()
+            assert 1e-6 < error < np.abs(mean).max() * 2**-7
+
+
+def test_gradients_add_up_over_several_passes():
+    wanted = heat_steps.two_backward_alone()
+    for each in flaws():
+        for state in each["two backward passes"]:
+            assert largest_difference(state, wanted) < 1e-12
+
+
+# What is refused, and names ----------------------------------------------------------------------------------------
+
+
+def test_errors():
+    linear = torch.nn.Linear(3, 2)
+    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(linear.parameters(), lr=0.1))
+    with pytest.raises(SettingError, match="the optimizer has no network yet"):
+        optimizer.step()
+    with pytest.raises(ArgumentError, match=r"wanted ht.optim.DataParallelOptimizer"):
+        ht.nn.DataParallel(linear, Alone(), optimizer.torch_optimizer)
+    with pytest.raises(ArgumentError, match="'all' is no communicator"):
+        ht.nn.DataParallel(linear, "all", optimizer)
+    with pytest.raises(ArgumentError, match="blocking=1 is a int, wanted True or False"):
+        ht.optim.DataParallelOptimizer(optimizer.torch_optimizer, blocking=1)
+    with pytest.raises(SettingError, match="wire='half' is unknown"):
+        ht.nn.DataParallel(linear, Alone(), optimizer, wire="half")
+    other = backends.wrap(torch.nn.Linear(3, 2))
+    inside = other.backend.wrap_optimizer(torch.optim.SGD(other.parameters(), lr=0.1), other)
+    with pytest.raises(SettingError, match="the optimizer is over another network"):
+        ht.nn.DataParallel(linear, Alone(), ht.optim.DataParallelOptimizer(inside))
+
+
+def test_names_of_heat():
+    assert ht.nn.Linear is torch.nn.Linear and ht.optim.SGD is torch.optim.SGD
+    assert ht.nn.functional is torch.nn.functional
+    ht.use_comm(Alone())
+    assert (ht.get_comm().size, ht.get_comm().rank, ht.get_comm().is_distributed()) == (1, 0, False)
+
+
+def test_checkpoints_of_heat_can_be_loaded():
+    """Whose names have a prefix."""
+    linear = torch.nn.Linear(3, 2)
+    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(linear.parameters(), lr=0.1))
+    network = ht.nn.DataParallel(linear, Alone(), optimizer)
+    network.load_state_dict({"module.weight": torch.full((2, 3), 5.0), "module.bias": torch.zeros(2)})
+    assert linear.weight.tolist() == [[5.0] * 3] * 2
+    network.load_state_dict(network.state_dict())
