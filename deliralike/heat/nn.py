@@ -9,9 +9,12 @@ from typing import Any
 from deliralike import backends
 from deliralike.errors import ArgumentError, SettingError
 from deliralike.heat.communication import sanitize_comm
+from deliralike.heat.multi_gpu import DataParallelMultiGPU
 from deliralike.heat.optim import DataParallelOptimizer
 from deliralike.optimizer import AbstractOptimizer
 from deliralike.parallel.layerwise import BUCKET, LayerwiseNetwork
+
+__all__ = ["DataParallel", "DataParallelMultiGPU"]
 
 _MODULE = "nn"
 

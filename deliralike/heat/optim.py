@@ -7,8 +7,11 @@ from typing import Any
 
 from deliralike.backends import get
 from deliralike.errors import ArgumentError, SettingError
+from deliralike.heat.daso import DASO
 from deliralike.optimizer import AbstractOptimizer
 from deliralike.parallel.layerwise import LayerwiseNetwork
+
+__all__ = ["DASO", "DataParallelOptimizer"]
 
 _MODULE = "optim"
 
