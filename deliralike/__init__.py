@@ -11,8 +11,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from deliralike import backends, errors, parallel, random, weights, zoo
+from deliralike.anomalies import detect_anomalous_params
 from deliralike.backends import DataParallel, DistributedDataParallel, FullyShardedDataParallel, wrap
 from deliralike.backends.joining import join
+from deliralike.backends.wrappers import is_model_wrapper, register_model_wrapper
 from deliralike.network import AbstractNetwork, Network, build
 from deliralike.nn import start
 from deliralike.parallel import in_replicas
@@ -33,11 +35,14 @@ __all__ = [
     "backends",
     "build",
     "compare",
+    "detect_anomalous_params",
     "errors",
     "in_replicas",
+    "is_model_wrapper",
     "join",
     "parallel",
     "random",
+    "register_model_wrapper",
     "start",
     "weights",
     "wrap",

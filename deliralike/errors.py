@@ -80,6 +80,10 @@ class BatchError(DeliralikeError, ValueError):
     """A batch cannot be used as it is."""
 
 
+class BatchTypeError(BatchError, TypeError):
+    """A batch is no dict, tuple or list."""
+
+
 class StructureError(DeliralikeError, ValueError):
     """Two nested containers that must have the same structure differ."""
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from deliralike import steps
 from deliralike.accumulation import samples_of
-from deliralike.anomalies import Anomalies, detect_anomalous_params
+from deliralike.anomalies import Anomalies, anomalies_of, detect_anomalous_params
 from deliralike.closure import closure, prepare_batch
 from deliralike.construction import Construction, constructing, current_construction
 from deliralike.errors import (
@@ -266,7 +266,8 @@ class AbstractNetwork(metaclass=NetworkType):
             native scalars without a graph, for logging.
 
         Raises:
-            BatchError: The batch is no dict, tuple or list, or has no target.
+            BatchTypeError: The batch is no dict, tuple or list.
+            BatchError: It has no target.
 
         Example:
             >>> from deliralike import rules, zoo
@@ -289,6 +290,11 @@ class AbstractNetwork(metaclass=NetworkType):
     def detect_anomalous_params(self, loss_function: Callable[..., Any], *batch: Any) -> Anomalies:
         """See `deliralike.anomalies.detect_anomalous_params`."""
         return detect_anomalous_params(self, loss_function, *batch)
+
+    def anomalies_in(self, loss_function: Callable[..., Any], *batch: Any) -> Anomalies:
+        """`detect_anomalous_params`, after which buffers and random state are not yet what they were."""
+        arrays = self.backend.prepare(batch, self)
+        return anomalies_of(self.backend.gradients(loss_function, self, *arrays).parameters)
 
     def set_trainable(self, pattern: str, trainable: bool) -> list[str]:
         """Freeze or thaw the parameters whose neutral names match a pattern like ``"layer1.*"``; returns their names.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deliralike.closure import INPUT, LABEL, MAIN, taken
-from deliralike.errors import ArgumentError, BatchError, SettingError
+from deliralike.errors import ArgumentError, BatchError, BatchTypeError, SettingError
 
 if TYPE_CHECKING:
     from deliralike.network import AbstractNetwork
@@ -25,7 +25,8 @@ def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
     data being one input or a tuple of several.
 
     Raises:
-        BatchError: The batch is something else, is too short, or lacks a key.
+        BatchTypeError: The batch is something else.
+        BatchError: It is too short, or lacks a key.
 
     Example:
         >>> inputs_and_target(("image", "mask"))
@@ -37,8 +38,8 @@ def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
         data, label = (taken(batch, key) for key in (INPUT, LABEL))
         return data if type(data) is tuple else (data,), label
     if not isinstance(batch, tuple | list):
-        raise BatchError(f"a batch is a dict, tuple or list, not {_named(batch)}: give (inputs, target), or "
-                         f"{{'{INPUT}': inputs, '{LABEL}': target}}")  # fmt: skip
+        raise BatchTypeError(f"a batch is a dict, tuple or list, not {_named(batch)}: give (inputs, target), or "
+                             f"{{'{INPUT}': inputs, '{LABEL}': target}}")  # fmt: skip
     if len(batch) < 2:
         raise BatchError(f"a batch of {len(batch)} elements has no target: give (inputs, target), or let the network "
                          f"have a train_step and a val_step of its own")  # fmt: skip

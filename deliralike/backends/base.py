@@ -178,6 +178,10 @@ class Backend(ABC):
     def is_native(self, value: Any) -> bool:
         """Whether a value is a network or layer of the framework."""
 
+    def wrappers(self) -> tuple[type, ...]:
+        """The framework's own classes of networks that only wrap another one, over devices or processes."""
+        return ()
+
     @abstractmethod
     def wrap(self, native: Any) -> AbstractNetwork:
         """A native network as an abstract one; the same weights, under the same names, without a prefix."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
+from deliralike.anomalies import Anomalies, anomalies_of
 from deliralike.errors import CapabilityError, SettingError
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer, LossFunction
@@ -19,6 +21,7 @@ from deliralike.parallel.processes import Processes
 from deliralike.parallel.replica import Replica, current
 from deliralike.parallel.replicated import ReplicaSettings, ReplicatedNetwork
 from deliralike.parallel.scatter import Shares, split_batch
+from deliralike.rules import rule
 
 
 class MeetingOfProcesses(Meeting):
@@ -53,8 +56,11 @@ class SumOverProcesses:
 
     def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
         """The gradients of the whole batch."""
-        if self.network.take_reduced():
-            return gradients
+        reduced = self.network.take_reduced()
+        left = {name: gradient for name, gradient in gradients.items() if name not in reduced}
+        return gradients | self._sums(left) if left or not reduced else gradients
+
+    def _sums(self, gradients: dict[str, Any]) -> dict[str, Any]:
         backend, device = self.network.backend, self.network.device_name
         arrays = [self._on_host(name, gradient) for name, gradient in gradients.items()]
         # how many processes have each gradient goes along in the same message
@@ -91,7 +97,7 @@ class DistributedNetwork(ReplicatedNetwork):
     takes_whole: bool = False
     _sits_out = False
     _syncs = True
-    _is_reduced = False
+    _reduced: frozenset[str] = frozenset()
 
     @classmethod
     def joined(
@@ -156,11 +162,19 @@ class DistributedNetwork(ReplicatedNetwork):
         """Whether the next backward adds the gradients of all processes by itself."""
         return False
 
-    def take_reduced(self) -> bool:
-        """Whether the latest backward has added the gradients of all processes; asked once."""
-        was = self._is_reduced
-        self._keep(_is_reduced=False)
-        return was
+    def reduce(self, part: Callable[[Any], tuple], share: Any, backward: Callable[[Any], None]) -> tuple:
+        """This process's part of a loss, and a backward pass that adds the gradients of all processes.
+
+        Args:
+            part: What gives, from the share, what `part_of` gives.
+        """
+        raise NotImplementedError(f"{type(self).__name__} adds gradients after backward")
+
+    def take_reduced(self) -> frozenset[str]:
+        """The parameters whose gradients the latest backward has added over all processes; asked once."""
+        names = self._reduced
+        self._keep(_reduced=frozenset())
+        return names
 
     # Shares ----------------------------------------------------------------------------------------------------------
 
@@ -245,12 +259,14 @@ class DistributedNetwork(ReplicatedNetwork):
     def _loss(self, loss: InReplicas, backward: Callable[[Any], None], batch: tuple[Any, ...], detached: bool) -> Any:
         shares = self.scatter(batch, loss)
         reduces = detached and self.reduces(shares.sizes)
-        factor = self.processes.count if reduces else 1  # engines take the mean over processes
-        self._keep(_is_reduced=reduces)
+        self._keep(_reduced=frozenset())
 
         def one_share(network: Any, share: Any) -> tuple:
-            weighted, denominator, extras = self.part_of(loss, network, share)
-            backward(weighted * factor if reduces else weighted)
+            part = partial(self.part_of, loss, network)
+            if reduces:
+                return self.reduce(part, share, backward)
+            weighted, denominator, extras = part(share)
+            backward(weighted)
             return weighted, denominator, extras
 
         if not shares.nests:
@@ -284,6 +300,20 @@ class DistributedNetwork(ReplicatedNetwork):
         return gather(
             extras, self.settings.dim, scalars=self.settings.scalars, others=self.settings.others, sizes=sizes
         )
+
+    def anomalies_in(self, loss_function: LossFunction, *batch: Any) -> Anomalies:
+        """Those of the whole batch, and of each process's share; the same in all processes."""
+        optimizer = self.backend.optimizer(rule("sgd", lr=1.0), self)  # of which only the gradients are wanted
+        with self.no_sync():
+            _, gradients = optimizer.gradients(self.loss_of(loss_function), *optimizer.prepared(batch))
+        on_host = {name: None if each is None else self.backend.numpy(each) for name, each in gradients.items()}
+        self.forget_gradients()
+        has_samples = any(each is not None for each in on_host.values())
+        everyone = self.processes.exchange("anomalies", anomalies_of(on_host) if has_samples else None)
+        return Anomalies.of_shares({rank: each for rank, each in enumerate(everyone) if each is not None})
+
+    def forget_gradients(self) -> None:
+        """Drop the gradients that backward has left in the parameters, where the framework keeps them there."""
 
     # Buffers and hooks -----------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
@@ -210,11 +210,7 @@ class ReplicatedNetwork(AbstractNetwork):
 
     def _job(self, place: Replica, carried: Callable, function: Callable, share: Any) -> Any:
         with carried(), entered(place):
-            return function(self.replica_at(place.position), share)
-
-    def replica_at(self, position: int) -> Any:
-        """What a loss in replicas computes with, of one of this process's replicas."""
-        return self.replicas[position]
+            return function(self.replicas[place.position], share)
 
     # Losses ----------------------------------------------------------------------------------------------------------
 
@@ -269,6 +265,10 @@ class ReplicatedNetwork(AbstractNetwork):
             return value * loss.weights(here.sizes)[here.index], denominator, extras
         denominator = sum(here.exchange("the loss's denominator", self._on_host(denominator)))
         return value * (1.0 / or_one(denominator)), denominator, extras
+
+    def updating(self, parameters: Mapping[str, Any]) -> AbstractContextManager[Any]:
+        """A block in which the gradients of these parameters are wanted; others need not be right in all processes."""
+        return nullcontext()
 
     def backward_at_once(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
         """`backward_in_replicas` with one backward pass, in the calling thread, over the graph of all replicas."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, reduce
@@ -122,6 +123,12 @@ class TorchBackend(Backend):
 
     def is_native(self, value: Any) -> bool:
         return isinstance(value, torch.nn.Module)
+
+    def wrappers(self) -> tuple[type, ...]:
+        # there is no sharded module where this was not imported, which takes as long as all else together
+        sharded = sys.modules.get("torch.distributed.fsdp")
+        of_shards = () if sharded is None else (sharded.FSDPModule, sharded.FullyShardedDataParallel)
+        return (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel, *of_shards)
 
     def wrap(self, native: torch.nn.Module) -> AbstractNetwork:
         return native if isinstance(native, AbstractNetwork) else WrappedTorchNetwork(native)

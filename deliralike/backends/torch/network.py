@@ -139,3 +139,7 @@ class WrappedTorchNetwork(AbstractTorchNetwork):
         """This network, then the module's blocks without a prefix; the module itself comes second."""
         yield "", self
         yield from self.native.named_modules()
+
+    def replicated_blocks(self) -> Iterator[str]:
+        """The paths in the module, without a prefix."""
+        return _replicated("", self.native)

@@ -55,7 +55,8 @@ class TorchOptimizer(AbstractOptimizer):
             for copy in self.network.copies_of(parameter) if replicated else ():
                 copy.grad = None
         if replicated and isinstance(loss_function, InReplicas):
-            result = self.network.backward_in_replicas(loss_function, torch.Tensor.backward, *batch)
+            with self.network.updating(parameters):
+                result = self.network.backward_in_replicas(loss_function, torch.Tensor.backward, *batch)
         else:
             result = loss_function(self.network, *batch)
             (result[0] if isinstance(result, tuple) else result).backward()

@@ -8,3 +8,7 @@ from deliralike.parallel.distributed import DistributedNetwork
 
 class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
     """A network of Chainer in several processes; see `deliralike.parallel.distributed.DistributedNetwork`."""
+
+    def forget_gradients(self) -> None:
+        """By ``cleargrads``."""
+        self.cleargrads()

@@ -2,62 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
 from deliralike.backends.torch.data_parallel import DataParallelTorchNetwork
 from deliralike.backends.torch.distributed.processes import TorchProcesses
+from deliralike.backends.torch.distributed.reducing import Reducing
 from deliralike.errors import CapabilityError
 from deliralike.parallel.distributed import DistributedNetwork
-
-
-class _Reducing(torch.nn.parallel.DistributedDataParallel):
-    """PyTorch's own wrapper, in which a loss finds everything of the network inside."""
-
-    def __getattr__(self, name: str) -> Any:
-        """The wrapper's, or the network's."""
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__("module"), name)
 
 
 class DistributedTorchNetwork(DistributedNetwork, DataParallelTorchNetwork):
     """A network of PyTorch in several processes; see `deliralike.parallel.distributed.DistributedNetwork`."""
 
-    _reducing: Any = None
+    _reducing: Reducing | None = None
+    _wanted: Mapping[str, Any] | None = None
 
     def reduce_in_backward(self, **keywords: Any) -> None:
         """Let ``torch.nn.parallel.DistributedDataParallel`` add the gradients, in buckets, while backward goes on.
 
         It does so at every update whose gradients are of one backward pass, in which all processes have samples; else,
         as with micro-batches, they are added after backward. A loss that takes gradients within itself needs the
-        latter.
+        latter. Buffers follow the policy of this network.
 
         Args:
             keywords: PyTorch's own: ``bucket_cap_mb``, ``find_unused_parameters``, ``static_graph``,
-                ``gradient_as_bucket_view`` … Buffers follow the policy of this network.
+                ``gradient_as_bucket_view`` … and three of this package. ``parts``: True for a wrapper around each block
+                of the network right below it, or the paths of blocks, for networks whose parts are trained in turn by
+                several optimizers: each update sends the gradients of its own parts; blocks without trainable
+                parameters are left alone, and gradients of parameters in none of the parts are added after backward.
+                ``comm_hook``, ``comm_state``: how gradients are sent;
+                see `deliralike.backends.torch.distributed.comm_hooks.comm_hook`.
 
         Raises:
             CapabilityError: The processes are not those of torch.distributed.
+            ArgumentError, SettingError, UnknownName: There is no such keyword, part or hook, or it makes no sense.
         """
         if not isinstance(self.processes, TorchProcesses):
             raise CapabilityError(f"{self.processes}: PyTorch adds gradients during backward over torch.distributed "
                                   f"alone: deliralike.join('torch')")  # fmt: skip
-        keywords = {"forward_sync_buffers": False, "process_group": self.processes.group} | keywords
-        vars(self)["_reducing"] = _Reducing(self.root, **keywords)
+        vars(self)["_reducing"] = Reducing(self.root, self.module, self.processes, **keywords)
         self.processes.reducing.add(self)
 
     def reduce_after_backward(self) -> None:
-        """Do without PyTorch's wrapper."""
+        """Do without PyTorch's wrappers."""
+        if self._reducing is not None:
+            self._reducing.drop()
         vars(self)["_reducing"] = None
 
     def reduces(self, sizes: Sequence[int]) -> bool:
         """Where all have samples, and the gradients are not to be added to others first."""
         return self._reducing is not None and self._syncs and all(sizes)
 
-    def replica_at(self, position: int) -> Any:
-        """PyTorch's wrapper while it is to add the gradients."""
-        return self._reducing if self._is_reduced else super().replica_at(position)
+    def reduce(self, part: Callable[[Any], tuple], share: Any, backward: Callable[[Any], None]) -> tuple:
+        """By PyTorch's wrappers."""
+        found: list[Any] = []
+
+        def compute(share: Any) -> torch.Tensor:
+            found.extend(part(share))
+            return found[0]
+
+        self._reducing.follow()
+        wanted = self.own_parameters() if self._wanted is None else self._wanted
+        self._keep(_reduced=self._reducing.backward(compute, share, backward, wanted))
+        return tuple(found)
+
+    def updating(self, parameters: Mapping[str, Any]) -> AbstractContextManager[None]:
+        """Parts with none of these parameters send nothing."""
+        return self._set(_wanted=parameters)
+
+    def forget_gradients(self) -> None:
+        """By ``zero_grad``."""
+        self.zero_grad()

@@ -6,7 +6,8 @@ import datetime
 import gc
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -149,6 +150,16 @@ class TorchProcesses(Processes):
             return call()
         except RuntimeError as error:
             raise ProcessError(self._reason() or f"{self}: {error}") from error
+
+    @contextmanager
+    def blaming(self) -> Iterator[None]:
+        """In this block PyTorch itself talks to other processes; when one of these has failed, the error says why."""
+        try:
+            yield
+        except RuntimeError as error:
+            if reason := self._reason():
+                raise ProcessError(reason) from error
+            raise
 
     # A note of whoever fails, in the store through which the processes found each other ------------------------------
 

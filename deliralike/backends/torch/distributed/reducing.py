@@ -1,0 +1,209 @@
+"""PyTorch's own wrappers, which add gradients over processes, in buckets, while backward goes on."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from deliralike.backends.torch.distributed.comm_hooks import comm_hook
+from deliralike.backends.torch.distributed.processes import TorchProcesses
+from deliralike.backends.torch.network import AbstractTorchNetwork
+from deliralike.errors import (
+    ArgumentError,
+    ProcessError,
+    SettingError,
+    UnknownName,
+    refuse_unknown_settings,
+    suggestion,
+)
+
+Computes = Callable[[Any], torch.Tensor]  # from a share of a batch, this process's part of the loss
+
+_OWN = ("parts", "comm_hook", "comm_state")
+_DELAYED = ("delay_all_reduce_named_params", "param_to_hook_all_reduce")
+_KEYWORDS = [name for name in inspect.signature(torch.nn.parallel.DistributedDataParallel).parameters
+             if name != "module"]  # fmt: skip
+_TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
+
+
+class Reducing:
+    """The wrapper of a network, or those of its parts, each with the reducer and the buckets of its own.
+
+    Each one sees what is computed as the outputs of its part: the loss. So a loss may use the network as it likes, by
+    its forward or by its parts, several times too.
+
+    Attributes:
+        wrappers: They, by the path of their part, each with the names of the parameters whose gradients it adds.
+    """
+
+    def __init__(
+        self, network: AbstractTorchNetwork, module: torch.nn.Module, processes: TorchProcesses, *,
+        parts: bool | Sequence[str] = False, comm_hook: Any = None, comm_state: Any = None, **keywords: Any,
+    ) -> None:  # fmt: skip
+        """Wrap the network, or its parts.
+
+        Args:
+            network, module: The network, and PyTorch's module in it.
+            parts: See `DistributedTorchNetwork.reduce_in_backward`.
+            comm_hook, comm_state: See `deliralike.backends.torch.distributed.comm_hooks.comm_hook`.
+            keywords: PyTorch's.
+        """
+        refuse_unknown_settings("in_backward", keywords, [*_OWN, *_KEYWORDS])
+        if parts and any(keywords.get(name) is not None for name in _DELAYED):
+            raise SettingError(f"in_backward: {' and '.join(_DELAYED)} are for one wrapper over all: leave parts out")
+        if comm_hook is None and comm_state is not None:
+            raise SettingError("in_backward has a comm_state and no comm_hook: name one")
+        self.network, self.module, self.processes = network, module, processes
+        self.paths, self.hook, self.state = list(_paths(module, parts)), comm_hook, comm_state
+        own_buffers = {} if "broadcast_buffers" in keywords else {"forward_sync_buffers": False}
+        own_group = {} if "device_mesh" in keywords else {"process_group": processes.group}
+        self.keywords = own_group | own_buffers | keywords
+        self.wrappers: dict[str, tuple[Any, frozenset[str]]] = {}
+        self._made_for: list[tuple[int, bool]] = []
+        self.follow()
+
+    def follow(self) -> None:
+        """Make the wrappers anew where parameters were frozen, thawed or exchanged: they count on those they know."""
+        present = [(id(parameter), parameter.requires_grad) for parameter in self.module.parameters()]
+        if present == self._made_for:
+            return
+        self.drop()
+        self._made_for, seen = present, set()
+        for path in self.paths:
+            part = _Part(self.module.get_submodule(path), seen)
+            if any(parameter.requires_grad for parameter in part.added()):
+                self.wrappers[path] = self._wrapped(part)
+
+    def _wrapped(self, part: _Part) -> tuple[Any, frozenset[str]]:
+        wrapper = _Wrapper(part, **self.keywords)
+        if self.hook is not None:
+            wrapper.register_comm_hook(*comm_hook(self.hook, self.state, wrapper.process_group))
+        added = {id(parameter) for parameter in part.added() if parameter.requires_grad}
+        slots = self.network.neutral_slots().items()
+        return wrapper, frozenset(name for name, slot in slots if id(slot.native) in added)
+
+    def drop(self) -> None:
+        """Leave the parameters to others."""
+        for wrapper, _ in self.wrappers.values():
+            wrapper.leave()
+        self.wrappers.clear()
+
+    def backward(
+        self, compute: Computes, share: Any, backward: Callable[[Any], None],
+        wanted: Mapping[str, torch.nn.Parameter],
+    ) -> frozenset[str]:  # fmt: skip
+        """Compute the loss and run backward, in which wrappers add the gradients of all processes.
+
+        Args:
+            wanted: The parameters whose gradients are wanted: wrappers with none of them send nothing.
+
+        Returns:
+            The parameters whose gradients have been added.
+
+        Raises:
+            ProcessError: A parameter took no part in the loss, and the wrappers were not told to look for such.
+        """
+        chosen = {path: both for path, both in self.wrappers.items() if not both[1].isdisjoint(wanted)}
+        for wrapper, _ in chosen.values():
+            wrapper.begin()
+            compute = partial(wrapper, compute)
+        factor = self.processes.count if chosen else 1  # as wrappers take the mean
+        with self.processes.blaming():
+            backward(compute(share) * factor)
+        for path, (wrapper, _) in chosen.items():
+            wrapper.end(f"the part {path!r}" if path else "the network")
+        added = frozenset().union(*(names for _, names in chosen.values()))
+        for name, parameter in wanted.items():
+            if name not in added and parameter.grad is not None:
+                parameter.grad = parameter.grad / factor
+        return added
+
+
+class _Part(torch.nn.Module):
+    """A module as PyTorch's wrapper sees it: with the same parts, and a forward that is any computation."""
+
+    def __init__(self, module: torch.nn.Module, seen: set[int]) -> None:
+        """Share everything with the module; parameters that another part has, too, are left to the first one."""
+        super().__init__()
+        vars(self).update({table: vars(module)[table] for table in _TABLES})
+        left = [*getattr(module, "_ddp_params_and_buffers_to_ignore", ())]
+        left += [name for name, parameter in self.named_parameters() if id(parameter) in seen]
+        self._ddp_params_and_buffers_to_ignore = left  # PyTorch's own name for it
+        seen.update(map(id, self.added()))
+
+    def forward(self, compute: Computes, share: Any) -> torch.Tensor:
+        """What is to be computed."""
+        return compute(share)
+
+    def added(self) -> list[torch.nn.Parameter]:
+        """The parameters whose gradients are this part's."""
+        left = self._ddp_params_and_buffers_to_ignore
+        return [parameter for name, parameter in self.named_parameters() if name not in left]
+
+
+class _Wrapper(torch.nn.parallel.DistributedDataParallel):
+    """PyTorch's own, which is told when a backward pass is its business, and checked after it."""
+
+    _in_backward = False
+
+    def begin(self) -> None:
+        """A pass comes in which all processes take part."""
+        self._in_backward = True
+        if self.find_unused_parameters and not self._delay_all_reduce_all_params:
+            self.reducer._reset_state()  # it remembers what was used in passes that were not its business
+        for parameter in self.module.added():
+            parameter.grad = None  # of another optimizer's step
+
+    def end(self, what: str) -> None:
+        """The pass is over: no bucket may wait for gradients that do not come.
+
+        Raises:
+            ProcessError: A parameter took no part, so that gradients of others were not added.
+        """
+        self._in_backward = False
+        if self._delay_all_reduce_all_params:
+            return  # it has no reducer
+        if all(parameter.grad is None for parameter in self.module.added()):
+            self.reducer._reset_state()  # else it would go on waiting, and take part in the next backward of any kind
+            return
+        try:
+            self._check_reducer_finalized()
+        except RuntimeError as error:
+            raise ProcessError(
+                f"{what}: a parameter took no part in the loss, so that gradients that share a bucket with its own "
+                f"were not added: network.detect_anomalous_params(loss, *batch) names it; freeze it, or give "
+                f"in_backward={{'find_unused_parameters': True}}; where several optimizers train parts in turn, "
+                f"in_backward={{'parts': True}}"
+            ) from error
+
+    def leave(self) -> None:
+        """Take the hooks off the parameters."""
+        self._in_backward = False
+        if not self._delay_all_reduce_all_params:
+            self._remove_autograd_hooks()
+
+    def _delayed_all_reduce_hook(self, grad: torch.Tensor) -> torch.Tensor:
+        """Add the delayed gradients, in a pass of this wrapper's, and wait for them, which PyTorch's does not."""
+        if self._in_backward:
+            self._delay_grad_buffer.div_(dist.get_world_size(self.process_group))
+            dist.all_reduce(self._delay_grad_buffer, group=self.process_group)
+        return grad
+
+
+def _paths(module: torch.nn.Module, parts: Any) -> Iterator[str]:
+    """The paths of the parts that are to be wrapped; that of the whole is empty."""
+    if parts is False or parts is True:
+        yield from (name for name, _ in module.named_children()) if parts else ("",)
+        return
+    if isinstance(parts, str | Mapping) or not isinstance(parts, Sequence):
+        raise ArgumentError(f"in_backward: parts is True, or a tuple with the paths of blocks, not {parts!r}")
+    known = [path for path, _ in module.named_modules() if path]
+    for path in parts:
+        if path not in known:
+            raise UnknownName(f"in_backward: there is no part {path!r}. {suggestion(path, known)}")
+    yield from parts

@@ -1,0 +1,73 @@
+"""Which networks only wrap another one: over devices, over processes, or in a user's own way."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from deliralike import backends
+from deliralike.errors import ArgumentError, UnknownName
+
+Class = TypeVar("Class", bound=type)
+
+_registered: list[type] = []
+
+
+def register_model_wrapper(wrapper: Class) -> Class:
+    """Let a class of one's own count as a wrapper of networks; gives the class, so it can be used as a decorator.
+
+    Raises:
+        ArgumentError: It is no class.
+
+    Example:
+        >>> import torch
+        >>> @register_model_wrapper
+        ... class Logged(torch.nn.Module):
+        ...     def __init__(self, module):
+        ...         super().__init__()
+        ...         self.module = module
+        >>> is_model_wrapper(Logged(torch.nn.Linear(3, 2)))
+        True
+    """
+    if not isinstance(wrapper, type):
+        raise ArgumentError(f"register_model_wrapper wants a class, not {wrapper!r}")
+    if wrapper not in _registered:
+        _registered.append(wrapper)
+    return wrapper
+
+
+def is_model_wrapper(network: Any) -> bool:
+    """Whether a network is replicated, distributed, sharded, or of a class that was registered as a wrapper.
+
+    So is one that holds such networks and no trainable parameter beside them, as a GAN whose parts are all wrapped.
+    PyTorch's ``DataParallel``, ``DistributedDataParallel`` and modules from ``fully_shard`` are wrappers. What is no
+    network of any backend is none, unless its class was registered.
+
+    Example:
+        >>> import torch
+        >>> layer = torch.nn.Linear(3, 2)
+        >>> is_model_wrapper(layer), is_model_wrapper(torch.nn.DataParallel(layer))
+        (False, True)
+        >>> is_model_wrapper(torch.nn.ModuleList([torch.nn.DataParallel(layer), torch.nn.ReLU()]))
+        True
+    """
+    if isinstance(network, tuple(_registered)):
+        return True
+    try:
+        backend = backends.of(network)
+    except UnknownName:
+        return False
+    kinds = (*_registered, *backend.wrappers())
+    return isinstance(network, kinds) or _holds_wrappers_only(backend.wrap(network), kinds)
+
+
+def _holds_wrappers_only(network: Any, kinds: tuple[type, ...]) -> bool:
+    if network.is_replicated:
+        return True
+    wrapped = [path for path, block in network.named_blocks() if isinstance(block, kinds)]
+    wrapped += network.replicated_blocks()
+    trainable = [name for name, slot in network.neutral_slots().items() if slot.trainable]
+    return bool(wrapped) and all(any(_within(name, path) for path in wrapped) for name in trainable)
+
+
+def _within(name: str, path: str) -> bool:
+    return not path or name.startswith(f"{path}.")

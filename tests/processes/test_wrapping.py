@@ -1,0 +1,222 @@
+"""PyTorch's own wrappers in a distributed network, anomalies over processes, batches, and what counts as a wrapper."""
+
+import numpy as np
+import pytest
+import torch
+
+from deliralike import DataParallel, Network, backends, is_model_wrapper, register_model_wrapper, zoo
+from deliralike.anomalies import Anomalies
+from deliralike.errors import ArgumentError
+from deliralike.parallel import Alone
+from tests.parallel.networks import devices
+from tests.processes import steps, wrapping
+from tests.processes.running import run
+
+HERE = "tests.processes.wrapping"
+
+
+# Several parts -------------------------------------------------------------------------------------------------------
+
+
+NAMED = {"parts": ["generator", "discriminator"], "bucket_cap_mb": 1e-3, "gradient_as_bucket_view": True}
+ONE_FOR_ALL = {"find_unused_parameters": True}
+
+
+@pytest.mark.parametrize(("count", "settings", "sums"), [
+    (2, [(NAMED, 1), ({"parts": ["generator"]}, 1), (ONE_FOR_ALL, 1), ({"parts": True}, 2)], [0, 4, 0, 4]),
+    (4, [({"parts": True}, 1), (ONE_FOR_ALL, 1)], [4, 4]),
+])  # fmt: skip
+def test_a_network_of_several_parts_makes_the_updates_of_one_process(count, settings, sums):
+    """DCGAN with synchronised batch norm: a wrapper for each part; for one part; one for all; with micro-batches.
+
+    Of four processes one has no sample in the last batch of each epoch, whose gradients are added after backward.
+    """
+    wanted = {accumulate: wrapping.adversaries_alone(accumulate) for _, accumulate in settings}
+    runs = run("torch", count, f"{HERE}:several_adversaries", settings).of_ranks()
+    for of_rank in runs:
+        assert [each["sums"] for each in of_rank] == sums
+        for (_, accumulate), came in zip(settings, of_rank, strict=True):
+            assert largest_difference(wanted[accumulate], came) < 1e-12
+
+
+def largest_difference(one, other):
+    """Of losses and weights."""
+    pairs = [(one["losses"], other["losses"])]
+    pairs += [(value, other["state"][name]) for name, value in one["state"].items()]
+    return max(float(np.abs(np.subtract(a, b)).max() / max(np.abs(a).max(), 1e-3)) for a, b in pairs)
+
+
+def test_each_update_sends_the_gradients_of_its_own_part():
+    for sizes, (of_discriminator, of_generator) in run("torch", 2, f"{HERE}:sent").of_ranks():
+        assert sizes == [of_discriminator, of_generator] * 3
+
+
+def test_parts_that_are_frozen_and_thawed_are_followed():
+    wanted = wrapping.thawed(Alone())
+    for came in run("torch", 2, f"{HERE}:thawed").of_ranks():
+        for name, value in wanted.items():
+            np.testing.assert_allclose(came[name], value, rtol=1e-12, atol=1e-15, err_msg=name)
+
+
+@pytest.mark.parametrize(("keywords", "words"), [
+    ({}, "the network: a parameter took no part in the loss, so that gradients that share a bucket"),
+    ({"parts": ["generater"]}, "in_backward: there is no part 'generater'. Did you mean 'generator'"),
+    ({"bucket_cap": 3}, "in_backward has no setting 'bucket_cap'. Did you mean 'bucket_cap_mb'"),
+    ({"comm_hook": "bfloat"}, "there is no comm_hook 'bfloat'. Did you mean 'bfloat16'"),
+    ({"comm_hook": "powersgd", "comm_state": {"rank": 2}}, "PowerSGDState has no setting 'rank'"),
+])  # fmt: skip
+def test_keywords_that_make_no_sense_are_errors(keywords, words):
+    ended = run("torch", 2, f"{HERE}:adversaries", keywords, check=False, patience=20)
+    assert ended.code != 0 and words in ended.said
+
+
+# Keywords and hooks --------------------------------------------------------------------------------------------------
+
+KEYWORDS = [
+    {"static_graph": True},
+    {"bucket_cap_mb": 1e-4, "find_unused_parameters": True},
+    {"bucket_cap_mb_list": [1, 2], "gradient_as_bucket_view": True},
+    {"static_graph": True, "gradient_as_bucket_view": True, "bucket_cap_mb": 1e-4},
+    {"forward_sync_buffers": True},
+    {"broadcast_buffers": True},
+    {"broadcast_buffers": False, "init_sync": False},
+    {"batched_grad_copy": True},
+    {"skip_all_reduce_unused_params": True, "find_unused_parameters": True},
+    {"device_ids": None, "output_device": None, "dim": 0, "check_reduction": False},
+    {"device_mesh": None},
+    {"delay_all_reduce_named_params": ["fc.weight", "fc.bias"], "param_to_hook_all_reduce": "conv.weight"},
+]
+
+
+@pytest.mark.parametrize("sizes", [[4, 3], [2, 3, 2]])
+def test_every_keyword_of_pytorchs_wrapper_goes_through(sizes):
+    wanted = steps.alone("torch", 7)
+    for of_rank in run("torch", len(sizes), f"{HERE}:keyworded", sizes, KEYWORDS).of_ranks():
+        for keywords, came in zip(KEYWORDS, of_rank, strict=True):
+            assert steps.largest_difference(wanted, came) < 1e-12, keywords
+
+
+def rounded(values, dtype):
+    """To a shorter type, by NumPy; bfloat16 is float32 without its last 16 bits, to the nearest, ties to even."""
+    if dtype == "float16":
+        return np.asarray(values, np.float16)
+    bits = np.asarray(values, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+SMALL = {"bucket_cap_mb": 2e-3}
+FULL = {"matrix_approximation_rank": 12, "start_powerSGD_iter": 2, "min_compression_rate": 1e-9}
+ONE = FULL | {"matrix_approximation_rank": 1}
+
+
+def test_gradients_are_sent_as_the_hooks_say():
+    """In shorter types: NumPy rounds and adds. PowerSGD of full rank is the plain sum, of rank 1 it is not."""
+    hooks = [{"comm_hook": name, **SMALL} for name in ("bfloat16", "float16")]
+    hooks += [
+        {"comm_hook": "powersgd", "comm_state": FULL | rank, **SMALL} for rank in ({}, {"matrix_approximation_rank": 1})
+    ]
+    ranks = run("torch", 2, f"{HERE}:hooked", hooks).of_ranks()
+    (plain, _), bfloat16, float16, full, one = ranks[0]
+    assert [each[0] for each in ranks[0]] == [each[0] for each in ranks[1]]
+    for dtype, (found, _) in (("bfloat16", bfloat16), ("float16", float16)):
+        for name, value in found[0].items():
+            # shares of four and three samples; the wrapper's mean halves what is first doubled for it
+            own = [rounded(np.multiply(rank[1][1][name], share / 7), dtype) for rank, share in zip(ranks, (4, 3))]
+            np.testing.assert_array_equal(value, rounded(own[0] + own[1], dtype), err_msg=name)
+    for name, value in plain[0].items():
+        for update in full[0]:
+            np.testing.assert_allclose(update[name], value, rtol=0, atol=1e-12 * np.abs(value).max(), err_msg=name)
+    weight = np.array(plain[0]["layers.2.weight"])
+    assert np.abs(weight - one[0][-1]["layers.2.weight"]).max() > 1e-3 * np.abs(weight).max()
+
+
+# Anomalies -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("engine", "backend", "in_backward"), [
+    ("torch", "torch", {}), ("mpi", "chainer", None), ("torch", "jax", None),
+])  # fmt: skip
+def test_anomalies_are_told_with_the_processes_that_have_them(engine, backend, in_backward):
+    """Three processes, of which one has no sample; the network stays as it is."""
+    ranks = run(engine, 3, f"{HERE}:anomalies", backend, in_backward).of_ranks()
+    assert ranks[0] == ranks[1] == ranks[2]
+    found = ranks[0]
+    assert found["unused"] == ["never.weight", "never.bias"]
+    assert found["zero"] == ["dead.weight"]
+    assert found["not_finite"][-1:] == ["broken.weight"]
+    assert found["unused_in"] == {"first.weight": [1], "first.bias": [1], "second.weight": [0], "second.bias": [0]}
+    assert set(map(tuple, found["not_finite_in"].values())) == {(1,)}
+    assert "took no part in the loss in process 1: first.weight, first.bias\n" in found["text"]
+    assert "have a gradient that is not finite in process 1: " in found["text"]
+    assert found["any"] and found["same"] and found["processes"] == [0, 1] and not found["left"]
+
+
+def test_anomalies_of_shares_are_those_of_the_batch():
+    shares = {0: Anomalies(("a", "b"), ("c", "d")), 2: Anomalies(("b", "c"), ("d",), ("e",))}
+    found = Anomalies.of_shares(shares)
+    assert (found.unused, found.zero, found.not_finite) == (("b",), ("c", "d"), ("e",))
+    assert found.unused_in == {"a": (0,), "c": (2,)} and found.not_finite_in == {"e": (2,)}
+    assert not Anomalies.of_shares({0: Anomalies(), 1: Anomalies()})
+
+
+# Steps and wrappers --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("engine", "backend"), [("torch", "torch"), ("mpi", "chainer"), ("torch", "jax")])
+def test_batches_of_every_form_are_taken_as_by_the_plain_network(engine, backend):
+    wanted, errors, wraps = wrapping.batches(Alone(), backend, 1)
+    assert not wraps
+    shares = run(engine, 2, f"{HERE}:batches", backend, 2).of_ranks()
+    for losses, said, wraps in shares:
+        np.testing.assert_allclose(losses[::3], wanted[::3], rtol=1e-12)
+        assert [[[*each] for each in three] for three in errors] == said  # types and words
+        assert wraps
+    np.testing.assert_allclose(np.mean([losses for losses, _, _ in shares], 0), wanted, rtol=1e-12)
+    for three in errors[:4]:
+        assert [each[:2] for each in three] == [[True, "BatchTypeError"]] * 3
+    assert "a batch is a dict, tuple or list, not a set: give" in errors[3][0][2]
+    assert [each[:2] for each in errors[4]] == [[False, "BatchError"]] * 3
+
+
+def test_pytorchs_own_wrappers_are_wrappers():
+    assert run("torch", 2, f"{HERE}:wrappers_of_torch").of_ranks() == [[True, True, True, False, False]] * 2
+
+
+class Pair(Network):
+    def __init__(self, first, second):
+        super().__init__()
+        self.first, self.second = first, second
+
+
+def test_replicated_networks_and_those_that_hold_nothing_else_are_wrappers(backend):
+    def layer():
+        return zoo.build("mlp", backend=backend.name, in_features=3, out_features=2)
+
+    def wrapped():
+        return DataParallel(layer(), devices(backend, 2))
+
+    assert [is_model_wrapper(each) for each in (layer(), wrapped())] == [False, True]
+    pairs = [(layer(), layer()), (wrapped(), layer()), (wrapped(), wrapped())]
+    assert [is_model_wrapper(Pair.on(backend.name)(*pair)) for pair in pairs] == [False, False, True]
+    half = Pair.on(backend.name)(wrapped(), layer())
+    half.set_trainable("second.*", False)
+    assert is_model_wrapper(half)
+
+
+def test_a_class_of_the_users_is_a_wrapper_once_it_is_registered():
+    class Logged(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module = torch.nn.Linear(3, 2)
+
+    class Remote:
+        """No network of any backend."""
+
+    inside = backends.wrap(torch.nn.Sequential(Logged(), torch.nn.ReLU()))
+    each = Logged(), inside, Remote()
+    assert [is_model_wrapper(one) for one in each] == [False] * 3
+    assert register_model_wrapper(Logged) is Logged and register_model_wrapper(Remote) is Remote
+    assert [is_model_wrapper(one) for one in each] == [True] * 3
+    assert not is_model_wrapper(3)
+    with pytest.raises(ArgumentError, match="register_model_wrapper wants a class, not 'Logged'"):
+        register_model_wrapper("Logged")
