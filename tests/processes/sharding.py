@@ -1,11 +1,6 @@
 """What the processes of the tests do: steps of networks that are spread over them."""
 
-import gc
-
-import numpy as np
-import torch
-
-from deliralike import FullyShardedDataParallel, Network, in_replicas, zoo
+from deliralike import FullyShardedDataParallel
 from deliralike.clipping import ClipNorm
 from deliralike.conformance.planted import replicas as planted
 from deliralike.rules import rule

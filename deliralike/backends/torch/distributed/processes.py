@@ -79,7 +79,7 @@ class TorchProcesses(Processes):
     def spread(self, flat: np.ndarray, source: int) -> np.ndarray:
         """By a broadcast."""
         came = torch.from_numpy(np.array(flat))
-        self._run(lambda: dist.broadcast(came, dist.get_global_rank(self._group(), source), group=self.group))
+        self.run(lambda: dist.broadcast(came, dist.get_global_rank(self._group(), source), group=self.group))
         return came.numpy()
 
     def summing_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
@@ -89,10 +89,10 @@ class TorchProcesses(Processes):
     def begin_summing_short(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
         """By an all-reduce of bfloat16."""
         total = torch.from_numpy(flat).bfloat16()
-        work = self._run(lambda: dist.all_reduce(total, group=self.group, async_op=True))
+        work = self.run(lambda: dist.all_reduce(total, group=self.group, async_op=True))
 
         def finish() -> np.ndarray:
-            self._run(work.wait)
+            self.run(work.wait)
             return total.float().numpy()
 
         return finish
