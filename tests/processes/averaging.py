@@ -1,7 +1,6 @@
 """What the processes of the tests do: DASO over nodes of two, and the same run in NumPy alone."""
 
 import pickle
-import warnings
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from deliralike.parallel import AveragedUpdates, Nodes, Plan
 from deliralike.rules import rule
 
 NODES, MEMBERS = 2, 2
-EPOCHS, BATCHES, SAMPLES = 14, 11, 3
+EPOCHS, BATCHES, SAMPLES = 14, 9, 3
 WARMUP, COOLDOWN = 1, 1
 RATE, MOMENTUM = 0.1, 0.9
 
@@ -66,9 +65,9 @@ def native_optimizer(network):
 
 
 def heat(processes, network, largest=8, local_factor=4, **settings):
-    settings = {"total_epochs": EPOCHS, "warmup_epochs": WARMUP, "cooldown_epochs": COOLDOWN, "comm": processes,
-                "max_global_skips": largest, "local_skip_factor": local_factor, "members": MEMBERS} | settings  # fmt: skip
-    optimizer = ht.optim.DASO(native_optimizer(network), **settings)
+    given = {"total_epochs": EPOCHS, "warmup_epochs": WARMUP, "cooldown_epochs": COOLDOWN, "comm": processes,
+             "max_global_skips": largest, "local_skip_factor": local_factor, "members": MEMBERS}  # fmt: skip
+    optimizer = ht.optim.DASO(native_optimizer(network), **(given | settings))
     optimizer.last_batch = BATCHES
     return ht.nn.DataParallelMultiGPU(network, optimizer), optimizer
 
@@ -113,6 +112,11 @@ def by_updates(processes, backend, largest, local_factor):
             found.append(numbers(network))
         averages.end_epoch(1.0)
     return found
+
+
+def runs(processes, jobs):
+    """Some of these runs, one after the other."""
+    return [globals()[how](processes, backend, *cycle) for how, backend, cycle in jobs]
 
 
 # In NumPy ----------------------------------------------------------------------------------------------------------
@@ -174,21 +178,19 @@ def _slope(flat, x, y):
 # The rest ----------------------------------------------------------------------------------------------------------
 
 
-def resumed(processes, backend, epochs, stop):
-    """The numbers at the end of a run, and of one that was broken off after `stop` batches and went on anew."""
+def resumed(processes):
+    """The numbers of a run of three epochs, and of one that was broken off in the second, with a sum under way."""
     whole, broken = [], []
-    for stops, found in ((None, whole), (stop, broken)):
-        network = Small.on(backend, dtype="float64")()
+    for stops, found in ((None, whole), (BATCHES + 5, broken)):
+        network = Small.on("torch", dtype="float64")()
         model, optimizer = heat(processes, network, 4, 1)
-        for made in range(epochs * BATCHES):
+        for made in range(3 * BATCHES):
             if made == stops:
-                kept = pickle.dumps(
-                    (network.state_dict(), optimizer.local_optimizer.state_dict(), optimizer.state_dict())
-                )
+                states = network.state_dict(), optimizer.local_optimizer.state_dict(), optimizer.state_dict()
                 under_way = len(optimizer.averages.state.under_way)
-                network = Small.on(backend, seed=7, dtype="float64")()
+                of_network, of_optimizer, of_daso = pickle.loads(pickle.dumps(states))
+                network = Small.on("torch", seed=7, dtype="float64")()
                 model, optimizer = heat(processes, network, 4, 1)
-                of_network, of_optimizer, of_daso = pickle.loads(kept)
                 network.load_state_dict(of_network)
                 optimizer.local_optimizer.load_state_dict(of_optimizer)
                 optimizer.load_state_dict(of_daso)
@@ -201,9 +203,9 @@ def resumed(processes, backend, epochs, stop):
 
 
 def statistics(processes):
-    """The state after each batch of a network with running statistics, and whether blocking averages are of halves."""
+    """The state after each batch of a network with running statistics."""
     network = Normed.on("torch", seed=1, dtype="float64")()
-    model, optimizer = heat(processes, network, total_epochs=9, warmup_epochs=1, downcast_type=None)
+    model, optimizer = heat(processes, network)
     found = []
     for epoch in range(3):
         for batch in range(BATCHES):
@@ -217,35 +219,32 @@ def on_the_wire(processes):
     """Numbers before and after a blocking average whose messages have half precision."""
     network = Small.on("torch", dtype="float64")()
     model, optimizer = heat(processes, network, downcast_type=torch.half)
-    found = []
-    optimizer.averages._merge = lambda sent, merge=optimizer.averages._merge: (
-        found.append(numbers(network)), merge(sent), found.append(numbers(network))
-    )  # fmt: skip
+    before = []
+    send = optimizer.averages._send
+    optimizer.averages._send = lambda sent: (before.extend(numbers(network)), send(sent))
     step(model, optimizer, *share(processes.rank, 0, 0))
-    return found
+    return [before, numbers(network)]
 
 
 def not_finite(processes, epoch, batch):
-    """What a process is told where one has samples that are not finite; and after which batch."""
+    """What a process is told where the last one has samples that are not finite, and in which batch of the run."""
     network = Small.on("torch", dtype="float64")()
     model, optimizer = heat(processes, network)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for made in range(3 * BATCHES):
-                at = divmod(made, BATCHES)
-                x, y = share(processes.rank, *at)
-                x = x * np.nan if processes.rank == 3 and at == (epoch, batch) else x
-                step(model, optimizer, x, y)
-                if at[1] == BATCHES - 1:
-                    optimizer.epoch_loss_logic(1.0)
-    except ProcessError as error:
-        return [str(error), made]
-    return ["nothing", made]
+    for made in range(3 * BATCHES):
+        at = divmod(made, BATCHES)
+        x, y = share(processes.rank, *at)
+        x = x * np.nan if processes.rank == 3 and at == (epoch, batch) else x
+        try:
+            step(model, optimizer, x, y)
+        except ProcessError as error:
+            return [str(error), made]
+        if at[1] == BATCHES - 1:
+            optimizer.epoch_loss_logic(1.0)
+    return []
 
 
-def uneven(processes, told, made):
-    """Epochs of as many batches in each process as are told."""
+def epochs(processes, told, made):
+    """The numbers after three epochs, each of as many batches in each process as are told."""
     network = Small.on("torch", dtype="float64")()
     model, optimizer = heat(processes, network)
     optimizer.last_batch = told[processes.rank]
@@ -256,8 +255,42 @@ def uneven(processes, told, made):
     return numbers(network)
 
 
-def uneven_updates(processes, made):
-    """The same with an optimizer of ours."""
+def other_lengths(processes):
+    """What a process is told where epochs differ in length."""
+    try:
+        epochs(processes, [5, 5, 5, 4], [5, 5, 5, 4])
+    except ProcessError as error:
+        return str(error)
+    return ""
+
+
+def clipped(processes):
+    """The gradients that something sees between backward and the update."""
+    network = Small.on("torch", dtype="float64")()
+    model, optimizer = heat(processes, network)
+    own = []
+    squares(model, *map(torch.from_numpy, share(processes.rank, 0, 0))).backward()
+    for average in (lambda: None, optimizer.average_gradients, optimizer.average_gradients):
+        average()
+        own.append(network.first.bias.grad.tolist())
+    return own
+
+
+def various(processes):
+    """All of these, in one start."""
+    return {
+        "resumed": resumed(processes),
+        "statistics": statistics(processes),
+        "on the wire": on_the_wire(processes),
+        "not finite": [not_finite(processes, 0, 4), not_finite(processes, 1, 2)],
+        "index": epochs(processes, [BATCHES - 1] * 4, [BATCHES] * 4),
+        "other lengths": other_lengths(processes),
+        "clipped": clipped(processes),
+    }
+
+
+def updates(processes, made):
+    """An epoch of as many updates of an optimizer of ours as are told."""
     nodes = Nodes(processes, MEMBERS)
     network = DistributedDataParallel(Small.on("torch", dtype="float64")(), nodes.node)
     optimizer = network.backend.optimizer(rule("sgd", lr=RATE), network)

@@ -1,5 +1,7 @@
 """DASO in two nodes of two processes is the same run in NumPy; what goes wrong is told."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -9,45 +11,50 @@ from tests.processes.averaging import BATCHES, EPOCHS
 from tests.processes.running import run
 
 BLOCK = (1, 0, 1)
-CYCLES = {  # a constant loss is a plateau after three epochs; of the first cycle, W = B - 1 in the second pace
+CYCLES = {  # a constant loss is a plateau after three epochs; the second pace of the first cycle has W = B - 1
     (8, 4): [BLOCK] + [pace for pace in [(4, 1, 1), (2, 1, 1), (1, 1, 1), (8, 2, 2)] for _ in range(3)] + [BLOCK],
     (2, 1): [BLOCK] + [pace for pace in [(2, 1, 1), (1, 1, 1), (2, 2, 2), (1, 1, 1)] for _ in range(3)] + [BLOCK],
     (7, 1): [BLOCK] + [pace for pace in [(4, 1, 1), (2, 1, 1), (1, 1, 1), (7, 7, 7)] for _ in range(3)] + [BLOCK],
 }
-
-
-@pytest.mark.parametrize(
-    ("engine", "how", "backend", "cycle"),
-    [
-        ("torch", "by_heats_names", "torch", (8, 4)),
-        ("mpi", "by_heats_names", "chainer", (2, 1)),
-        ("mpi", "by_updates", "torch", (7, 1)),
-        ("torch", "by_updates", "chainer", (8, 4)),
-        ("mpi", "by_updates", "jax", (8, 4)),
-    ],
-)
-def test_a_run_is_that_of_numpy(engine, how, backend, cycle):
-    """Warm-up, cycles and cool-down: the numbers of each process after each batch."""
-    wanted = averaging.in_numpy(CYCLES[cycle])
-    came = np.array(run(engine, 4, f"tests.processes.averaging:{how}", backend, *cycle).of_ranks())
-    assert came.shape == (4, EPOCHS * BATCHES, 32)
-    assert np.abs(came - wanted).max() < 1e-12
-    at_ends = came[:, BATCHES - 1 :: BATCHES]
-    assert (at_ends == at_ends[0]).all()
-    assert (came[0] != came[2]).any(axis=1).sum() > EPOCHS  # in between nodes are apart
+JOBS = {
+    "torch": [("by_heats_names", "torch", (8, 4)), ("by_updates", "jax", (8, 4))],
+    "mpi": [("by_heats_names", "chainer", (2, 1)), ("by_updates", "torch", (7, 1)), ("by_updates", "chainer", (8, 4))],
+}
+together = pytest.mark.xdist_group("daso")  # tests that look at one start of the processes
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_runs_are_those_of_numpy(engine):
+    """Warm-up, cycles and cool-down: the numbers of each process after each batch; each started with other weights."""
+    came = run(engine, 4, "tests.processes.averaging:runs", JOBS[engine], timeout=300).of_ranks()
+    for job, (_, _, cycle) in enumerate(JOBS[engine]):
+        found = np.array([each[job] for each in came])
+        assert found.shape == (4, EPOCHS * BATCHES, 32)
+        assert np.abs(found - averaging.in_numpy(CYCLES[cycle])).max() < 1e-12
+        at_ends = found[:, BATCHES - 1 :: BATCHES]
+        assert (at_ends == at_ends[0]).all()
+        assert (found[0] != found[2]).any(axis=1).sum() > EPOCHS  # in between nodes are apart
+
+
+@cache
+def various(engine):
+    return run(engine, 4, "tests.processes.averaging:various", timeout=300).of_ranks()
+
+
+@together
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_run_that_was_broken_off_goes_on_with_the_same_numbers(engine):
-    """In the second epoch, after five batches, with a sum under way."""
-    came = run(engine, 4, "tests.processes.averaging:resumed", "torch", 3, BATCHES + 5).of_ranks()
+    """In the middle of a cycle, with a sum under way."""
+    came = [each["resumed"] for each in various(engine)]
     assert [each["same"] for each in came] == [True] * 4
     assert [each["under way"] for each in came] == [1] * 4
     assert all(each["last"] == came[0]["last"] for each in came)
 
 
-def test_running_statistics_travel_and_counts_stay():
-    came = run("torch", 4, "tests.processes.averaging:statistics").of_ranks()
+@together
+@pytest.mark.parametrize("engine", ENGINES)
+def test_running_statistics_travel_and_counts_stay(engine):
+    came = [each["statistics"] for each in various(engine)]
     for epoch in range(1, 4):
         ends = [each[epoch * BATCHES - 1] for each in came]
         assert all(end == ends[0] for end in ends)
@@ -56,54 +63,62 @@ def test_running_statistics_travel_and_counts_stay():
     assert before[0] != before[2]
 
 
-def test_messages_of_half_precision():
+@together
+@pytest.mark.parametrize("engine", ENGINES)
+def test_messages_of_half_precision(engine):
     """The members that send are the first of each node: processes 0 and 2."""
-    came = run("torch", 4, "tests.processes.averaging:on_the_wire").of_ranks()
+    came = [each["on the wire"] for each in various(engine)]
     first, second = (np.array(came[rank][0]).astype(np.float16) for rank in (0, 2))
     wanted = (first + second).astype(np.float64) / 2
-    assert all((np.array(each[1]) == wanted).all() for each in came)
+    assert all((np.array(after) == wanted).all() for _, after in came)
 
 
-@pytest.mark.parametrize(
-    ("engine", "epoch", "batch", "told", "made"),
-    [
-        ("mpi", 0, 4, "what was sent after batch 4 of epoch 0: not finite in process 2", 4),
-        ("torch", 1, 6, "what was sent after batch 8 of epoch 1: not finite in process 2", BATCHES + 9),
-    ],
-)
-def test_what_is_not_finite_ends_all_together(engine, epoch, batch, told, made):
-    """Process 3 spoils its node, whose turn to send is process 2's; the others hear of it with the merge."""
-    came = run(engine, 4, "tests.processes.averaging:not_finite", epoch, batch).of_ranks()
-    assert came == [[told, made]] * 4
-
-
+@together
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(
-    ("told", "made", "why"),
-    [
-        ([5, 5, 5, 4], [5, 5, 5, 4], "epoch 0 has [5, 5, 5, 4] batches in the processes, in the order of ranks"),
-        ([5] * 4, [5, 5, 5, 4], "epoch 0, batch 4: the epoch ends after 4 batches, and 5 were told"),
-        ([5] * 4, [5, 5, 5, 6], "is at one batch more in epoch 0"),
-    ],
-)
-def test_processes_with_other_numbers_of_batches_are_told(engine, told, made, why):
-    ended = run(engine, 4, "tests.processes.averaging:uneven", told, made, check=False, timeout=60)
-    assert ended.code != 0 and not ended.results
-    assert why in ended.said
+def test_what_is_not_finite_ends_all_together(engine):
+    """Process 3 spoils its node, whose turn to send is process 2's; the others hear of it with the merge."""
+    at_once = ["what was sent after batch 4 of epoch 0: not finite in process 2", 4]
+    later = ["what was sent after batch 4 of epoch 1: not finite in process 2", BATCHES + 5]
+    assert [each["not finite"] for each in various(engine)] == [[at_once, later]] * 4
 
 
-@pytest.mark.parametrize(("made", "why"), [
-    ([BATCHES] * 3 + [BATCHES - 1], f"the epoch ends after {BATCHES - 1} batches, and {BATCHES} were told"),
-    ([BATCHES] * 3 + [BATCHES + 1], "all batches of the epoch were made: call end_epoch(loss) before the next one"),
-])  # fmt: skip
-def test_updates_of_ours_with_other_numbers_of_batches_are_told(made, why):
-    ended = run("mpi", 4, "tests.processes.averaging:uneven_updates", made, check=False, timeout=60)
-    assert ended.code != 0 and not ended.results
-    assert why in ended.said
-
-
-def test_the_index_of_the_last_batch_does_as_well_as_their_number():
-    """Warm-up epochs end in blocking averages after each batch, so nothing is lost until all batches are counted."""
-    came = run("torch", 4, "tests.processes.averaging:uneven", [BATCHES - 1] * 4, [BATCHES] * 4).of_ranks()
+@together
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_index_of_the_last_batch_does_as_well_as_their_number(engine):
+    """The warm-up has a blocking average after each batch, so nothing is lost until all batches are counted."""
     wanted = averaging.in_numpy([BLOCK, (4, 1, 1), (4, 1, 1)])
-    assert max(np.abs(np.subtract(came[rank], wanted[rank][-1])).max() for rank in range(4)) < 1e-12
+    for rank, each in enumerate(various(engine)):
+        np.testing.assert_allclose(each["index"], wanted[rank][-1], rtol=0, atol=1e-12)
+
+
+@together
+@pytest.mark.parametrize("engine", ENGINES)
+def test_epochs_that_differ_in_length_are_told_at_their_beginning(engine):
+    wanted = "epoch 0 has [5, 5, 5, 4] batches in the processes, in the order of ranks: all need the same number"
+    assert [each["other lengths"] for each in various(engine)] == [wanted] * 4
+
+
+@together
+@pytest.mark.parametrize("engine", ENGINES)
+def test_gradients_may_be_averaged_before_the_step(engine):
+    """For clipping; asked for twice, they are averaged once."""
+    own, once, twice = np.moveaxis([each["clipped"] for each in various(engine)], 1, 0)
+    np.testing.assert_allclose(once, np.repeat([own[:2].mean(0), own[2:].mean(0)], 2, axis=0), rtol=1e-15)
+    assert (once == twice).all() and (own[0] != own[1]).all()
+
+
+@pytest.mark.parametrize(("engine", "made", "why"), [
+    ("mpi", [5, 5, 5, 4], "epoch 0, batch 4: the epoch ends after 4 batches, and 5 were told"),
+    ("torch", [5, 5, 5, 6], "is at one batch more in epoch 0"),
+])  # fmt: skip
+def test_a_process_with_another_number_of_batches_than_was_told_ends_all(engine, made, why):
+    ended = run(engine, 4, "tests.processes.averaging:epochs", [5] * 4, made, check=False, timeout=240)
+    assert ended.code != 0 and not ended.results
+    assert why in ended.said
+
+
+def test_updates_of_ours_after_the_last_batch_are_refused():
+    made = [BATCHES] * 3 + [BATCHES + 1]
+    ended = run("mpi", 4, "tests.processes.averaging:updates", made, check=False, timeout=240)
+    assert ended.code != 0 and not ended.results
+    assert "all batches of the epoch were made: call end_epoch(loss) before the next one" in ended.said
