@@ -153,7 +153,7 @@ class AsynchronousAverages:
 
     def _send(self, sent: Sent) -> None:
         """Begin with the sum over nodes, in the members whose turn it is."""
-        if sent.member != self.nodes.member:
+        if not self._takes_part(sent):
             return
         flats, pieces = _flats(self._travelling()), []
         for flat in flats:
@@ -165,11 +165,15 @@ class AsynchronousAverages:
             pieces.append([pending.wait for pending in begun])
         self._under_way[sent] = _Message(all(np.isfinite(flat).all() for flat in flats), pieces)
 
+    def _takes_part(self, sent: Sent) -> bool:
+        """Whether this process sends; one node by itself has nobody to merge with, and only shares."""
+        return sent.member == self.nodes.member and self.nodes.count > 1
+
     def _merge(self, sent: Sent) -> None:
         """Take over a sum, in the members that have sent, and share what comes of it within the node."""
         travelling = self._travelling()
         flats, wrong = _flats(travelling), ""
-        if sent.member == self.nodes.member:
+        if self._takes_part(sent):
             flats, wrong = self._merged(sent, flats)
         what = f"what was sent after batch {sent.batch} of epoch {self.state.epoch}"
         if wrong := self.nodes.node.exchange(what, wrong)[sent.member]:

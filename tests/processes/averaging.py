@@ -276,6 +276,17 @@ def clipped(processes):
     return own
 
 
+def scaled(processes):
+    """The numbers after a batch whose loss each process scales by a number of its own."""
+    network = Small.on("torch", dtype="float64")()
+    model, optimizer = heat(processes, network)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** (8 + processes.rank))
+    optimizer.add_scaler(scaler)
+    scaler.scale(squares(model, *map(torch.from_numpy, share(processes.rank, 0, 0)))).backward()
+    optimizer.step()
+    return numbers(network)
+
+
 def various(processes):
     """All of these, in one start."""
     return {
@@ -286,6 +297,7 @@ def various(processes):
         "index": epochs(processes, [BATCHES - 1] * 4, [BATCHES] * 4),
         "other lengths": other_lengths(processes),
         "clipped": clipped(processes),
+        "scaled": scaled(processes),
     }
 
 

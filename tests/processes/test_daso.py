@@ -107,6 +107,14 @@ def test_gradients_may_be_averaged_before_the_step(engine):
     assert (once == twice).all() and (own[0] != own[1]).all()
 
 
+@together
+@pytest.mark.parametrize("engine", ENGINES)
+def test_losses_may_be_scaled_by_numbers_that_differ(engine):
+    (wanted, *_), *_ = averaging.in_numpy([BLOCK])
+    for each in various(engine):
+        np.testing.assert_allclose(each["scaled"], wanted, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize(("engine", "made", "why"), [
     ("mpi", [5, 5, 5, 4], "epoch 0, batch 4: the epoch ends after 4 batches, and 5 were told"),
     ("torch", [5, 5, 5, 6], "is at one batch more in epoch 0"),

@@ -1,0 +1,98 @@
+"""Which processes are on one node, by what the launcher says or by what is asked for."""
+
+import pickle
+
+import pytest
+
+from deliralike.errors import ProcessError
+from deliralike.parallel import Alone, Nodes
+from deliralike.parallel.processes import Processes
+
+VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID",
+             "LOCAL_WORLD_SIZE", "LOCAL_RANK", "SLURM_STEP_TASKS_PER_NODE", "SLURM_LOCALID")  # fmt: skip
+
+
+class Played(Processes):
+    """One of several processes; the others say what `others` has for their rank, or what this one says."""
+
+    def __init__(self, rank, count, others=None):
+        super().__init__(rank, count)
+        self.others, self.made = others or {}, []
+
+    def gathered(self, message):
+        topic, own = pickle.loads(message)
+        told = [self.others.get(rank, (own[0], None)) for rank in range(self.count)]
+        told[self.rank] = own
+        return [pickle.dumps((topic, each)) for each in told]
+
+    def summed(self, flat):
+        raise AssertionError
+
+    def among(self, ranks):
+        self.made.append(tuple(ranks))
+        return Played(tuple(ranks).index(self.rank), len(ranks)) if self.rank in ranks else self
+
+    def failed(self, why):
+        raise AssertionError
+
+
+@pytest.fixture(autouse=True)
+def unlaunched(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_groups_of_two_nodes_of_three():
+    """Every process makes every group, in one order."""
+    processes = Played(4, 6)
+    nodes = Nodes(processes, members=3)
+    assert (nodes.count, nodes.members, nodes.number, nodes.member) == (2, 3, 1, 1)
+    assert processes.made == [(0, 1, 2), (3, 4, 5), (0, 3), (1, 4), (2, 5)]
+    assert (nodes.node.rank, nodes.node.count, nodes.peers.rank, nodes.peers.count) == (1, 3, 1, 2)
+    assert [nodes.rank_of(0, 1), nodes.rank_of(1, 2)] == [1, 5]
+    assert str(nodes) == "2 nodes of 3 processes"
+
+
+@pytest.mark.parametrize(("members", "made"), [(1, [(0, 1, 2)]), (3, [(0, 1, 2)])])
+def test_a_group_of_one_sends_nothing(members, made):
+    processes = Played(2, 3)
+    nodes = Nodes(processes, members)
+    assert processes.made == made
+    assert isinstance(nodes.node if members == 1 else nodes.peers, Alone)
+
+
+def test_a_process_by_itself_is_a_node():
+    assert str(Nodes(Alone())) == "1 node of 1 process"
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "1"},
+        {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"},
+        {"MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1"},
+        {"SLURM_STEP_TASKS_PER_NODE": "2(x3)", "SLURM_LOCALID": "1"},
+        {"SLURM_STEP_TASKS_PER_NODE": "2"},
+    ],
+)
+def test_the_launcher_says_it(monkeypatch, variables):
+    """torchrun, Open MPI, MPICH and Slurm."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert str(Nodes(Played(3, 6))) == "3 nodes of 2 processes"
+
+
+def test_what_nodes_cannot_be(monkeypatch):
+    with pytest.raises(ProcessError, match="the launcher does not say how many processes a node has: say members="):
+        Nodes(Played(0, 4))
+    with pytest.raises(ProcessError, match=r"4 processes say, in the order of ranks, that their nodes have \[3, 3, 3"):
+        Nodes(Played(0, 4), members=3)
+    with pytest.raises(ProcessError, match=r"have \[2, 2, 2, 1\]; or say members="):
+        Nodes(Played(0, 4, {3: (1, None)}), members=2)
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "2(x1),3")
+    with pytest.raises(ProcessError, match="every node needs the same number of processes"):
+        Nodes(Played(0, 5))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    with pytest.raises(ProcessError, match="process 1 has place 0 on its node, wanted 1: ranks must go node by node"):
+        Nodes(Played(0, 4, {1: (2, 0)}))
