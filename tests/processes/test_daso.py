@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from deliralike.backends.joining import ENGINES
-from tests.processes import averaging
-from tests.processes.averaging import BATCHES, EPOCHS
+from tests.processes import daso_runs
+from tests.processes.daso_runs import BATCHES, EPOCHS
 from tests.processes.running import run
 
 BLOCK = (1, 0, 1)
@@ -26,11 +26,11 @@ together = pytest.mark.xdist_group("daso")  # tests that look at one start of th
 @pytest.mark.parametrize("engine", ENGINES)
 def test_runs_are_those_of_numpy(engine):
     """Warm-up, cycles and cool-down: the numbers of each process after each batch; each started with other weights."""
-    came = run(engine, 4, "tests.processes.averaging:runs", JOBS[engine], timeout=300).of_ranks()
+    came = run(engine, 4, "tests.processes.daso_runs:runs", JOBS[engine], timeout=300).of_ranks()
     for job, (_, _, cycle) in enumerate(JOBS[engine]):
         found = np.array([each[job] for each in came])
         assert found.shape == (4, EPOCHS * BATCHES, 32)
-        assert np.abs(found - averaging.in_numpy(CYCLES[cycle])).max() < 1e-12
+        assert np.abs(found - daso_runs.in_numpy(CYCLES[cycle])).max() < 1e-12
         at_ends = found[:, BATCHES - 1 :: BATCHES]
         assert (at_ends == at_ends[0]).all()
         assert (found[0] != found[2]).any(axis=1).sum() > EPOCHS  # in between nodes are apart
@@ -38,7 +38,7 @@ def test_runs_are_those_of_numpy(engine):
 
 @cache
 def various(engine):
-    return run(engine, 4, "tests.processes.averaging:various", timeout=300).of_ranks()
+    return run(engine, 4, "tests.processes.daso_runs:various", timeout=300).of_ranks()
 
 
 @together
@@ -86,7 +86,7 @@ def test_what_is_not_finite_ends_all_together(engine):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_index_of_the_last_batch_does_as_well_as_their_number(engine):
     """The warm-up has a blocking average after each batch, so nothing is lost until all batches are counted."""
-    wanted = averaging.in_numpy([BLOCK, (4, 1, 1), (4, 1, 1)])
+    wanted = daso_runs.in_numpy([BLOCK, (4, 1, 1), (4, 1, 1)])
     for rank, each in enumerate(various(engine)):
         np.testing.assert_allclose(each["index"], wanted[rank][-1], rtol=0, atol=1e-12)
 
@@ -110,7 +110,7 @@ def test_gradients_may_be_averaged_before_the_step(engine):
 @together
 @pytest.mark.parametrize("engine", ENGINES)
 def test_losses_may_be_scaled_by_numbers_that_differ(engine):
-    (wanted, *_), *_ = averaging.in_numpy([BLOCK])
+    (wanted, *_), *_ = daso_runs.in_numpy([BLOCK])
     for each in various(engine):
         np.testing.assert_allclose(each["scaled"], wanted, rtol=0, atol=1e-12)
 
@@ -120,13 +120,13 @@ def test_losses_may_be_scaled_by_numbers_that_differ(engine):
     ("torch", [5, 5, 5, 6], "is at one batch more in epoch 0"),
 ])  # fmt: skip
 def test_a_process_with_another_number_of_batches_than_was_told_ends_all(engine, made, why):
-    ended = run(engine, 4, "tests.processes.averaging:epochs", [5] * 4, made, check=False, timeout=240)
+    ended = run(engine, 4, "tests.processes.daso_runs:epochs", [5] * 4, made, check=False, timeout=240)
     assert ended.code != 0 and not ended.results
     assert why in ended.said
 
 
 def test_updates_of_ours_after_the_last_batch_are_refused():
     made = [BATCHES] * 3 + [BATCHES + 1]
-    ended = run("mpi", 4, "tests.processes.averaging:updates", made, check=False, timeout=240)
+    ended = run("mpi", 4, "tests.processes.daso_runs:updates", made, check=False, timeout=240)
     assert ended.code != 0 and not ended.results
     assert "all batches of the epoch were made: call end_epoch(loss) before the next one" in ended.said
