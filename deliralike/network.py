@@ -37,6 +37,7 @@ from deliralike.state import LoadReport, Slot, host_array, plan_load, refuse_tor
 
 if TYPE_CHECKING:
     from deliralike.backends.base import Backend
+    from deliralike.optimizer import AbstractOptimizer
     from deliralike.parallel.loss import InReplicas
 
 
@@ -103,6 +104,7 @@ class AbstractNetwork(metaclass=NetworkType):
         dtype_built: The floating type that the network was built with.
         gathers_state: Whether the network is spread over processes that read and write its state together: each of
             them makes every such call.
+        trains_apart: Whether its processes may have different parameters between updates, until `settle` is called.
         evaluates_together: Whether they make every call of it in evaluation together, too.
         start_values: Patterns of dotted names and the distributions to draw them from instead of the layers' own;
             the last pattern that matches wins. They hold for the network that declares them and all below it.
@@ -114,6 +116,7 @@ class AbstractNetwork(metaclass=NetworkType):
     written_once: ClassVar[Any]
     is_replicated: ClassVar[bool] = False
     gathers_state: bool = False
+    trains_apart: bool = False
     evaluates_together: ClassVar[bool] = False
     init_kwargs: InitKwargs
     training: bool
@@ -213,6 +216,13 @@ class AbstractNetwork(metaclass=NetworkType):
     def no_sync(self) -> AbstractContextManager[Any]:
         """A block whose gradients are to be added up before they are sent to other processes, if there are any."""
         return nullcontext()
+
+    def updating(self, optimizer: AbstractOptimizer) -> AbstractContextManager[None]:
+        """A block in which an optimizer makes an update of this network, or adds a micro-batch to one."""
+        return nullcontext()
+
+    def settle(self) -> None:
+        """Make its processes' parameters equal, where they train by themselves for a while; each makes the call."""
 
     def samples_of(self, batch: Any) -> int:
         """The samples of a batch that an optimizer is given."""

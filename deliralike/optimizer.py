@@ -101,9 +101,10 @@ class AbstractOptimizer(ABC):
         """
         batch = self.prepared(batch)
         loss_function = computing_in(self.network.loss_of(loss_function), self.precision)
-        if self._accumulate > 1 or self._window.micro_batches or self.loss_scale is not None:
-            return self._add_micro_batch(loss_function, batch)
-        return self.update_at_once(loss_function, batch)
+        with self.network.updating(self):
+            if self._accumulate > 1 or self._window.micro_batches or self.loss_scale is not None:
+                return self._add_micro_batch(loss_function, batch)
+            return self.update_at_once(loss_function, batch)
 
     def prepared(self, batch: tuple) -> tuple:
         """A batch as `gradients` wants it; see `Backend.prepare`."""

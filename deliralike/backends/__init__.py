@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deliralike.errors import BackendUnavailable, DeviceError, SettingError, UnknownName, suggestion
+from deliralike.parallel.local_sgd import LocalSGD
 from deliralike.parallel.processes import Processes
 from deliralike.parallel.replicated import ReplicaSettings
 
@@ -205,7 +206,8 @@ def DataParallel(
 
 def DistributedDataParallel(
     network: Any, processes: Processes, dim: int = 0, *, buffers: str = "sync", scalars: str = "mean",
-    takes_whole: bool = False, in_backward: Mapping[str, Any] | None = None, **settings: Any,
+    takes_whole: bool = False, in_backward: Mapping[str, Any] | None = None, averaging: LocalSGD | None = None,
+    **settings: Any,
 ) -> AbstractNetwork:  # fmt: skip
     """A network that trains in several processes, each with a share of every batch; by itself the network, wrapped.
 
@@ -225,6 +227,8 @@ def DistributedDataParallel(
         in_backward: Add gradients while backward goes on, by the framework's own engine, with these keywords of it; for
             PyTorch those of its ``DistributedDataParallel``, such as ``{"bucket_cap_mb": 10}``. After backward when
             None.
+        averaging: Let each process update its parameters by itself for a while, and average them now and then; see
+            `deliralike.parallel.LocalSGD`.
         settings: ``others``, ``spec``; see there.
 
     Raises:
@@ -249,6 +253,8 @@ def DistributedDataParallel(
     made = wrapped.backend.distribute(wrapped, chosen, processes, takes_whole)
     if in_backward is not None:
         made.reduce_in_backward(**in_backward)
+    if averaging is not None:
+        made.average_by(averaging)
     return made
 
 

@@ -5,6 +5,7 @@ from deliralike.parallel.callbacks import CallbackContext, call_replication_call
 from deliralike.parallel.daso import Plan
 from deliralike.parallel.gather import gather
 from deliralike.parallel.hooks import AccumulateGradients, CopyParameters
+from deliralike.parallel.local_sgd import LocalSGD
 from deliralike.parallel.loss import in_replicas
 from deliralike.parallel.nodes import Nodes
 from deliralike.parallel.partition import partition
@@ -20,6 +21,7 @@ __all__ = [
     "AveragedUpdates",
     "CallbackContext",
     "CopyParameters",
+    "LocalSGD",
     "Nodes",
     "Plan",
     "Processes",

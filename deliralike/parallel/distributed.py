@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
+from deliralike import random
 from deliralike.anomalies import Anomalies, anomalies_of
 from deliralike.errors import CapabilityError, SettingError
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer, LossFunction
 from deliralike.parallel.gather import gather
+from deliralike.parallel.local_sgd import AverageParameters, Averaging, LocalSGD
 from deliralike.parallel.loss import InReplicas, in_replicas
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.processes import Processes
@@ -56,6 +58,8 @@ class SumOverProcesses:
 
     def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
         """The gradients of the whole batch."""
+        if self.network.together.count == 1:
+            return gradients
         reduced = self.network.take_reduced()
         left = {name: gradient for name, gradient in gradients.items() if name not in reduced}
         return gradients | self._sums(left) if left or not reduced else gradients
@@ -67,7 +71,7 @@ class SumOverProcesses:
         counts = np.array(
             [gradient is not None for gradient in gradients.values()], arrays[0].dtype if arrays else None
         )
-        *sums, parts = self.network.processes.sum("gradients", [*arrays, counts])
+        *sums, parts = self.network.together.sum("gradients", [*arrays, counts])
         return {
             name: backend.array(total, device=device) if part else None
             for name, total, part in zip(gradients, sums, parts, strict=True)
@@ -91,9 +95,11 @@ class DistributedNetwork(ReplicatedNetwork):
         processes: They.
         takes_whole: Whether every process is called with the whole batch, of which it takes its share, and gets the
             outputs for all of it, without a graph.
+        averaging: How the processes train by themselves and average their parameters, if they do.
     """
 
     processes: Processes
+    averaging: Averaging | None = None
     takes_whole: bool = False
     _sits_out = False
     _syncs = True
@@ -115,6 +121,54 @@ class DistributedNetwork(ReplicatedNetwork):
         state = self.processes.of_root("weights", self.root.neutral_state())
         if not self.processes.is_root:
             self.root.load_neutral_state(state)
+
+    # Parameters that are averaged -------------------------------------------------------------------------------------
+
+    def average_by(self, plan: LocalSGD) -> None:
+        """Let each process update its parameters by itself for a while, and average them as a plan has it.
+
+        Raises:
+            SettingError: The plan does not fit the number of processes, or the processes take shares of whole batches.
+        """
+        if self.takes_whole:
+            raise SettingError("takes_whole gives each process the outputs of all at every call: it needs no averaging")
+        averaging = Averaging(plan, self.processes)
+        self._keep(averaging=averaging, trains_apart=True, gathers_state=True)
+
+    @property
+    def together(self) -> Processes:
+        """The processes whose samples make up the batch of an update: all of them, unless parameters are averaged."""
+        return self.processes if self.averaging is None else self.averaging.together
+
+    def updating(self, optimizer: AbstractOptimizer) -> AbstractContextManager[None]:
+        """An update by all processes, or by those that make it together.
+
+        Raises:
+            CapabilityError: The loss is scaled, so that each process might leave other updates out.
+        """
+        if self.averaging is None:
+            return super().updating(optimizer)
+        if optimizer.loss_scale is not None:
+            raise CapabilityError("processes that average their parameters make the same number of updates, and with "
+                                  "float16 each might leave another one out: compute in bfloat16")  # fmt: skip
+        self.averaging.updates = optimizer.steps
+        return random.shifted(self.averaging.first_sample)
+
+    def settle(self) -> None:
+        """Average the parameters of all processes if they differ; every process makes the call."""
+        if self.averaging is not None and self.averaging.is_behind:
+            self.averaging.average(self, self.processes.count)
+
+    def train(self, mode: bool = True) -> Any:
+        """Set training or evaluation mode; in evaluation all processes have the same parameters."""
+        if not mode:
+            self.settle()
+        return super().train(mode)  # type: ignore[safe-super]
+
+    def neutral_state(self) -> dict[str, np.ndarray]:
+        """The root's, equal in all processes; where parameters are averaged, every process makes the call."""
+        self.settle()
+        return super().neutral_state()
 
     @contextmanager
     def sitting_out(self) -> Iterator[None]:
@@ -198,8 +252,8 @@ class DistributedNetwork(ReplicatedNetwork):
             return self._own_of_whole(arguments, loss)
         shares = super().scatter(arguments, loss)
         own = 0 if self._sits_out else shares.sizes[0]
-        sizes = tuple(self.processes.exchange("a batch, the samples of each share", own))
-        if not sum(sizes):
+        sizes = tuple(self.together.exchange("a batch, the samples of each share", own))
+        if not sum(sizes) and self.together is self.processes:
             raise SettingError("no process has a sample in this batch")
         return Shares(shares.nests if own else [], sizes)
 
@@ -212,16 +266,16 @@ class DistributedNetwork(ReplicatedNetwork):
 
     def sizes_here(self, shares: Shares) -> tuple[int, ...]:
         """That of the own share, if there is one."""
-        return tuple(shares.sizes[self.processes.rank] for _ in shares.nests)
+        return tuple(shares.sizes[self.together.rank] for _ in shares.nests)
 
     def meeting_of(self, shares: Shares) -> Meeting:
         """The processes that have samples."""
-        return MeetingOfProcesses(self.processes.among([rank for rank, size in enumerate(shares.sizes) if size]))
+        return MeetingOfProcesses(self.together.among([rank for rank, size in enumerate(shares.sizes) if size]))
 
     def place_of(self, position: int, shares: Shares, meeting: Meeting, seed: int, in_threads: bool) -> Replica:
         """This process among those that have samples."""
         sizes = tuple(size for size in shares.sizes if size)
-        index = sum(size > 0 for size in shares.sizes[: self.processes.rank])
+        index = sum(size > 0 for size in shares.sizes[: self.together.rank])
         return Replica(
             index=index,
             position=position,
@@ -236,15 +290,23 @@ class DistributedNetwork(ReplicatedNetwork):
     # Losses ----------------------------------------------------------------------------------------------------------
 
     def loss_of(self, loss_function: LossFunction) -> LossFunction:
-        """A loss that each process computes on its share; one that declares nothing is a mean over samples."""
-        return loss_function if isinstance(loss_function, InReplicas) else in_replicas(loss_function)
+        """A loss that each process computes on its share; one that declares nothing is a mean over samples.
+
+        Raises:
+            SettingError: It is a sum, and parameters are averaged.
+        """
+        loss = loss_function if isinstance(loss_function, InReplicas) else in_replicas(loss_function)
+        if self.averaging is not None and loss.reduction == "sum":
+            raise SettingError("a loss that is a sum over the batch has larger gradients in all processes than in one: "
+                               "where parameters are averaged, state it as a mean, or with a denominator")  # fmt: skip
+        return loss
 
     def samples_of(self, batch: Any) -> int:
         """The samples of the batch in all processes."""
         if self.takes_whole:
             return super().samples_of(batch)
         own = 0 if self._sits_out else super().samples_of(batch)
-        return sum(self.processes.exchange("the samples of a micro-batch", own))
+        return sum(self.together.exchange("the samples of a micro-batch", own))
 
     def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
         """The loss of the whole batch, with the graph of this process's part; in evaluation, that of its own batch."""
@@ -271,7 +333,7 @@ class DistributedNetwork(ReplicatedNetwork):
 
         if not shares.nests:
             self.take_part(loss, backward, batch)
-        parts = self.run(one_share, shares, in_threads=True)
+        parts = self.run(one_share, shares, in_threads=True) if sum(shares.sizes) else []
         value, denominator, extras = parts[0] if parts else (None, None, None)
         own = 0.0 if value is None else self.backend.number(self.nn.stop_gradient(value))
         total, denominator, extras = self.of_all(shares, own, denominator, extras)
@@ -286,9 +348,13 @@ class DistributedNetwork(ReplicatedNetwork):
 
     def of_all(self, shares: Shares, own: float, denominator: Any, extras: Any) -> tuple[float, Any, Any]:
         """The loss of the whole batch, its denominator, and what else the loss function gave in all processes."""
+        if not sum(shares.sizes):
+            return 0.0, 0.0, None
         told = (own, denominator, None if extras is None else self.backend.to_numpy(extras))
-        everyone = [each for each, size in zip(self.processes.exchange("the loss", told), shares.sizes, strict=True)
+        everyone = [each for each, size in zip(self.together.exchange("the loss", told), shares.sizes, strict=True)
                     if size]  # fmt: skip
+        if self.averaging is not None:
+            self.averaging.saw(sum(shares.sizes) if everyone[0][1] is None else float(everyone[0][1]))
         total = sum(part for part, _, _ in everyone)
         return total, everyone[0][1], self._joined([each for _, _, each in everyone], shares.sizes)
 
@@ -319,15 +385,15 @@ class DistributedNetwork(ReplicatedNetwork):
 
     def settle_buffers(self, sizes: Sequence[int]) -> None:
         """Make the buffers of all processes the same, by the policy in `settings`, after a run in training."""
-        if not sizes or not self.training:
+        if not sum(sizes) or not self.training:
             return
         own = {name: slot.read() for name, slot in self.root.neutral_slots().items() if not slot.is_parameter}
         if not own:
             return
-        digests = self.processes.exchange("a digest of the buffers", _digest(own))
+        digests = self.together.exchange("a digest of the buffers", _digest(own))
         if len({digest for digest, size in zip(digests, sizes, strict=True) if size}) == 1 and all(sizes):
             return  # as with synchronised statistics
-        state = self._settled(self.processes.exchange("buffers", own), sizes)
+        state = self._settled(self.together.exchange("buffers", own), sizes)
         changed = {name: value for name, value in state.items() if not np.array_equal(value, own[name], equal_nan=True)}
         if changed:
             self.root.load_neutral_state(changed, strict=False)
@@ -346,8 +412,8 @@ class DistributedNetwork(ReplicatedNetwork):
         return {name: mean(name, value) for name, value in told[first].items()}
 
     def update_hooks(self) -> tuple[list[Any], list[Any]]:
-        """Add the gradients of all processes before an update; after it all have the same parameters."""
-        return [SumOverProcesses(self)], []
+        """Add the gradients of all processes before an update; after it all have the same parameters, or average."""
+        return [SumOverProcesses(self)], [] if self.averaging is None else [AverageParameters(self)]
 
 
 def _digest(arrays: Mapping[str, np.ndarray]) -> bytes:

@@ -266,7 +266,7 @@ class ReplicatedNetwork(AbstractNetwork):
         denominator = sum(here.exchange("the loss's denominator", self._on_host(denominator)))
         return value * (1.0 / or_one(denominator)), denominator, extras
 
-    def updating(self, parameters: Mapping[str, Any]) -> AbstractContextManager[Any]:
+    def wanting(self, parameters: Mapping[str, Any]) -> AbstractContextManager[Any]:
         """A block in which the gradients of these parameters are wanted; others need not be right in all processes."""
         return nullcontext()
 

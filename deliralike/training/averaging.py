@@ -68,6 +68,9 @@ class WeightAverage:
             SettingError: A setting makes no sense.
         """
         _refuse_nonsense(decay, start, every, warmup)
+        if network.trains_apart:
+            raise SettingError("each process would have the average of its own weights: leave it out where processes "
+                               "train by themselves and average their parameters")  # fmt: skip
         self.network, self.decay = network, decay
         self.start, self.every, self.warmup = start, every, warmup
         self.updates = self.averaged = 0

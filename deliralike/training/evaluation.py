@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -85,13 +86,15 @@ def evaluate(
     """
     evidence = {name: Evidence(each) for name, each in _named(metrics).items()}
     processes = Alone() if processes is None else processes
-    pairs = (_pair(batch) for batch in islice(_batches(data, batch_size), processes.rank, None, processes.count))
+    network.settle()
+    turns = Turns(_batches(data, batch_size), processes, network.evaluates_together)
+    pairs = (_pair(batch) for batch in turns)
     losses = None if losses is None else losses.without(evidence)
     with closing(_judged(network, pairs, device_batches, losses)) as judged:  # a loader's workers end here in any case
         for outputs, targets in judged:
             for each in evidence.values():
                 each.add(outputs, targets)
-    of_all = partial(_of_all, processes)
+    of_all = partial(_of_all, processes, turns)
     for each in evidence.values():
         each.merge(of_all)
     if losses is not None:
@@ -99,10 +102,37 @@ def evaluate(
     return ({} if losses is None else losses.means()) | _figures(evidence, intervals)
 
 
-def _of_all(processes: Processes, batches: list[Any]) -> list[Any]:
-    """What each process has of its batches, as a list in the order of all batches."""
+@dataclass
+class Turns:
+    """The batches of one of several processes that take turns at them.
+
+    Attributes:
+        together: Whether all make as many turns: those that have none in the last round take its first batch, which
+            does not count.
+        total: How many batches there have been, of all processes.
+    """
+
+    batches: Iterable[Any]
+    processes: Processes
+    together: bool
+    total: int = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        """Its own batches."""
+        rank, count, first = self.processes.rank, self.processes.count, None
+        for batch in self.batches:
+            turn, self.total = self.total % count, self.total + 1
+            first = batch if turn == 0 else first
+            if turn == rank:
+                yield batch
+        if self.together and 0 < self.total % count <= rank:
+            yield first
+
+
+def _of_all(processes: Processes, turns: Turns, batches: list[Any]) -> list[Any]:
+    """What each process has of its batches, as a list in the order of all batches, of which each counts once."""
     columns = zip_longest(*processes.exchange("what was seen in evaluation", batches), fillvalue=_NOTHING)
-    return [each for row in columns for each in row if each is not _NOTHING]
+    return [each for row in columns for each in row if each is not _NOTHING][: turns.total]
 
 
 def predict(network: AbstractNetwork, inputs: Any, *, batch_size: int = 512) -> Iterator[Any]:

@@ -232,8 +232,11 @@ class Trainer:
                 run.history.steps.append(step)
                 run.tell("on_step", step)
                 if run.stopped:
-                    return
+                    break
                 interrupt.check()
+        self.network.settle()
+        if run.stopped:
+            return
         begin = time.perf_counter()
         judged = {} if validation is None else self.evaluate(validation)
         evaluated = time.perf_counter() - begin

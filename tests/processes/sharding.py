@@ -1,10 +1,19 @@
 """What the processes of the tests do: steps of networks that are spread over them."""
 
-from deliralike import FullyShardedDataParallel
+import gc
+
+import numpy as np
+import torch
+
+from deliralike import FullyShardedDataParallel, Network, in_replicas, rules, zoo
 from deliralike.clipping import ClipNorm
 from deliralike.conformance.planted import replicas as planted
+from deliralike.data import Loader
+from deliralike.errors import CapabilityError
 from deliralike.rules import rule
-from tests.processes import steps
+from deliralike.training import Checkpoint, Trainer
+from deliralike.training.metrics import Accuracy, CrossEntropy
+from tests.processes import steps, training
 
 RULES = {
     "adamw": lambda: rule("adamw", lr=0.01, weight_decay=0.1),
@@ -38,3 +47,148 @@ def train(processes, sizes, keywords):
 def alone(samples):
     subject = planted.subject("torch")
     return steps.updates(subject.network, OPTIMIZERS, subject.loss, steps.batch(samples))
+
+
+# Bytes ---------------------------------------------------------------------------------------------------------------
+
+WIDE = {"in_features": 7, "hidden": [129, 65, 33], "out_features": 5}  # no width is a multiple of the processes
+
+
+def wide():
+    return zoo.build("mlp", backend="torch", dtype="float64", **WIDE)
+
+
+def held(processes):
+    """The bytes of parameters, optimizer states and of all tensors that are alive, after some updates."""
+    before = _alive()
+    network = FullyShardedDataParallel(wide(), processes, smallest=1)
+    steps.KEPT.append(network)
+    optimizer = network.backend.optimizer(rule("adam", lr=0.01), network)
+    steps.KEPT.append(optimizer)
+    x, labels = np.ones((2, 7)), np.zeros(2, np.int64)
+    gc.collect()
+    with network.training_mode(True):
+        for _ in range(2):
+            optimizer.update(lambda net, x, labels: net.nn.cross_entropy(net(x), labels), x, labels)
+    network.eval()(network.backend.array(x))
+    parts = {name: slot.native.to_local() for name, slot in network.neutral_slots().items()}
+    states = [value for held in optimizer.native.state.values() for value in held.values() if value.dim()]
+    state_bytes = sum(value.to_local().nbytes for value in states)
+    network.zero_grad()
+    return {"parts": {name: list(part.shape) for name, part in parts.items()}, "states": state_bytes,
+            "parameters": sum(part.nbytes for part in parts.values()), "alive": _alive() - before}  # fmt: skip
+
+
+def _alive():
+    """The bytes of all storages that a tensor holds."""
+    gc.collect()
+    storages = {}
+    for each in (each for each in gc.get_objects() if isinstance(each, torch.Tensor)):
+        local = each.to_local() if hasattr(each, "to_local") else each
+        storages[local.untyped_storage().data_ptr()] = local.untyped_storage().nbytes()
+    return sum(storages.values())
+
+
+# Parameters that are not used everywhere, and what cannot work -----------------------------------------------------------
+
+
+def unused(processes):
+    """Which parameters one update moves, where each process uses another one and nobody uses a third."""
+    network = steps.TwoPaths.on("torch", dtype="float64")()
+    network = FullyShardedDataParallel(network, processes)
+    steps.KEPT.append(network)
+    optimizer = network.backend.optimizer(rule("sgd", lr=1.0, weight_decay=0.5), network)
+    before = network.neutral_state()
+    x = np.full((2, 3), 1.0 if processes.rank == 1 else -1.0)
+    with network.training_mode(True):
+        optimizer.update(lambda net, x: net.nn.sum(net(x)), x)
+    after = network.neutral_state()
+    return {"updated": sorted(optimizer.updated), "moved": sorted(n for n in before if (before[n] != after[n]).any()),
+            "first": after["first.weight"].tolist(), "second": after["second.weight"].tolist()}  # fmt: skip
+
+
+class Penalised(Network):
+    """A layer, and another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = self.nn.Linear(3, 4), self.nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.second(self.nn.tanh(self.first(x)))
+
+
+def _penalty(network, x):
+    x = x.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(network(x).sum(), x, create_graph=True)
+    return (gradient**2).sum()
+
+
+def refused(processes):
+    """What the errors say of what cannot work."""
+    network = FullyShardedDataParallel(Penalised.on("torch", dtype="float64")(), processes)
+    steps.KEPT.append(network)
+    optimizer = network.backend.optimizer(rule("sgd", lr=1.0), network)
+    x = np.ones((2, 3))
+    attempts = {
+        "inside": lambda: optimizer.update(lambda net, x: net.nn.sum(net.first(x)), x),
+        "graph": lambda: in_replicas(lambda net, x: net.nn.sum(net(x)))(network, network.backend.array(x)),
+        "gradients": lambda: network.backend.gradients(lambda net, x: net.nn.sum(net(x)), network, x),
+        "penalty": lambda: optimizer.update(_penalty, x),
+    }
+    with network.training_mode(True):
+        return {name: _error_of(attempt) for name, attempt in attempts.items()}
+
+
+def _error_of(attempt):
+    try:
+        attempt()
+    except CapabilityError as error:
+        return str(error)
+    return "no error"
+
+
+class Choosing(Network):
+    """Two layers of equal shape, of which each process may call another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = self.nn.Linear(3, 3), self.nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.second(x) if self.backend.number(x[0, 0]) > 0 else self.first(x)
+
+
+def mixed_up(processes):
+    """Blocks of equal shape that are gathered by themselves, another one in each process."""
+    network = FullyShardedDataParallel(Choosing.on("torch", dtype="float64")(), processes, smallest=1)
+    steps.KEPT.append(network)
+    optimizer = network.backend.optimizer(rule("sgd", lr=1.0), network)
+    with network.training_mode(True):
+        optimizer.update(lambda net, x: net.nn.sum(net(x)), np.full((2, 3), 1.0 if processes.rank else -1.0))
+
+
+# Whole runs ----------------------------------------------------------------------------------------------------------
+
+
+def fitted(processes, folder=None, epochs=training.EPOCHS, resume=None):
+    """The run of `training.fitted`, spread over processes."""
+    made = trainer(processes, folder)
+    steps.KEPT.append(made)
+    loader = Loader(training.pictures(), training.BATCH, seed=5, transform=training.noisy)
+    history = made.fit(loader, training.pictures(), epochs=epochs, resume=resume)
+    return {
+        "losses": [float(loss) for loss in history.losses],
+        "metrics": [epoch.held_out for epoch in history.epochs],
+        "state": {name: value.tolist() for name, value in made.network.neutral_state().items()},
+    }
+
+
+def trainer(processes, folder):
+    network = zoo.build("resnet8", backend="torch", in_channels=1, num_classes=4, seed=1, dtype="float64")
+    network = FullyShardedDataParallel(network, processes, smallest=2000)
+    callbacks = [] if folder is None else [Checkpoint(folder, every_steps=1, keep=None)]
+    return Trainer(
+        network, rules.rule("adamw", lr=0.01), metrics={"accuracy": Accuracy(), "entropy": CrossEntropy()},
+        callbacks=callbacks, clip_norm=1.0, accumulate=2, average=0.5, seed=5,
+    )  # fmt: skip

@@ -1,10 +1,18 @@
 """Networks that are spread over processes make the updates of one process, and each holds its part."""
 
-import pytest
+import math
 
-from tests.processes import sharding, steps
+import pytest
+import torch
+
+from deliralike import FullyShardedDataParallel, zoo
+from deliralike.backends.torch.distributed.sharded import blocks_from, blocks_named
+from deliralike.errors import CapabilityError, UnknownName
+from deliralike.parallel import Alone
+from tests.processes import sharding, steps, training
 from tests.processes.running import run
 
+FITTED = "tests.processes.sharding:fitted"
 ALL = {"smallest": 1}  # every layer by itself
 
 
@@ -16,3 +24,101 @@ def test_updates_are_those_of_one_process(shares, keywords):
     wanted = sharding.alone(7)
     came = run("torch", len(shares), "tests.processes.sharding:train", shares, keywords).of_ranks()
     assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
+
+
+def test_each_process_holds_its_part():
+    """Rows are shared out in equal parts rounded up; nothing else is alive after updates and an evaluation."""
+    shapes = {name: value.shape for name, value in sharding.wide().neutral_state().items()}
+    came = run("torch", 3, "tests.processes.sharding:held").of_ranks()
+    for rank, each in enumerate(came):
+        rows = {name: -(-shape[0] // 3) for name, shape in shapes.items()}
+        wanted = {name: [max(min(rows[name], shape[0] - rank * rows[name]), 0), *shape[1:]]
+                  for name, shape in shapes.items()}  # fmt: skip
+        assert each["parts"] == wanted
+        assert each["parameters"] == 8 * sum(math.prod(shape) for shape in wanted.values())
+        assert each["states"] == 2 * each["parameters"]  # Adam's two moments
+        padded = 8 * sum(rows[name] * math.prod(shape[1:]) for name, shape in shapes.items())
+        assert each["parameters"] + each["states"] <= each["alive"] <= 3 * padded + 2000  # counters and scalars
+    whole = 8 * sum(math.prod(shape) for shape in shapes.values())
+    assert sum(each["parameters"] for each in came) == whole
+    assert max(each["alive"] for each in came) < 3 * whole / 2.5
+
+
+def test_a_parameter_that_one_process_uses_counts_as_zero_in_the_others():
+    """And one that nobody uses is left alone, by weight decay too."""
+    came = run("torch", 2, "tests.processes.sharding:unused").of_ranks()
+    assert came == run("torch", 2, "tests.processes.steps:unused", "torch").of_ranks()
+
+
+def test_what_cannot_work_is_an_error():
+    found = run("torch", 2, "tests.processes.sharding:refused").of_ranks()
+    for each in found:
+        assert "the loss takes gradients within itself" in each["penalty"]
+        assert "a parameter of a fully sharded network is whole only while its block is called" in each["inside"]
+        assert "the gradients of a fully sharded network are taken by an optimizer" in each["graph"]
+        assert "gradients of a fully sharded network are taken by an optimizer" in each["gradients"]
+
+
+def test_other_blocks_in_each_process_are_an_error():
+    ended = run("torch", 2, "tests.processes.sharding:mixed_up", check=False)
+    assert ended.code != 0 and "have called other blocks of a fully sharded network" in ended.said, ended.said
+
+
+def test_a_run_is_that_of_one_process_and_so_are_its_checkpoints(tmp_path):
+    """Batches of 7 and a last one of a single sample, an average of weights, evaluation; 3 processes, then 1 and 2."""
+    of_three, of_one = tmp_path / "three", tmp_path / "one"
+    wanted = sharding.fitted(Alone(), str(of_one))
+    three = run("torch", 3, FITTED, str(of_three)).of_ranks()
+    alone = sharding.fitted(Alone(), None, training.EPOCHS, str(of_three / "step-00000004"))
+    two = run("torch", 2, FITTED, None, training.EPOCHS, str(of_one / "step-00000004")).of_ranks()
+    for each in three:
+        assert training.largest_difference(wanted, each) < 1e-11
+    for each in (alone, *two):
+        last, each = ({**of, "losses": of["losses"][-5:], "metrics": of["metrics"][-2:]} for of in (wanted, each))
+        assert training.largest_difference(last, each) < 1e-11
+
+
+# Blocks --------------------------------------------------------------------------------------------------------------
+
+
+class Tied(torch.nn.Module):
+    """A list, an attention layer of PyTorch's, and two layers that share a weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(11, 8)
+        self.blocks = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in "ab")
+        self.attention = torch.nn.MultiheadAttention(8, 2)
+        self.head = torch.nn.Linear(8, 11, bias=False)
+        self.head.weight = self.embedding.weight
+
+
+def test_blocks_that_are_gathered_by_themselves():
+    """By size, layers of PyTorch's own as a whole, none that shares a parameter with others, no list."""
+    network = Tied()
+    paths = {id(block): path for path, block in network.named_modules()}
+
+    def chosen(smallest):
+        return [paths[id(block)] for block in blocks_from(smallest, network)]
+
+    assert chosen(1) == ["blocks.0.0", "blocks.1.0", "attention"]
+    assert chosen(73) == ["attention"]  # 8 * 8 + 8 parameters in each linear layer
+    assert chosen(4 * 72 + 1) == []  # 3 * 72 and 72 in the attention
+    named = [paths[id(block)] for block in blocks_named(["blocks.*.0", "head"], network)]
+    assert named == ["head", "blocks.1.0", "blocks.0.0"]
+    with pytest.raises(UnknownName, match=r"no block matches 'block\.\*'"):
+        blocks_named(["block.*"], network)
+
+
+def test_one_process_has_the_network_as_it_is():
+    network = sharding.wide()
+    assert FullyShardedDataParallel(network, Alone()) is network
+
+
+@pytest.mark.parametrize(("backend", "words"), [
+    ("torch", "alone: deliralike.join\\('torch'\\)"), ("chainer", "has no fully sharded networks"),
+])  # fmt: skip
+def test_what_has_none_says_so(backend, words):
+    network = zoo.build("mlp", backend=backend, in_features=3, out_features=2)
+    with pytest.raises(CapabilityError, match=words):
+        network.backend.shard(network, Alone())

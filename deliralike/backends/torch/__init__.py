@@ -184,7 +184,10 @@ class TorchBackend(Backend):
         self, averages: Sequence[torch.Tensor], values: Sequence[torch.Tensor], weight: float
     ) -> list[torch.Tensor]:
         with torch.no_grad():
-            torch._foreach_lerp_(list(averages), list(values), weight)
+            for spread in (False, True):  # no operation takes both kinds
+                pairs = [(a, v) for a, v in zip(averages, values, strict=True) if arrays.is_spread(a) == spread]
+                if pairs:
+                    torch._foreach_lerp_([a for a, _ in pairs], [v for _, v in pairs], weight)
         return list(averages)
 
     def all_finite(self, values: Sequence[torch.Tensor]) -> bool:

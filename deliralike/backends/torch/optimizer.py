@@ -55,7 +55,7 @@ class TorchOptimizer(AbstractOptimizer):
             for copy in self.network.copies_of(parameter) if replicated else ():
                 copy.grad = None
         if replicated and isinstance(loss_function, InReplicas):
-            with self.network.updating(parameters):
+            with self.network.wanting(parameters):
                 result = self.network.backward_in_replicas(loss_function, torch.Tensor.backward, *batch)
         else:
             result = loss_function(self.network, *batch)

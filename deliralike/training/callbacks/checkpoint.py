@@ -65,6 +65,7 @@ class Checkpoint(Writer):
     """
 
     runs_last = True
+    main_only = False  # where the state is spread over processes, all of them gather it
 
     def __init__(
         self,
@@ -93,6 +94,8 @@ class Checkpoint(Writer):
 
     def on_start(self, run: Run) -> None:
         """Refuse a folder with the checkpoints of another run."""
+        if not run.is_main:
+            return
         found = [] if run.resumed or self._written else Checkpoints.all(self.folder)
         if found:
             raise CheckpointError(f"{self.folder} holds checkpoints already, {found[-1].name} the latest: go on with "
@@ -113,8 +116,12 @@ class Checkpoint(Writer):
             self._write(run)
 
     def on_end(self, run: Run) -> None:
-        """Write one if the run came to an end, or to Ctrl-C, and its last state is not written yet."""
-        if (run.is_complete or run.interrupted) and not run.in_step and self._written != tuple(run.position().values()):
+        """Write one if the run came to an end, or to Ctrl-C, and its last state is not written yet.
+
+        On Ctrl-C processes may be at different steps: one whose state is spread over them is not gathered then.
+        """
+        ended = run.is_complete or (run.interrupted and not run.network.gathers_state)
+        if ended and not run.in_step and self._written != tuple(run.position().values()):
             self._write(run)
 
     def state(self) -> dict[str, Any]:
@@ -129,10 +136,14 @@ class Checkpoint(Writer):
         return self.monitor is not None and self.monitor.is_better(self.monitor.value(epoch), than=self.best)
 
     def _write(self, run: Run) -> None:
-        """First the new one, then those that go, last the index: what it lists and is not there has gone."""
-        name = _name(run)
-        checkpoint.write(self.folder / name, gather(run))
+        state = gather(run) if run.is_main or run.network.gathers_state else {}
+        if run.is_main:
+            self._write_state(_name(run), state)
         self._written = tuple(run.position().values())
+
+    def _write_state(self, name: str, state: Mapping[str, Any]) -> None:
+        """First the new one, then those that go, last the index: what it lists and is not there has gone."""
+        checkpoint.write(self.folder / name, state)
         names = [path.name for path in Checkpoints.all(self.folder) if path.name != name] + [name]
         newest = names if self.keep is None else names[-self.keep :]
         kept = [each for each in names if each in newest or (each == self._best_name and self.keep_best)]

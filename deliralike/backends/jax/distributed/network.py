@@ -94,7 +94,7 @@ class DistributedJaxOptimizer(JaxOptimizer):
         own = network.backend.number(value)
         if loss_function.reduction == "denominator":
             counted = 0.0 if denominator is None else float(network.backend.to_numpy(denominator))
-            denominator = sum(network.processes.exchange("the loss's denominator", counted))
+            denominator = sum(network.together.exchange("the loss's denominator", counted))
             own, gradients = own / or_one(denominator), self._divided(gradients, or_one(denominator))
         total, denominator, extras = network.of_all(shares, own, denominator, extras)
         whole = network.backend.array(np.asarray(total, network.dtype_name), device=network.device_name)

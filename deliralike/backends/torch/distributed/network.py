@@ -55,7 +55,7 @@ class DistributedTorchNetwork(DistributedNetwork, DataParallelTorchNetwork):
 
     def reduces(self, sizes: Sequence[int]) -> bool:
         """Where all have samples, and the gradients are not to be added to others first."""
-        return self._reducing is not None and self._syncs and all(sizes)
+        return self._reducing is not None and self._syncs and all(sizes) and self.together is self.processes
 
     def reduce(self, part: Callable[[Any], tuple], share: Any, backward: Callable[[Any], None]) -> tuple:
         """By PyTorch's wrappers."""
@@ -70,7 +70,7 @@ class DistributedTorchNetwork(DistributedNetwork, DataParallelTorchNetwork):
         self._keep(_reduced=self._reducing.backward(compute, share, backward, wanted))
         return tuple(found)
 
-    def updating(self, parameters: Mapping[str, Any]) -> AbstractContextManager[None]:
+    def wanting(self, parameters: Mapping[str, Any]) -> AbstractContextManager[None]:
         """Parts with none of these parameters send nothing."""
         return self._set(_wanted=parameters)
 

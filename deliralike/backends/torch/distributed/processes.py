@@ -101,7 +101,9 @@ class TorchProcesses(Processes):
         """By ``new_group``, once for each group."""
         key = tuple(ranks)
         if key not in self._groups:
-            group = self.run(lambda: dist.new_group(list(key)))
+            world = dist.get_process_group_ranks(self.group or dist.group.WORLD)
+            chosen, within = [world[rank] for rank in key], self.group is not None  # then others do not make the call
+            group = self.run(lambda: dist.new_group(chosen, use_local_synchronization=within))
             self._groups[key] = TorchProcesses(group=group) if self.rank in key else self
         return self._groups[key]
 

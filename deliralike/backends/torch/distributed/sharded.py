@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 import torch
@@ -155,7 +155,10 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         if self.training:
             yield
             return
-        with (torch.inference_mode(False), torch.no_grad()) if torch.is_inference_mode_enabled() else nullcontext():
+        with ExitStack() as contexts:
+            if torch.is_inference_mode_enabled():
+                contexts.enter_context(torch.inference_mode(False))
+                contexts.enter_context(torch.no_grad())
             yield
         for unit in self._units:
             unit.reshard()
