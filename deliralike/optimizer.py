@@ -182,8 +182,7 @@ class AbstractOptimizer(ABC):
 
     def update_with(self, gradients: dict[str, Any]) -> None:
         """The update of these gradients: hooks, update, hooks; nothing when a loss scale finds an overflow in them."""
-        for pre_update in self.pre_update_hooks:
-            gradients = pre_update(self, gradients)
+        gradients = self.through_hooks(gradients)
         self.latest_gradients = gradients if self.keep_gradients else {}
         if self.loss_scale is not None:
             finite = self.network.backend.all_finite([g for g in gradients.values() if g is not None])
@@ -193,6 +192,12 @@ class AbstractOptimizer(ABC):
                 return
         self.apply(gradients)
         self.finish_update(name for name, gradient in gradients.items() if gradient is not None)
+
+    def through_hooks(self, gradients: dict[str, Any]) -> dict[str, Any]:
+        """What the pre-update hooks make of gradients, one after the other."""
+        for pre_update in self.pre_update_hooks:
+            gradients = pre_update(self, gradients)
+        return gradients
 
     def finish_update(self, updated: Iterable[str]) -> None:
         """Count the update that was made of these parameters, and call the post-update hooks."""

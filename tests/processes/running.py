@@ -17,6 +17,7 @@ import pytest
 from deliralike.backends.launching import launched
 
 ROOT = Path(__file__).parents[2]
+ENGINES = ("torch", "mpi")  # whose processes exchange all on the host; JAX's runtime has tests of its own
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,8 @@ import time
 
 import pytest
 
-from deliralike.backends.joining import ENGINES
 from tests.processes.faults import STEP
-from tests.processes.running import run
+from tests.processes.running import ENGINES, run
 
 FAILS = "tests.processes.faults:one_fails"
 

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike.backends.joining import ENGINES
 from deliralike.conformance.planted import replicas as planted
 from tests.processes import steps
-from tests.processes.running import run
+from tests.processes.running import ENGINES, run
 
 SHARES = {1: [7], 2: [4, 3], 4: [3, 0, 2, 2]}
 

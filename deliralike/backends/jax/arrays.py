@@ -89,8 +89,11 @@ def whole(value: jax.Array) -> jax.Array:
     """An array on one of this process's devices, gathered from all processes where it is spread over them."""
     if value.is_fully_addressable:
         return value
+    if value.is_fully_replicated:
+        return value.addressable_shards[0].data
     everywhere = NamedSharding(value.sharding.mesh, PartitionSpec())
-    return jax.jit(_same, out_shardings=everywhere)(value).addressable_data(0)
+    gathered = jax.jit(_same, out_shardings=everywhere)(value)
+    return jax.block_until_ready(gathered).addressable_data(0)  # see ProcessMesh.compiled
 
 
 def _same(value: jax.Array) -> jax.Array:

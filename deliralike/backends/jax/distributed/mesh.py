@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.tree_util import tree_map_with_path as map_with_path
 
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.distributed.processes import AXIS, JaxProcesses
@@ -20,11 +21,11 @@ class ProcessMesh:
     """One device of each process.
 
     What is the same in all processes each of them holds by itself, as an ordinary array; only in a program it is one
-    array of the mesh. What is spread over processes is an array of the mesh always.
+    array of the mesh. The parameters of a spread network, and what goes with them, are arrays of the mesh always.
 
     Attributes:
         mesh: The devices, along the axis ``"processes"``.
-        spread: The shape and the place of each parameter that is spread over processes, by its name.
+        spread: The shape and the place of each parameter of a spread network, by its name.
     """
 
     def __init__(self, processes: JaxProcesses, device: str) -> None:
@@ -51,10 +52,13 @@ class ProcessMesh:
 
     def compiled(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         """A function as one program over the mesh, with the meaning that it has on whole arrays."""
-        program = arrays.jit(lambda *given: self._laid_out(function(*given)), **options)
+        program = arrays.jit(lambda *given: map_with_path(self._laid_out, function(*given)), **options)
 
         def run(*given: Any) -> Any:
-            return jax.tree.map(self._left, program(*jax.tree.map(self._entered, given)))
+            results = program(*jax.tree.map(self._entered, given))
+            if self.own.platform == "cpu":
+                jax.block_until_ready(results)  # gloo mixes up the messages of programs that run at the same time
+            return map_with_path(self._left, results)
 
         return run
 
@@ -64,15 +68,13 @@ class ProcessMesh:
         own = arrays.moved(value, self.own)
         return jax.make_array_from_single_device_arrays(value.shape, self.everywhere, [own])
 
-    def _left(self, value: Any) -> Any:
-        return value.addressable_shards[0].data if value.is_fully_replicated else value
+    def _laid_out(self, path: tuple, value: Any) -> Any:
+        """A result where it belongs: what goes with a spread parameter as the parameter, all others everywhere."""
+        return lax.with_sharding_constraint(value, self._place(path, value) or self.everywhere)
 
-    def _laid_out(self, results: Any) -> Any:
-        """Results where they belong: what goes with a spread parameter as the parameter, all others everywhere."""
+    def _left(self, path: tuple, value: Any) -> Any:
+        return value if self._place(path, value) else value.addressable_shards[0].data
 
-        def place(path: tuple, value: Any) -> Any:
-            shape, where = self.spread.get(parameter_of(path) or "", (None, self.everywhere))
-            value = jnp.asarray(value)
-            return lax.with_sharding_constraint(value, where if value.shape == shape else self.everywhere)
-
-        return jax.tree_util.tree_map_with_path(place, results)
+    def _place(self, path: tuple, value: Any) -> NamedSharding | None:
+        shape, place = self.spread.get(parameter_of(path) or "", (None, None))
+        return place if jnp.shape(value) == shape else None

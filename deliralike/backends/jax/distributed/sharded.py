@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Self
 
 import jax
@@ -24,18 +23,29 @@ from deliralike.parallel.replicated import ReplicaSettings
 Rules = Mapping[str, Sequence[str | None] | None]
 
 
-@dataclass(frozen=True, eq=False)
 class _Gathered:
-    """A whole network, of the variables and values that it was gathered from; nothing that nnx should see."""
+    """A whole network, and the variables and values that it was gathered from; nothing that nnx should see."""
 
-    members: Members
-    values: list[Any]
-    network: Any
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.network: Any = None
+        self._members: Members | None = None
+        self._values: list[Any] = []
 
-    def is_of(self, members: Members, values: Sequence[Any]) -> bool:
-        """Whether nothing has changed since."""
-        same = (old is new for old, new in zip(self.values, values, strict=True))
-        return self.members is members and all(same)
+    def of(self, members: Members) -> Any:
+        """The network of these variables; all processes make this call where one has changed since the last."""
+        parameters, frozen, others = members.values()
+        values = [*parameters.values(), *frozen.values(), *others]
+        same = (old is new for old, new in zip(self._values, values, strict=False))
+        if self.network is None or self._members is not members or not all(same):
+            found = [{name: whole(value) for name, value in held.items()} for held in (parameters, frozen)]
+            self.network = members.rebuilt(*found, others)[0].root
+            self._members, self._values = members, values
+        return self.network
+
+    def drop(self) -> None:
+        """Hold nothing any more."""
+        self.network, self._members, self._values = None, None, []
 
 
 class ShardedJaxNetwork(TogetherJaxNetwork):
@@ -45,7 +55,7 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
     to evaluation, is done by all processes together: in evaluation each has the whole network until it trains again.
     """
 
-    _gathered: _Gathered | None = None
+    _gathered: _Gathered
 
     @classmethod
     def spread_out(
@@ -73,6 +83,7 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
                                   f"alone: deliralike.join('jax')")  # fmt: skip
         chosen = ReplicaSettings.of(devices=(network.device_name,), dim=dim, buffers="sync", **settings)
         made = cls.joined(network, chosen, processes, takes_whole)
+        made._keep(_gathered=_Gathered())
         made._spread(rules or {})
         return made
 
@@ -85,8 +96,7 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
             name: _native(slot, _spec(name, slot.shape, rules, self.processes.count)) for name, slot in slots.items()
         }
         for name, spec in specs.items():
-            if AXIS in spec:
-                self._spread_one(name, slots[name].native, spec)
+            self._spread_one(name, slots[name].native, spec)
 
     def _spread_one(self, name: str, variable: Any, spec: Sequence[str | None]) -> None:
         value, place = np.asarray(variable.get_value()), self.over.sharding(spec)
@@ -98,13 +108,7 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
     @property
     def by_itself(self) -> Any:
         """The whole network, gathered from all processes unless this one has it already."""
-        members = self._mirrored().programs.members()
-        parameters, frozen, others = members.values()
-        read = [*parameters.values(), *frozen.values(), *others]
-        if self._gathered is None or not self._gathered.is_of(members, read):
-            gathered = [{name: whole(value) for name, value in held.items()} for held in (parameters, frozen)]
-            self._keep(_gathered=_Gathered(members, read, members.rebuilt(*gathered, others)[0].root))
-        return self._gathered.network  # type: ignore[union-attr]
+        return self._gathered.of(self._mirrored().programs.members())
 
     def train(self, mode: bool = True) -> Any:
         """Set the mode of every block; all processes do, since for evaluation the network is gathered."""
@@ -123,9 +127,9 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
     def _settle_mode(self) -> None:
         """Gather the network where all processes are sure to come to; evaluation may have other batches in each."""
         if self.training:
-            self._keep(_gathered=None)
+            self._gathered.drop()
         else:
-            assert self.by_itself is not None
+            self._gathered.of(self._mirrored().programs.members())
 
 
 def _spec(name: str, shape: tuple[int, ...], rules: Rules, count: int) -> tuple[str | None, ...]:

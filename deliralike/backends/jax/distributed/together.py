@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self
 
 import jax
@@ -173,6 +174,16 @@ class TogetherJaxOptimizer(JaxOptimizer):
         """The loss and the gradients of the whole batch; buffers change."""
         function, batch = self.network.in_program(batch, loss_function)
         return super().gradients(function, *batch)
+
+    def through_hooks(self, gradients):
+        """The pre-update hooks as a program, as within a step; gradients may be spread over processes."""
+        members, hooks = self._programs.members(), tuple(self.pre_update_hooks)
+        if not hooks:
+            return gradients
+        key = ("hooks", id(members), hooks)
+        program = self._programs.compiled(key, lambda: self._jit(partial(self._hooked, members)))
+        found = program(members.values(), gradients)
+        return {name: found[name] for name in gradients}  # JAX sorts dicts
 
     def _jit(self, function: Callable, **options: Any) -> Callable:
         return self.network.over.compiled(function, **options)

@@ -1,0 +1,196 @@
+"""What the processes of the tests do on JAX's own runtime."""
+
+import os
+import signal
+import time
+
+import jax
+import numpy as np
+from flax import nnx
+
+from deliralike import backends, in_replicas, random
+from deliralike.conformance.planted import replicas as planted
+from deliralike.errors import DeliralikeError
+from deliralike.rules import rule
+from tests.processes import steps
+
+RULES = {"fc.weight": (None, "processes"), "bn.*": None}
+
+
+def adam(network):
+    """Two states for each parameter."""
+    return network.backend.optimizer(rule("adam", lr=0.01), network)
+
+
+def of_subject(processes=None, rules=None, sharded=False):
+    """The subject over processes, or alone."""
+    subject = planted.subject("jax")
+    network = subject.network
+    if sharded:
+        network = backends.FullyShardedDataParallel(network, processes, rules=rules)
+    elif processes is not None:
+        network = backends.DistributedDataParallel(network, processes)
+    return subject, network
+
+
+def everything(subject, network, share, rank=0, sizes=(7,)):
+    """Updates by two optimizers, gradients and micro-batches, evaluation, outputs in training, states."""
+    found = {"updates": steps.updates(network, {"clipped": planted.clipped_sgd, "adam": adam}, subject.loss, share)}
+    optimizer = adam(network)
+    optimizer.keep_gradients, optimizer.accumulate = True, 2
+    with random.portable(0, 5), network.training_mode(True):
+        for micro_batch in (share, share):
+            optimizer.update(subject.loss, *micro_batch)
+        outputs = network(share[0])
+    begin = sum(sizes[:rank])
+    with network.training_mode(False):
+        judged = [] if rank else [np.asarray(network(planted.batch()[0][begin : begin + 2])).tolist()]
+    gradients = {name: network.backend.numpy(each) for name, each in optimizer.latest_gradients.items()}
+    state, weights = optimizer.neutral_state(), network.neutral_state()
+    other = adam(network)
+    other.load_neutral_state(state)
+    network.load_neutral_state(weights)
+    with random.portable(0, 6), network.training_mode(True):
+        loss = other.update(subject.loss, *share)
+    named = {"gradient": gradients, "state": state, "weights": weights, "after": network.neutral_state()}
+    lists = {kind: {name: value.tolist() for name, value in each.items()} for kind, each in named.items()}
+    return found | lists | {"judged": judged, "outputs": np.asarray(outputs).tolist(), "loss": float(loss),
+                            "optimizer": optimizer}  # fmt: skip
+
+
+def held(optimizer):
+    """The bytes that this process holds of each parameter, its gradient and its optimizer state."""
+    native = {name: slot.native.get_value() for name, slot in optimizer.network.neutral_slots().items()
+              if slot.is_parameter}  # fmt: skip
+    states = optimizer.rule.slots
+    return {name: [_bytes(value), _bytes(optimizer.latest_gradients[name]), sum(map(_bytes, states[name].values()))]
+            for name, value in native.items()}  # fmt: skip
+
+
+def _bytes(value):
+    return sum(shard.data.nbytes for shard in value.addressable_shards)
+
+
+def together(processes, sizes, sharded=False, rules=None):
+    """Everything in one of several processes, and the bytes that it holds."""
+    subject, network = of_subject(processes, rules, sharded)
+    share = steps.share_of(steps.batch(sum(sizes)), sizes, processes.rank)
+    with network.backend.compiling_quickly():
+        found = everything(subject, network, share, processes.rank, sizes)
+    return found | {"held": held(found.pop("optimizer"))}
+
+
+def alone():
+    """Everything in one process."""
+    subject, network = of_subject()
+    with network.backend.compiling_quickly():
+        found = everything(subject, network, steps.batch(7))
+    found.pop("optimizer")
+    return found
+
+
+class Flaxen(nnx.Module):
+    """Layers of flax's own: batch norm, and dropout from a stream of its own."""
+
+    def __init__(self, seed):
+        self.first = nnx.Linear(70, 6, rngs=nnx.Rngs(seed), param_dtype=np.float64)
+        self.norm = nnx.BatchNorm(6, rngs=nnx.Rngs(seed), param_dtype=np.float64)
+        self.drop = nnx.Dropout(0.3, rngs=nnx.Rngs(seed))
+        self.last = nnx.Linear(6, 4, rngs=nnx.Rngs(seed), param_dtype=np.float64)
+
+    def __call__(self, x):
+        return self.last(self.drop(nnx.relu(self.norm(self.first(x.reshape(len(x), -1))))))
+
+
+def flaxen_loss(network, x, labels):
+    """The mean of something."""
+    return network.nn.mean(network.nn.tanh(network(x)) * (1.0 + labels[:, None]))
+
+
+def flaxen(seed, share, processes=None):
+    """Losses and weights after two updates of a network of flax's own."""
+    jax.config.update("jax_enable_x64", True)
+    network = backends.wrap(Flaxen(seed))
+    network = network if processes is None else backends.DistributedDataParallel(network, processes)
+    with network.backend.compiling_quickly():
+        return steps.updates(network, {"adam": adam}, flaxen_loss, share)
+
+
+def natives_and_errors(processes, sizes):
+    """A network of flax's own, whose streams differ from process to process; and what is refused."""
+    share = steps.share_of(steps.batch(7), sizes, processes.rank)
+    found = flaxen(processes.rank, share, processes)
+    subject, network = of_subject(processes)
+    x, labels = share
+    optimizer = adam(network)
+    wide = x if processes.rank else np.concatenate([x, x], axis=-1)
+    return found, [
+        _refused(lambda: optimizer.update(subject.loss, wide, labels)),
+        _refused(lambda: network.backend.gradients(subject.loss, network, *share)),
+        _refused(lambda: jax.jit(lambda x: network(x))(x)),
+        *[_refused(lambda rules=rules: of_subject(processes, rules, sharded=True)) for rules in (
+            {"fd.*": None}, {"fc.weight": ("processes", "processes")}, {"conv.weight": ("processes",)})],
+    ]  # fmt: skip
+
+
+def _refused(call):
+    try:
+        call()
+    except DeliralikeError as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+# Faults ---------------------------------------------------------------------------------------------------------------
+
+
+def one_fails(processes, how):
+    """Something happens to the second process at its third step, while the first goes on."""
+    subject, network = of_subject(processes)
+    optimizer = adam(network)
+    share = steps.share_of(steps.batch(7), [4, 3], processes.rank)
+    with network.training_mode(True):
+        for step in range(5):
+            if step == 2 and processes.rank == 1:
+                _FAULTS[how]()
+            optimizer.update(subject.loss, *share)
+
+
+def raising():
+    raise ValueError("the disk is full of cats")
+
+
+def in_its_loss(processes):
+    """An error in the second process while its step is being compiled, and the first one waits within its own."""
+    subject, network = of_subject(processes)
+
+    def loss(network, *batch):
+        if processes.rank == 1:
+            raising()
+        return subject.loss.function(network, *batch)
+
+    share = steps.share_of(steps.batch(7), [4, 3], processes.rank)
+    with network.training_mode(True):
+        adam(network).update(in_replicas(loss, "denominator"), *share)
+
+
+_FAULTS = {
+    "raises": raising,
+    "is killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "stops": lambda: time.sleep(600),
+}
+
+
+# Messages -------------------------------------------------------------------------------------------------------------
+
+
+def messages(processes):
+    """Sums in several types, the lengths of long messages, and what a group of two says and adds."""
+    dtypes = ("float64", "float32", "float16", "int64", "int8")
+    sums = processes.sum("numbers", [np.array([1, 2, 3], dtype) for dtype in dtypes])
+    came = processes.exchange("long ones", b"x" * (20_000 + processes.rank))
+    group = processes.among([0, 2])
+    of_group = [None, None]
+    if processes.rank != 1:
+        of_group = [["here", *group.exchange("rank", processes.rank)], group.summed(np.array([1.0, 2.0])).tolist()]
+    return [[[str(each.dtype), each.tolist()] for each in sums], [len(each) for each in came], of_group]

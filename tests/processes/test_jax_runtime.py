@@ -1,0 +1,104 @@
+"""Processes on JAX's own runtime compute one program together: what one process computes, also where it is spread."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+from tests.processes import jax_runtime, steps
+from tests.processes.running import run
+
+TOGETHER = "tests.processes.jax_runtime:together"
+SLOW = 240.0  # seconds; each process compiles seven programs
+
+
+@pytest.fixture(scope="module")
+def wanted():
+    """Everything in one process."""
+    return json.loads(json.dumps(jax_runtime.alone()))
+
+
+def largest_difference(wanted, came):
+    """Relative to the largest number of each array; the same names and shapes on both sides."""
+    if isinstance(wanted, dict):
+        assert wanted.keys() == came.keys()
+        return max((largest_difference(wanted[name], came[name]) for name in wanted), default=0.0)
+    first, second = np.array(wanted, float), np.array(came, float)
+    assert first.shape == second.shape
+    return float(np.abs(first - second).max(initial=0.0) / np.abs(first).max(initial=1e-300))
+
+
+def of_all(came, sizes):
+    """What each process found, with the outputs of all; what one process computes for all of them is one."""
+    outputs = [row for each in came for row in each["outputs"]]
+    assert [len(each["outputs"]) for each in came] == sizes
+    return [each | {"outputs": outputs, "judged": came[0]["judged"]} for each in came]
+
+
+@pytest.mark.parametrize(("sharded", "sizes"), [(False, [4, 3]), (False, [3, 0, 2, 2]), (True, [4, 3])])
+def test_processes_that_compute_together_are_one_process(wanted, sharded, sizes):
+    """Batch norm, dropout, class weights, clipping, micro-batches, evaluation, states; shares that differ."""
+    came = run("jax", len(sizes), TOGETHER, sizes, sharded, timeout=SLOW).of_ranks()
+    held = [each.pop("held") for each in came]
+    for each in of_all(came, sizes):
+        assert largest_difference(wanted, each) < 1e-12
+    assert held == [_bytes_of_one(len(sizes) if sharded else 1)] * len(sizes)
+
+
+def _bytes_of_one(count):
+    """What a process is to hold of each parameter, its gradient and two optimizer states, 8 bytes a number.
+
+    The largest axis that the number of processes divides is spread: of two, axis 1 of the convolution's (3, 2, 3, 3),
+    and axis 1 of the last layer's (4, 36), and its bias's only one; 3 channels of the batch norm are not divided.
+    """
+    numbers = {"conv.weight": 3 * 2 * 3 * 3, "bn.weight": 3, "bn.bias": 3, "fc.weight": 4 * 36, "fc.bias": 4}
+    parts = {name: number * 8 // (1 if name.startswith("bn") else count) for name, number in numbers.items()}
+    return {name: [size, size, 2 * size] for name, size in parts.items()}
+
+
+def test_layers_of_flax_are_synchronised_with_one_stream_and_what_does_not_fit_is_an_error():
+    """The processes' own networks differ in weights and in streams: they take over those of the first one."""
+    wanted = jax_runtime.flaxen(0, steps.batch(7))
+    came = run("jax", 2, "tests.processes.jax_runtime:natives_and_errors", [3, 4], timeout=SLOW).of_ranks()
+    for updates, errors in came:
+        assert steps.largest_difference(wanted, updates) < 1e-12
+        for error, words in zip(errors, (
+            "ProcessError: a batch, samples aside, is [('float64', (2, 5, 14)), ",
+            "CapabilityError: gradients of a network in processes that compute together are an optimizer's",
+            "CapabilityError: a network in several processes cannot run inside your jit or grad",
+            "UnknownName: no parameter matches 'fd.*'. Did you mean 'fc.",
+            "SettingError: the rule 'fc.weight': ('processes', 'processes') does not fit fc.weight of shape (4, 36)",
+            "SettingError: the rule 'conv.weight': ('processes',) does not fit conv.weight of shape (3, 2, 3, 3)",
+        ), strict=True):  # fmt: skip
+            assert error.startswith(words)
+
+
+def test_sums_and_long_messages_of_groups_keep_their_type():
+    """Three processes, and two of them as a group; a message that is longer than the coordinator's store takes."""
+    for rank, (sums, lengths, of_group) in enumerate(run("jax", 3, "tests.processes.jax_runtime:messages").of_ranks()):
+        assert sums == [[dtype, [3, 6, 9]] for dtype in ("float64", "float32", "float16", "int64", "int8")]
+        assert lengths == [20_000, 20_001, 20_002]
+        assert of_group == ([None, None] if rank == 1 else [["here", 0, 2], [2.0, 4.0]])
+
+
+# Faults --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("function", "arguments", "said"), [
+    ("one_fails", ["raises"], "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats"),
+    ("in_its_loss", [], "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats"),
+    ("one_fails", ["is killed"], "process 1 of 2 ended by signal 9"),
+])  # fmt: skip
+def test_a_process_that_fails_ends_all_and_is_told(function, arguments, said):
+    ended = run("jax", 2, f"tests.processes.jax_runtime:{function}", *arguments, check=False, patience=300)
+    assert ended.code != 0 and not ended.results
+    assert said in ended.said
+
+
+def test_a_process_that_stops_is_given_up_after_the_timeout():
+    begin = time.monotonic()
+    ended = run("jax", 2, "tests.processes.jax_runtime:one_fails", "stops", check=False, patience=10)
+    assert ended.code != 0 and not ended.results
+    assert time.monotonic() - begin > 10
+    assert "ProcessError: process 0 of 2 (JAX): process 1 has not come in 10 seconds" in ended.said
