@@ -257,6 +257,15 @@ class Backend(ABC):
         """A network as several replicas; its weights and the random state stay as they are."""
         raise CapabilityError(f"backend {self.name!r} has no replicated networks: use one device")
 
+    def loader_of(self, source: Any, seed: int, processes: Processes) -> Any:
+        """An iterator of the framework's own as a `data.Loader` of the same data; anything else as it is.
+
+        Args:
+            seed: Keys the order of the samples.
+            processes: Those that train with it together.
+        """
+        return source
+
     def join(self, timeout: float, place: Place | None = None) -> Processes:
         """The processes that the framework's own runtime connects; see `deliralike.join`.
 

@@ -8,6 +8,7 @@ from deliralike.data.dataset import Dataset, Samples, stratified_split
 from deliralike.data.distances import SignedDistances, signed_distances
 from deliralike.data.folders import ImageFolder, PairedFolders, image_folder, paired_folders
 from deliralike.data.folds import Fold, folds, train_validation
+from deliralike.data.from_root import FromRoot
 from deliralike.data.loader import Loader, LoaderIterator
 from deliralike.data.named import known, load
 from deliralike.data.sampling import SequentialSampler, ShuffledSampler, StratifiedSampler, WeightedSampler
@@ -16,6 +17,7 @@ from deliralike.data.source import Stream, Subset, subset
 __all__ = [
     "Dataset",
     "Fold",
+    "FromRoot",
     "ImageFolder",
     "Loader",
     "LoaderIterator",

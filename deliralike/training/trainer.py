@@ -129,7 +129,8 @@ class Trainer:
         """Train in place; the same batches in the same order on every backend.
 
         Args:
-            train: A `data.Loader`, or what makes one: arrays of equal length, an indexable dataset.
+            train: A `data.Loader`, or what makes one: arrays of equal length, an indexable dataset, an iterator of
+                Chainer's.
             validation: Evaluated after every epoch; as `train`, but never shuffled.
             batch_size, drop_last: For data that are no loader yet.
             resume: A checkpoint to go on from; see `Checkpoint`. What follows is what would have followed there: the
@@ -147,6 +148,7 @@ class Trainer:
         """
         if epochs < 1:
             raise SettingError(f"epochs must be at least 1, not {epochs!r}")
+        train = self.network.backend.loader_of(train, self.seed, self.processes)
         loader = data.Loader.of(train, batch_size=batch_size, seed=self.seed, drop_last=drop_last)
         loader = loader.shared(self.processes.rank, self.processes.count) if self.processes.count > 1 else loader
         run = Run(
@@ -190,6 +192,7 @@ class Trainer:
         Args:
             batch_size, intervals: See `deliralike.training.evaluate`.
         """
+        samples = self.network.backend.loader_of(samples, self.seed, self.processes)
         with self._judged():
             return evaluation.evaluate(
                 self.network, samples, metrics={} if self.metrics is None else self.metrics, batch_size=batch_size,

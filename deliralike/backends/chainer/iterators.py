@@ -1,0 +1,46 @@
+"""Iterators of Chainer's and ChainerMN's as loaders of the same data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deliralike.backends.chainer.arrays import chainer, chainermn
+from deliralike.data import FromRoot, Loader
+from deliralike.errors import ArgumentError, SettingError
+from deliralike.parallel.processes import Processes
+
+_multi_node = chainermn.iterators.multi_node_iterator
+_synchronized = chainermn.iterators.synchronized_iterator
+
+
+def loader_of(source: Any, seed: int, processes: Processes) -> Any:
+    """An iterator as a loader of its dataset, in batches of its size, shuffled or not; anything else as it is.
+
+    The order is the loader's: the same in all processes, drawn by the seed and the epoch. An epoch has each sample
+    once, so its last batch may be smaller. The batches of a multi-node iterator are read by the root and sent to all.
+
+    Raises:
+        ArgumentError: The iterator does not tell its dataset, batch size and order.
+        SettingError: It has an order of its own, or a root other than process 0.
+    """
+    if not isinstance(source, chainer.dataset.Iterator):
+        return source
+    root = getattr(source, "rank_master", 0)
+    if root:
+        raise SettingError(f"a multi-node iterator whose rank_master is {root}: wanted 0, the process that reads here")
+    if isinstance(source, _multi_node._MultiNodeIteratorSlave):
+        return FromRoot(None, processes)
+    if isinstance(source, _multi_node._MultiNodeIteratorMaster):
+        return FromRoot(_loader(source.actual_iterator, seed), processes)
+    return _loader(vars(source).get("actual_iterator", source), seed)  # of a synchronized iterator
+
+
+def _loader(iterator: Any, seed: int) -> Loader:
+    if missing := [name for name in ("dataset", "batch_size", "order_sampler") if not hasattr(iterator, name)]:
+        raise ArgumentError(f"{type(iterator).__name__} does not tell its {missing[0]}: give the trainer the dataset, "
+                            f"or a deliralike.data.Loader")  # fmt: skip
+    order = iterator.order_sampler
+    if not isinstance(order, chainer.iterators.ShuffleOrderSampler | None):
+        raise SettingError(f"the iterator's order is drawn by a {type(order).__name__}: give a deliralike.data.Loader "
+                           f"of its dataset a sampler that draws it by seed and epoch")  # fmt: skip
+    return Loader(iterator.dataset, iterator.batch_size, seed=seed, shuffle=order is not None)
