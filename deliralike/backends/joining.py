@@ -9,7 +9,7 @@ from deliralike.backends import get
 from deliralike.errors import ProcessError, SettingError, suggestion
 from deliralike.parallel.processes import Alone, Place, Processes
 
-ENGINES = ("torch", "mpi", "jax")
+ENGINES = ("torch", "mpi", "chainermn", "jax")
 ENGINE = "DELIRALIKE_ENGINE"  # the variable by which `deliralike launch` says which one it has started
 RANK, COUNT, ADDRESS = "DELIRALIKE_RANK", "DELIRALIKE_COUNT", "DELIRALIKE_ADDRESS"  # and where a process is among them
 TIMEOUT = 300.0  # seconds
@@ -25,9 +25,10 @@ def join(engine: str | None = None, timeout: float = TIMEOUT) -> Processes:
 
     Args:
         engine: What moves the bytes: ``"torch"`` for torch.distributed (gloo), which torchrun and Slurm's srun start;
-            ``"mpi"``, which mpiexec and ``srun --mpi=pmix`` start; ``"jax"`` for JAX's own runtime, which
+            ``"mpi"``, which mpiexec and ``srun --mpi=pmix`` start; ``"chainermn"``, started likewise, by which
+            ChainerMN may add the gradients of Chainer's networks; ``"jax"`` for JAX's own runtime, which
             ``deliralike launch``, srun and mpiexec start. What the environment variables of those say when None, which
-            is never JAX's runtime under srun or mpiexec.
+            is never ChainerMN, nor JAX's runtime under srun or mpiexec.
         timeout: Seconds after which torch.distributed and JAX give up waiting for a process.
 
     Raises:
@@ -47,6 +48,8 @@ def join(engine: str | None = None, timeout: float = TIMEOUT) -> Processes:
         return Alone()
     if engine == "mpi":
         return importlib.import_module("deliralike.parallel.mpi").MPIProcesses()
+    if engine == "chainermn":
+        return get("chainer").join(timeout)
     if engine == "jax":
         return get("jax").join(timeout, _place_of_our_own())
     if all(name in os.environ for name in _OF_TORCHRUN):

@@ -13,6 +13,8 @@ from pathlib import Path
 from deliralike.backends.joining import ENGINE, ENGINES
 from deliralike.errors import ProcessError, SettingError, suggestion
 
+_OVER_MPI = ("mpi", "chainermn")
+
 
 def launched(
     engine: str,
@@ -27,7 +29,7 @@ def launched(
     """The command that starts so many processes of a module on each node, and its environment variables.
 
     Args:
-        engine: ``"torch"``, ``"mpi"`` or ``"jax"``.
+        engine: ``"torch"``, ``"mpi"``, ``"chainermn"`` or ``"jax"``.
         module: The module's name and its arguments.
         nodes, node, address: How many machines there are, which of them this is, and ``host:port`` of the first one,
             for torch and JAX; MPI finds the machines by itself, from Slurm or a file of hosts.
@@ -49,8 +51,8 @@ def launched(
     given = dict(os.environ if environment is None else environment)
     own = max(1, (os.cpu_count() or 1) // processes)  # threads; more of them than cores make each other slow
     given = {"OMP_NUM_THREADS": str(own)} | given | {ENGINE: engine}
-    if engine == "mpi":
-        return _mpiexec(processes, nodes, module), _of_root_user() | given
+    if engine in _OVER_MPI:
+        return _mpiexec(engine, processes, nodes, module), _of_root_user() | given
     if nodes > 1 and not address:
         raise SettingError(f"{nodes} nodes: say where the first one is, address='host:port'")
     start = _starting if engine == "jax" else _torchrun
@@ -75,11 +77,11 @@ def _starting(processes: int, nodes: int, node: int, address: str, module: Seque
     return [sys.executable, "-m", "deliralike.backends.starting", *places, address, *module]
 
 
-def _mpiexec(processes: int, nodes: int, module: Sequence[str]) -> list[str]:
+def _mpiexec(engine: str, processes: int, nodes: int, module: Sequence[str]) -> list[str]:
     beside = Path(sys.executable).parent / "mpiexec"
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
     if found is None or importlib.util.find_spec("mpi4py") is None:
-        raise ProcessError("the engine mpi needs mpiexec and mpi4py: pip install 'deliralike[mpi]'")
+        raise ProcessError(f"the engine {engine} needs mpiexec and mpi4py: pip install 'deliralike[mpi]'")
     version = subprocess.run([found, "--version"], capture_output=True, text=True, check=False, env=_quiet()).stdout
     # Open MPI gives a process one core and refuses more processes than cores, unless it is told; MPICH does not
     free = [] if "HYDRA" in version else ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]

@@ -17,7 +17,7 @@ import pytest
 from deliralike.backends.launching import launched
 
 ROOT = Path(__file__).parents[2]
-ENGINES = ("torch", "mpi")  # whose processes exchange all on the host; JAX's runtime has tests of its own
+ENGINES = ("torch", "mpi")  # ChainerMN's processes are those of MPI; JAX's runtime has tests of its own
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def run(
     Raises:
         AssertionError: They did not end in time, or (with `check`) one failed.
     """
-    if engine == "mpi" and importlib.util.find_spec("mpi4py") is None:
+    if engine in ("mpi", "chainermn") and importlib.util.find_spec("mpi4py") is None:
         pytest.skip("mpi4py is not installed: pip install 'deliralike[mpi]'")
     with tempfile.TemporaryDirectory() as folder:
         worker = ["tests.processes.worker", engine, folder, function, json.dumps(arguments)]

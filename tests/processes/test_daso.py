@@ -5,10 +5,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from deliralike.backends.joining import ENGINES
 from tests.processes import daso_runs
 from tests.processes.daso_runs import BATCHES, EPOCHS
-from tests.processes.running import run
+from tests.processes.running import ENGINES, run
 
 BLOCK = (1, 0, 1)
 CYCLES = {  # a constant loss is a plateau after three epochs; the second pace of the first cycle has W = B - 1

@@ -102,7 +102,7 @@ def test_micro_batches_are_sent_together_after_the_last_one_or_with_each():
 
 @pytest.mark.parametrize(("engine", "backend", "words"), [
     ("mpi", "torch", "PyTorch adds gradients during backward over torch.distributed alone"),
-    ("torch", "chainer", "backend 'chainer' adds the gradients of processes after backward"),
+    ("torch", "chainer", "ChainerMN adds gradients over its own processes alone: deliralike.join('chainermn')"),
 ])  # fmt: skip
 def test_where_gradients_are_not_added_during_backward_the_error_says_so(engine, backend, words):
     ended = run(engine, 2, "tests.processes.steps:train", backend, [4, 3], {}, check=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -10,10 +11,10 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.chainer import arrays, chance, mixed, own_networks
+from deliralike.backends.chainer import arrays, chance, iterators, mixed, own_networks
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork, replicated_networks
-from deliralike.backends.chainer.distributed import DistributedChainerNetwork, LayerwiseChainerNetwork
+from deliralike.backends.chainer.distributed import DistributedChainerNetwork, LayerwiseChainerNetwork, taken_apart
 from deliralike.backends.chainer.functional import ChainerFunctions
 from deliralike.backends.chainer.network import AbstractChainerNetwork, WrappedChainerNetwork, set_dtype
 from deliralike.backends.chainer.neutral_layers import neutral_layer
@@ -26,7 +27,7 @@ from deliralike.backends.chainer.parallel_optimizer import (
 from deliralike.backends.chainer.update_rules import NeutralOptimizer
 from deliralike.groups import Groups, Settings
 from deliralike.network import AbstractNetwork
-from deliralike.parallel.processes import Processes
+from deliralike.parallel.processes import Place, Processes
 from deliralike.parallel.replicated import ReplicaSettings
 from deliralike.rules import Rule
 
@@ -109,6 +110,12 @@ class ChainerBackend(Backend):
     def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> DataParallelChainerNetwork:
         return DataParallelChainerNetwork.of(network, settings)
 
+    def loader_of(self, source: Any, seed: int, processes: Processes) -> Any:
+        return iterators.loader_of(source, seed, processes)
+
+    def join(self, timeout: float, place: Place | None = None) -> Processes:
+        return importlib.import_module("deliralike.backends.chainer.distributed.processes").ChainerMNProcesses()
+
     def distribute(
         self, network: AbstractNetwork, settings: ReplicaSettings, processes: Processes, takes_whole: bool
     ) -> DistributedChainerNetwork:
@@ -131,7 +138,7 @@ class ChainerBackend(Backend):
         return optimizer
 
     def wrap_optimizer(self, native: chainer.Optimizer, network: AbstractNetwork) -> ChainerOptimizer:
-        return ChainerOptimizer(network, native)
+        return ChainerOptimizer(network, taken_apart(native, network))
 
     def evaluating(self) -> AbstractContextManager[Any]:
         return chainer.no_backprop_mode()

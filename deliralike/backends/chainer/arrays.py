@@ -16,6 +16,7 @@ install()  # before the first import of Chainer anywhere in this package
 
 import chainer  # noqa: E402
 import chainer.functions as F  # noqa: E402
+import chainermn  # noqa: E402, F401 - for those who import this module; MPI is imported by its communicators alone
 from chainer import Variable  # noqa: E402
 from chainer.backends import cuda  # noqa: E402
 

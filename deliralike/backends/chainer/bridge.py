@@ -292,4 +292,31 @@ CORRECTIONS = {
     ),
     # int() of an array of shape (1,) is deprecated (NumPy 1.25).
     "chainermn.iterators.multi_node_iterator": (("int(_size)", "int(_size.item())"),),
+    # A bug of the release: MPI added into a copy of a gradient whose memory is not in C order, as that of a transposed
+    # weight is, so that each process kept its own, divided by their number.
+    "chainermn.communicators.mpi_communicator_base": (
+        (
+            "            array_b32 = recvbuf\n",
+            "            array_b32 = chainer.backend.get_array_module(recvbuf).ascontiguousarray(recvbuf)\n",
+        ),
+        (
+            (
+                "        if is_float16:\n            recvbuf[...] = array_b32.astype(numpy.float16)\n\n"
+                "        recvbuf *= 1.0 / self.mpi_comm.size"
+            ),
+            (
+                "        if array_b32 is not recvbuf:\n            recvbuf[...] = array_b32.astype(recvbuf.dtype)\n\n"
+                "        recvbuf *= 1.0 / self.mpi_comm.size"
+            ),
+        ),
+    ),
+    # A bug of the release: a link without gamma or beta has them all the same, as None.
+    "chainermn.links.create_mnbn_model": (
+        ("use_gamma=hasattr(link, 'gamma')", "use_gamma=link.gamma is not None"),
+        ("use_beta=hasattr(link, 'beta')", "use_beta=link.beta is not None"),
+    ),
+    # A link's own __call__ passes by link hooks, and whoever gives a link another `forward`, as for shares that differ.
+    "chainermn.links.batch_normalization": (
+        ("def __call__(self, x, finetune=False):", "def forward(self, x, finetune=False):"),
+    ),
 }

@@ -169,7 +169,8 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         self.before_run()
         draws = [Draws() for _ in shares.nests]
         reports = Reports(self._copies.links, self, self.sizes_here(shares))
-        synchronised = [link for links in self._copies.links for link in links] if self._is_synchronised(shares) else []
+        links = [link for links in self._copies.links for link in links] if len(shares.sizes) > 1 else []
+        synchronised = [link for link in links if self._is_synchronised(link)]
         self._around = lambda place: all_of(
             chainer.using_device(place.device), reports.of(place.position), drawing(draws[place.position], place)
         )
@@ -184,8 +185,9 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
             np.random.randint(2**31)  # the seed that was foreseen
         return results
 
-    def _is_synchronised(self, shares: Shares) -> bool:
-        return self.settings.buffers == "sync" and len(shares.sizes) > 1
+    def _is_synchronised(self, link: chainer.Link) -> bool:
+        """Whether a batch normalisation has the statistics of the whole batch."""
+        return self.settings.buffers == "sync"
 
     def _job(self, place: Replica, carried: Callable, function: Callable, share: Any) -> Any:
         with self._around(place):

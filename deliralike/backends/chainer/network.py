@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.backends.chainer import arrays
-from deliralike.backends.chainer.arrays import Variable, chainer
+from deliralike.backends.chainer.arrays import Variable, chainer, chainermn
 from deliralike.errors import ArgumentError, ConstructionError, StateError
 from deliralike.network import AbstractNetwork, Block, NetworkType
 from deliralike.state import Slot
@@ -19,6 +19,7 @@ from deliralike.state import Slot
 L = chainer.links
 
 _NORM = {"gamma": "weight", "beta": "bias"}
+_STATISTICS = {"avg_mean": "running_mean", "avg_var": "running_var", "N": "num_batches_tracked"}
 _WEIGHTS = {"W": "weight", "b": "bias"}
 # Chainer's names and the neutral ones, in neutral order. A link that is not listed keeps its own names.
 _NEUTRAL: dict[type, dict[str, str]] = {
@@ -30,7 +31,8 @@ _NEUTRAL: dict[type, dict[str, str]] = {
     L.DeconvolutionND: _WEIGHTS,
     L.EmbedID: {"W": "weight"},
     L.PReLU: {"W": "weight"},
-    L.BatchNormalization: _NORM | {"avg_mean": "running_mean", "avg_var": "running_var", "N": "num_batches_tracked"},
+    L.BatchNormalization: _NORM | _STATISTICS,
+    chainermn.links.MultiNodeBatchNormalization: _NORM | _STATISTICS,
     L.LayerNormalization: _NORM,
     L.GroupNormalization: _NORM,
 }

@@ -9,11 +9,12 @@ from functools import partial
 from typing import Any
 
 from deliralike.backends.chainer import arrays
-from deliralike.backends.chainer.arrays import chainer
+from deliralike.backends.chainer.arrays import chainer, chainermn
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import current
 
 F, L = chainer.functions, chainer.links
+_FORWARDS = (L.BatchNormalization.forward, chainermn.links.MultiNodeBatchNormalization.forward)
 
 
 class AllSum(chainer.FunctionNode):
@@ -58,12 +59,11 @@ def all_sum(meeting: Meeting, index: int, in_threads: bool) -> Callable[[Any, st
 
 @contextmanager
 def synchronised_links(links: Sequence[chainer.Link]) -> Iterator[None]:
-    """For a ``with`` block, let Chainer's own batch normalisation among these links use the statistics of all replicas.
+    """For a ``with`` block, let batch normalisation of Chainer's or ChainerMN's use the statistics of all replicas.
 
     Links of subclasses that compute something else are left alone.
     """
-    norms = [link for link in links if isinstance(link, L.BatchNormalization)]
-    norms = [link for link in norms if type(link).forward is L.BatchNormalization.forward]
+    norms = [link for link in links if getattr(type(link), "forward", None) in _FORWARDS]
     for link in norms:
         vars(link)["forward"] = partial(_forward, link)
     try:
@@ -75,11 +75,12 @@ def synchronised_links(links: Sequence[chainer.Link]) -> Iterator[None]:
 
 def _forward(link: Any, x: Any, finetune: bool = False) -> Any:
     here, config = current(), chainer.config
-    if here is None or here.count < 2 or not config.train:
+    if here is None or not config.train or (here.count < 2 and isinstance(link, L.BatchNormalization)):
         return type(link).forward(link, x, finetune=finetune)
     if link.avg_mean is None:
         link._initialize_params(tuple(size for axis, size in enumerate(x.shape) if axis not in link.axis))
-    axes = link.axis or (0, *range(link.avg_mean.ndim + 1, x.ndim))
+    # one share alone comes here with a link of ChainerMN's, which by itself would wait for processes without samples
+    axes = getattr(link, "axis", None) or (0, *range(link.avg_mean.ndim + 1, x.ndim))
     topic = f"{type(link).__name__} {link.name or ''}".strip()
     total = partial(here.all_sum, topic=f"{topic}: a sum")
     count = sum(here.exchange(f"{topic}: the number of values", math.prod(x.shape[axis] for axis in axes)))
@@ -93,8 +94,10 @@ def _forward(link: Any, x: Any, finetune: bool = False) -> Any:
 
 
 def _scale_and_shift(link: Any) -> tuple[Any, Any]:
-    gamma = link._get_gamma()[0] if link.gamma is None else link.gamma
-    return gamma, link._get_beta()[0] if link.beta is None else link.beta
+    """One and zero where the link has none."""
+    gamma, beta = getattr(link, "gamma", None), getattr(link, "beta", None)
+    like = link.avg_mean
+    return link.xp.ones_like(like) if gamma is None else gamma, link.xp.zeros_like(like) if beta is None else beta
 
 
 def _spread(values: Any, axes: Sequence[int], shape: Sequence[int]) -> Any:

@@ -2,5 +2,6 @@
 
 from deliralike.backends.chainer.distributed.layerwise import LayerwiseChainerNetwork
 from deliralike.backends.chainer.distributed.network import DistributedChainerNetwork
+from deliralike.backends.chainer.distributed.optimizer import taken_apart
 
-__all__ = ["DistributedChainerNetwork", "LayerwiseChainerNetwork"]
+__all__ = ["DistributedChainerNetwork", "LayerwiseChainerNetwork", "taken_apart"]

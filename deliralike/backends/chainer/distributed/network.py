@@ -2,13 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from deliralike.backends.chainer.arrays import chainer, chainermn
 from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork
+from deliralike.backends.chainer.optimizer import Part
+from deliralike.errors import CapabilityError
 from deliralike.parallel.distributed import DistributedNetwork
+from deliralike.parallel.loss import InReplicas
 
 
 class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
-    """A network of Chainer in several processes; see `deliralike.parallel.distributed.DistributedNetwork`."""
+    """A network of Chainer in several processes; see `deliralike.parallel.distributed.DistributedNetwork`.
+
+    A ``chainermn.links.MultiNodeBatchNormalization`` in it has the statistics of the whole batch whatever `buffers`
+    says, with shares of any size.
+    """
+
+    _communicator: Any = None
+
+    def reduce_in_backward(self) -> None:  # type: ignore[override]
+        """Let ChainerMN add the gradients, by ``multi_node_mean_grad`` at the end of each backward pass.
+
+        It does so at every update whose gradients are of one backward pass; with micro-batches they are added when the
+        update is made.
+
+        Raises:
+            CapabilityError: The processes are not those of ChainerMN.
+        """
+        if not hasattr(self.processes, "communicator_for"):
+            raise CapabilityError(f"{self.processes}: ChainerMN adds gradients over its own processes alone: "
+                                  f"deliralike.join('chainermn')")  # fmt: skip
+        self.reduce_by(self.processes.communicator_for(self.device_name))
+
+    def reduce_by(self, communicator: Any) -> None:
+        """Let a communicator of ChainerMN's add the gradients; it connects the same processes."""
+        self._keep(_communicator=communicator)
+
+    def reduces(self, sizes: Sequence[int]) -> bool:
+        """Where gradients are not to be added to others first; a process without samples gives zeros."""
+        return self._communicator is not None and self._syncs
+
+    def reduce(self, part: Callable[[Any], tuple], share: Any, backward: Callable[[Any], None]) -> tuple:
+        """This process's own gradients, of which ChainerMN will take the mean over processes."""
+        weighted, denominator, extras = part(share)
+        backward(weighted * self.processes.count)
+        return weighted, denominator, extras
+
+    def backward_in_replicas(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """See `DistributedNetwork`; where ChainerMN adds gradients, they are the batch's afterwards."""
+        result = super().backward_in_replicas(loss, backward, *batch)
+        if self.reduces(()):
+            self._mean_gradients()
+        return result
+
+    def _mean_gradients(self) -> None:
+        """The mean over processes, in place; a parameter that no process has used keeps None."""
+        slots = self.root.neutral_slots().items()
+        parameters = {name: slot.native for name, slot in slots if slot.trainable and slot.native.is_initialized}
+        has = [parameter.grad is not None for parameter in parameters.values()]
+        used = self.processes.exchange("which parameters have gradients", has)
+        for parameter, *of_processes in zip(parameters.values(), *used, strict=True):
+            if any(of_processes):
+                parameter.grad = _own(parameter)
+        self._communicator.multi_node_mean_grad(Part(parameters), zero_fill=False)
+        self._keep(_reduced=frozenset(parameters))
 
     def forget_gradients(self) -> None:
         """By ``cleargrads``."""
         self.cleargrads()
+
+    def _is_synchronised(self, link: chainer.Link) -> bool:
+        """Also a link of ChainerMN's, which would count each process's mean alike."""
+        return super()._is_synchronised(link) or isinstance(link, chainermn.links.MultiNodeBatchNormalization)
+
+
+def _own(parameter: chainer.Parameter) -> Any:
+    """The gradient, or zeros, as one block that belongs to this parameter alone: ChainerMN writes into it."""
+    if parameter.grad is None:
+        return parameter.xp.zeros_like(parameter.array)
+    return parameter.grad.copy(order="C")

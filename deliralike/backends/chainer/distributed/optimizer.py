@@ -1,0 +1,40 @@
+"""ChainerMN's multi-node optimizers, as optimizers of networks in several processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deliralike.backends.chainer.arrays import chainer, chainermn
+from deliralike.backends.chainer.distributed.network import DistributedChainerNetwork
+from deliralike.errors import ArgumentError, CapabilityError
+from deliralike.network import AbstractNetwork
+
+
+def taken_apart(native: Any, network: AbstractNetwork) -> chainer.Optimizer:
+    """The optimizer inside one of ChainerMN's, whose communicator adds the network's gradients from now on.
+
+    So no batch is lost: ChainerMN's own first update sends the root's weights and leaves the parameters as they are,
+    but the network's processes start with the same weights already. Any other optimizer is given back as it is.
+
+    Raises:
+        ArgumentError: The network does not train in the processes of the communicator.
+        CapabilityError: Double buffering, which updates with the gradients of the step before.
+    """
+    if isinstance(native, chainermn.optimizers._DoubleBufferingOptimizer):
+        raise CapabilityError("double buffering updates with the gradients of the step before, which are not those of "
+                              "one process: create_multi_node_optimizer(..., double_buffering=False)")  # fmt: skip
+    if not isinstance(native, chainermn.optimizers._MultiNodeOptimizer):
+        return native
+    _connect(native.communicator, network)
+    return native.actual_optimizer
+
+
+def _connect(communicator: Any, network: AbstractNetwork) -> None:
+    own = getattr(network, "processes", None)
+    place = (0, 1) if own is None else (own.rank, own.count)
+    if place != (communicator.rank, communicator.size):
+        raise ArgumentError(f"the optimizer's communicator has process {communicator.rank} of {communicator.size}, "
+                            f"and the network is process {place[0]} of {place[1]}: give it "
+                            f"DistributedDataParallel(network, join('chainermn'))")  # fmt: skip
+    if isinstance(network, DistributedChainerNetwork):
+        network.reduce_by(communicator)

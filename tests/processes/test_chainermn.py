@@ -1,0 +1,99 @@
+"""The engine ChainerMN, and programs written for it: the updates of one process."""
+
+import numpy as np
+import pytest
+
+from deliralike import backends
+from deliralike.backends.chainer.arrays import chainermn
+from deliralike.errors import CapabilityError
+from tests.processes import multi_node, steps, training
+from tests.processes.running import run
+
+TRAIN, PROGRAM = "tests.processes.steps:train", "tests.processes.multi_node:program"
+
+
+@pytest.mark.parametrize(("backend", "shares", "in_backward"), [
+    ("chainer", [7], None), ("chainer", [4, 3], None), ("chainer", [4, 3], {}), ("chainer", [3, 0, 2, 2], {}),
+    ("torch", [4, 3], None),
+])  # fmt: skip
+def test_updates_over_mpi_are_those_of_one_process(backend, shares, in_backward):
+    """Class weights, ignored labels, batch norm, dropout, clipping; gradients added here, or by ChainerMN."""
+    wanted = steps.alone(backend, 7)
+    came = run("chainermn", len(shares), TRAIN, backend, shares, in_backward).of_ranks()
+    sums = [each.pop("sums", None) for each in came]
+    assert sums == [None if in_backward is None else 0] * len(shares)
+    assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
+
+
+def test_over_mpi_a_parameter_that_one_process_uses_counts_as_zero_in_the_others():
+    """Half of the samples are each process's: the gradient of each path is half of its own. The third one stays."""
+    came = run("chainermn", 2, "tests.processes.steps:unused", "chainer", {}).of_ranks()
+    assert came[0] == came[1]
+    assert came[0]["moved"] == ["first.bias", "first.weight", "second.bias", "second.weight"]
+    before = steps.TwoPaths.on("chainer", dtype="float64")().neutral_state()
+    for name, sign in (("first", -1.0), ("second", 1.0)):
+        np.testing.assert_allclose(came[0][name], before[f"{name}.weight"] * 0.5 - sign, rtol=1e-13)
+
+
+@pytest.mark.parametrize(("count", "data", "buffers"), [
+    (1, "multi-node", "sync"), (2, "loader", "root"), (2, "synchronized", "sync"), (4, "multi-node", "sync"),
+])  # fmt: skip
+def test_a_chainermn_program_over_mpi_trains_as_one_process(count, data, buffers):
+    """Its optimizer, batch norm and iterators; batches of 7 and a last one of a single sample, momentum, clipping."""
+    wanted = multi_node.alone()
+    came = run("chainermn", count, PROGRAM, data, buffers).of_ranks()
+    assert len(came) == count
+    for each in came:
+        assert each["samples"] == wanted["samples"] == [7, 7, 7, 7, 1] * multi_node.EPOCHS
+        assert training.largest_difference(wanted, each) < 1e-12
+
+
+@pytest.fixture(scope="module")
+def of_two():
+    return run("chainermn", 2, "tests.processes.multi_node:several").of_ranks()
+
+
+def test_micro_batches_over_mpi_are_added_once(of_two):
+    assert [each["micro_batches"] for each in of_two] == [[2, 2]] * 2
+
+
+def test_the_first_batch_is_not_lost_over_mpi(of_two):
+    """ChainerMN's first update moves nothing."""
+    used = [f"/{layer}/{name}" for layer in ("conv", "last") for name in "Wb"] + ["/norm/beta", "/norm/gamma"]
+    assert [each["first_batch"] for each in of_two] == [[[], used]] * 2
+
+
+def test_an_optimizer_of_all_processes_over_mpi_is_not_for_a_network_of_one(of_two):
+    for rank, each in enumerate(of_two):
+        words = f"communicator has process {rank} of 2, and the network is process 0 of 1: give it Distributed"
+        assert words in each["refused"]
+
+
+def test_means_of_gradients_over_mpi_are_right_in_any_order_of_memory(of_two):
+    wanted = (np.arange(6).reshape(2, 3) + 0.5).tolist()
+    assert [each["mean_of_gradients"] for each in of_two] == [[wanted, wanted]] * 2
+
+
+def test_batch_norm_over_mpi_has_neutral_names_and_may_do_without_gamma(of_two):
+    names = ["bias", "running_mean", "running_var", "num_batches_tracked"]
+    assert [each["batch_norm"] for each in of_two] == [[names, 1]] * 2
+
+
+@pytest.mark.parametrize(("processes", "count"), [(2, 8), (4, 10)])
+def test_evaluation_over_mpi_agrees_with_chainermn_where_shares_are_equal_and_counts_each_sample_once(processes, count):
+    came = run("chainermn", processes, "tests.processes.multi_node:evaluated", count).of_ranks()
+    x, labels = multi_node.samples(count)
+    for each in came:
+        assert each["ours"][-1] == np.mean(np.argmax(each["outputs"], 1) == labels)
+        assert (each["theirs"] == pytest.approx(each["ours"], abs=1e-7)) == (count % processes == 0)  # float32
+    loaded = sorted(index for each in came for index in each["loaded"])
+    assert loaded == list(range(count))
+    scattered = [value for each in came for value in each["scattered"]]
+    assert len(scattered) == -(-count // processes) * processes  # filled up with samples that another process has, too
+    assert set(scattered) == {float(each.sum()) for each in x}
+
+
+def test_double_buffering_is_refused():
+    native = object.__new__(chainermn.optimizers._DoubleBufferingOptimizer)
+    with pytest.raises(CapabilityError, match="not those of one process: create_multi_node_optimizer"):
+        backends.get("chainer").wrap_optimizer(native, backends.wrap(multi_node.Net(0)))
