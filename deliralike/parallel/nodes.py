@@ -54,6 +54,17 @@ class Nodes:
         return f"{self.count} node{'s' * (self.count != 1)} of {self.members} process{'es' * (self.members != 1)}"
 
 
+def place_on_node(processes: Processes) -> int:
+    """The number of this process among those on its node, as the launcher counts them; its rank if it does not.
+
+    Example:
+        >>> place_on_node(Alone())
+        0
+    """
+    place = _told(processes, os.environ)[1]
+    return processes.rank if place is None else place
+
+
 def _group(processes: Processes, ranks: Sequence[int]) -> Processes:
     return Alone() if len(ranks) == 1 else processes.among(ranks)
 

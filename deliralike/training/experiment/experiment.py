@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from deliralike import backends, data, steps
 from deliralike.errors import SettingError
 from deliralike.parallel import Alone, Processes
+from deliralike.parallel.nodes import place_on_node
 from deliralike.training.callbacks import Callback
 from deliralike.training.experiment import folder as at
 from deliralike.training.experiment.building import build_network, complete, fold_of, load_data
@@ -140,14 +141,27 @@ class Experiment:
         """Build the network of complete settings: whatever can go wrong does so before a folder is made."""
         if settings.rng == "native":
             backends.get(settings.backend).seed(settings.seed)  # before layers make streams of their own
-        if self.processes.count > 1 and len(settings.devices) > 1:
-            raise SettingError(f"devices={list(settings.devices)} and {self.processes.count} processes: start one "
-                               f"process for each device")  # fmt: skip
-        network = backends.DistributedDataParallel(build_network(settings, dataset), self.processes)
+        here = settings.with_(devices=device_here(settings.devices, self.processes))
+        network = backends.DistributedDataParallel(build_network(here, dataset), self.processes)
         return Prepared(settings, dataset, network, self.losses, tuple(self.callbacks()), self.processes)
 
     def _name_of_data(self) -> str:
         return self.settings.data if self.dataset is None else self.dataset.name
+
+
+def device_here(devices: Sequence[str], processes: Processes) -> Sequence[str]:
+    """Of a node's devices the one of this process; all of them where it is alone.
+
+    Raises:
+        SettingError: There are more processes on this node than devices.
+    """
+    if processes.count == 1 or len(devices) < 2:
+        return devices
+    place = place_on_node(processes)
+    if place >= len(devices):
+        raise SettingError(f"{processes} is number {place} on its node, which has the devices {list(devices)}: name "
+                           f"one for each process, or one for all")  # fmt: skip
+    return devices[place : place + 1]
 
 
 def _settings(given: Any) -> Settings:

@@ -85,7 +85,10 @@ class Settings:
 
     backend: str = _is(checks.known_to(_known_backend), '"torch", "chainer", "jax" …', "torch")
     devices: Sequence[str] = _is(
-        checks.texts, "Devices of the backend; the network is replicated over several. Empty: the first one.", ()
+        checks.texts,
+        "Devices of the backend; the network is replicated over several, and of several processes each takes one. "
+        "Empty: the first one.",
+        (),
     )
     dtype: str = _is(checks.text, 'The type of parameters and results: "float32", "float64" …', "float32")
     precision: str | None = _is(
