@@ -44,7 +44,10 @@ def command(
     ] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, float64 … (default: float32)")] = None,
     device: Annotated[
-        list[str] | None, typer.Option(help="A device of the backend; several for replicas. (default: its first)")
+        list[str] | None,
+        typer.Option(
+            help="A device of the backend; several for replicas, or for the processes of a node. (default: its first)"
+        ),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="For BLAS and OpenMP. (default: as many as the libraries choose)")
