@@ -78,12 +78,12 @@ def _numbers(of_processes: Mapping[int, Anomalies], kind: str) -> dict[str, tupl
     return found
 
 
-def _by_place(kind: str, numbers: Mapping[str, tuple[int, ...]]) -> dict[str, list[str]]:
+def _by_place(kind: str, numbers: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[str, ...]]:
     """Parameters by the kind with its place in words."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, tuple[str, ...]] = {}
     for name, places in numbers.items():
         where = f"process{'es' if len(places) > 1 else ''} {', '.join(map(str, places))}"
-        found.setdefault(f"{kind} in {where}", []).append(name)
+        found[f"{kind} in {where}"] = (*found.get(f"{kind} in {where}", ()), name)
     return found
 
 

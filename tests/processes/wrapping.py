@@ -2,8 +2,6 @@
 
 import numpy as np
 import torch
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 
 from deliralike import DistributedDataParallel, Network, in_replicas, is_model_wrapper
 from deliralike.conformance.planted import replicas as planted
@@ -134,7 +132,7 @@ def keyworded(processes, sizes, cases):
         subject = planted.subject("torch")
         parameters = dict(subject.network.named_parameters())
         if "device_mesh" in keywords:
-            keywords = {"device_mesh": init_device_mesh("cpu", (processes.count,))}
+            keywords = {"device_mesh": processes.mesh("cpu")}
         if "delay_all_reduce_named_params" in keywords:
             names, last = keywords["delay_all_reduce_named_params"], keywords["param_to_hook_all_reduce"]
             torch.set_default_dtype(torch.float64)  # which PyTorch makes its own buffer of
@@ -208,8 +206,9 @@ def anomalies(processes, backend, in_backward=None):
 
     def loss(network, x):
         y = network.bn((network.first if rank == 0 else network.second)(x)) + network.dead(x) * 0.0
-        y = y + network.half_dead(x) * float(rank) + network.broken(x) * (float("nan") if rank == 1 else 1.0)
-        return network.nn.mean(y * y)
+        y = y + network.half_dead(x) * float(rank)
+        bad = network.nn.mean(network.broken(x) * (float("nan") if rank == 1 else 1.0))
+        return network.nn.mean(y * y) + bad
 
     x = np.random.default_rng(1).normal(size=(3, 2, 3))[rank]
     with over.training_mode(True):
@@ -267,8 +266,10 @@ def said(network, batch, optimizer):
 
 def wrappers_of_torch(processes):
     """Whether PyTorch's own wrappers, and modules that hold them, are known as such."""
+    from torch.distributed.fsdp import fully_shard  # which takes as long as all else
+
     distributed = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))
-    sharded = fully_shard(torch.nn.Linear(3, 2), mesh=init_device_mesh("cpu", (processes.count,)))
+    sharded = fully_shard(torch.nn.Linear(3, 2), mesh=processes.mesh("cpu"))
     both = torch.nn.ModuleDict({"a": distributed, "b": sharded, "c": torch.nn.ReLU()})
     mixed = torch.nn.ModuleDict({"a": distributed, "b": torch.nn.Linear(2, 2)})
     found = [is_model_wrapper(each) for each in (distributed, sharded, both, mixed, distributed.module)]
