@@ -67,8 +67,10 @@ class LocalSGD:
         sizes = [self.together, *levels.values()]
         nested = all(larger % size == 0 and larger > size for size, larger in zip(sizes, sizes[1:], strict=False))
         if not nested or sizes[-1] != count:
-            raise SettingError(f"{self}: {count} processes are to average in groups of {sizes[1:]}, beginning from "
-                               f"{sizes[0]}: each must be a multiple of the one before, and the last one all")  # fmt: skip
+            raise SettingError(
+                f"{self}: {count} processes are to average in groups of {sizes[1:]}, beginning from {sizes[0]}: each "
+                f"must be a multiple of the one before, and the last one all"
+            )
         return levels
 
     def group_after(self, update: int, count: int) -> int:

@@ -89,7 +89,7 @@ def _alive():
     return sum(storages.values())
 
 
-# Parameters that are not used everywhere, and what cannot work -----------------------------------------------------------
+# Parameters that are not used everywhere, and what cannot work ------------------------------------------------------
 
 
 def unused(processes):

@@ -131,9 +131,11 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         except RuntimeError as error:
             if "DTensor" not in str(error):
                 raise
-            raise CapabilityError(f"a parameter of a fully sharded network is whole only while its block is called: the "
-                                  f"loss is to call the network, or blocks that are gathered by themselves, "
-                                  f"FullyShardedDataParallel(..., blocks=[…]): {error}") from error  # fmt: skip
+            raise CapabilityError(
+                f"a parameter of a fully sharded network is whole only while its block is called: the loss is to call "
+                f"the network, or blocks that are gathered by themselves, "
+                f"FullyShardedDataParallel(..., blocks=[…]): {error}"
+            ) from error
 
     def part_of(self, loss: InReplicas, network: Any, share: Any) -> tuple[Any, Any, Any]:
         """As everywhere, in a block in which no gradients are taken."""
@@ -151,7 +153,7 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
-        """In evaluation, no tensor that training goes on with is made in inference mode, and all are parts after it."""
+        """In evaluation no tensor that training goes on with is made in inference mode; parts are left after it."""
         if self.training:
             yield
             return
@@ -218,8 +220,10 @@ class SettleParts:
         told = self.network.processes.exchange("the blocks called, and parameters used", (order, used))
         for rank, (other, _) in enumerate(told):
             if other != order:
-                raise ProcessError(f"process {self.network.processes.rank} and process {rank} have called other blocks "
-                                   f"of a fully sharded network, or in another order: all must call the same")  # fmt: skip
+                raise ProcessError(
+                    f"process {self.network.processes.rank} and process {rank} have called other blocks of a fully "
+                    f"sharded network, or in another order: all must call the same"
+                )
         anywhere = set().union(*(names for _, names in told))
         whole = {name: gradient for name, gradient in gradients.items() if name not in parts}
         settled = {name: gradients[name] if name in anywhere else None for name in parts}
