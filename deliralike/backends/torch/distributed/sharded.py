@@ -116,7 +116,7 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         """
         if self.training:
             raise CapabilityError("the gradients of a fully sharded network are taken by an optimizer over it, "
-                                  "optimizer.update(loss, *batch): its parameters are whole only meanwhile")  # fmt: skip
+                                  "optimizer.update(loss, *batch): they are whole only meanwhile")  # fmt: skip
         with self._evaluating():
             return super().loss_in_replicas(loss, *batch)
 
