@@ -261,12 +261,14 @@ def DistributedDataParallel(
 def FullyShardedDataParallel(network: Any, processes: Processes, **keywords: Any) -> AbstractNetwork:
     """A network of whose parameters, gradients and optimizer states each process holds a part; by itself the network.
 
-    Updates and checkpoints are those of `DistributedDataParallel`.
+    Updates and checkpoints are those of `DistributedDataParallel`. Every process makes every call: evaluation too, and
+    reading or writing the weights.
 
     Args:
         network: Written once or native, on this process's device.
         processes: What `deliralike.join` gives, on the framework's own runtime.
-        keywords: Those of the framework's own engine.
+        keywords: Those of the framework's own engine; for PyTorch those of ``fully_shard``, such as
+            ``reshard_after_forward``, and ``blocks`` or ``smallest``, which say what is gathered by itself.
 
     Raises:
         CapabilityError: The backend has no such networks, or these processes are connected by another engine.

@@ -315,7 +315,7 @@ def _spread(
     network: AbstractNetwork, devices: Sequence[str] | None, processes: Processes | None
 ) -> AbstractNetwork:  # fmt: skip
     """The network over devices or processes, if there are any."""
-    if processes is not None and processes.count > 1:
+    if processes is not None and processes.count > 1 and getattr(network, "processes", None) is not processes:
         if devices is not None and len(devices) > 1:
             raise SettingError("devices and processes: start one process for each device, and leave devices out")
         return backends.DistributedDataParallel(network, processes)

@@ -50,10 +50,10 @@ def weighted(network, x, y, counts):
 LOSSES = {"mean": squared, "denominator": in_replicas(weighted, "denominator")}
 
 
-def train(processes, backend, plan, updates, sizes_of, loss):
+def train(processes, backend, plan, updates, sizes_of, loss, in_backward=None):
     """The parameters after each update, as this process has them, and the messages sent in it."""
     network = Linear.on(backend, seed=4, dtype="float64")()
-    network = backends.DistributedDataParallel(network, processes, averaging=_plan(plan))
+    network = backends.DistributedDataParallel(network, processes, averaging=_plan(plan), in_backward=in_backward)
     steps.KEPT.append(network)
     optimizer = network.backend.optimizer(rule("sgd", lr=RATE, momentum=MOMENTUM), network)
     found = []

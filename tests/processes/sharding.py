@@ -16,6 +16,7 @@ from deliralike.training.metrics import Accuracy, CrossEntropy
 from tests.processes import steps, training
 
 RULES = {
+    "sgd": lambda: rule("sgd", lr=0.1, momentum=0.9, weight_decay=0.1),  # alone in feeling how long gradients are
     "adamw": lambda: rule("adamw", lr=0.01, weight_decay=0.1),
     "lamb": lambda: rule("lamb", lr=0.01, weight_decay=0.1),
 }
@@ -25,7 +26,7 @@ def _made(kind):
     def make(network):
         groups = {"*.bias": {"weight_decay": 0.0}}
         optimizer = network.backend.optimizer(RULES[kind](), network, groups=groups)
-        optimizer.pre_update_hooks.append(ClipNorm(0.05))
+        optimizer.pre_update_hooks += [ClipNorm(0.05)] if kind == "lamb" else []
         return optimizer
 
     return make

@@ -47,18 +47,18 @@ def test_one_process_needs_no_averages():
 # Against NumPy and PyTorch -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("engine", "backend", "plan", "shares", "loss"), [
-    ("torch", "torch", {"every": 3, "warmup": 2}, OF_TWO, "denominator"),
-    ("mpi", "chainer", {"every": 4}, OF_TWO, "mean"),
-    ("torch", "jax", {"every": 3, "warmup": 1}, OF_TWO, "denominator"),
-    ("torch", "torch", NESTED, OF_FOUR, "mean"),
-    ("mpi", "torch", {"every": 3, "warmup": 1, "together": 2}, OF_FOUR, "denominator"),
+@pytest.mark.parametrize(("engine", "backend", "plan", "shares", "loss", "in_backward"), [
+    ("torch", "torch", {"every": 3, "warmup": 2}, OF_TWO, "denominator", {}),
+    ("mpi", "chainer", {"every": 4}, OF_TWO, "mean", None),
+    ("torch", "jax", {"every": 3, "warmup": 1}, OF_TWO, "denominator", None),
+    ("torch", "torch", NESTED, OF_FOUR, "mean", None),
+    ("mpi", "torch", {"every": 3, "warmup": 1, "together": 2}, OF_FOUR, "denominator", None),
 ])  # fmt: skip
-def test_parameters_are_those_of_numpy(engine, backend, plan, shares, loss):
+def test_parameters_are_those_of_numpy(engine, backend, plan, shares, loss, in_backward):
     """After each update in each process; shares that differ and are empty now and then, momentum in each process."""
     count, updates = len(shares[0]), 8
     wanted = averaging.by_numpy(plan, updates, shares, loss, count)
-    came = run(engine, count, TRAIN, backend, plan, updates, shares, loss).of_ranks()
+    came = run(engine, count, TRAIN, backend, plan, updates, shares, loss, in_backward).of_ranks()
     assert averaging.largest_difference(wanted, came) < 1e-12
     assert averaging.largest_difference(wanted[-1:], [each[-1:] for each in came]) < 1e-12
     apart = [np.array_equal(of_ranks[0], of_ranks[-1]) for of_ranks in wanted]

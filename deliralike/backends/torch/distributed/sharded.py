@@ -16,6 +16,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
 from torch.distributed.tensor import DTensor
 
+from deliralike.backends.torch.carried import current_device
 from deliralike.backends.torch.distributed.network import DistributedTorchNetwork
 from deliralike.backends.torch.distributed.processes import TorchProcesses
 from deliralike.errors import CapabilityError, ProcessError, UnknownName, refuse_unknown_settings, suggestion
@@ -79,8 +80,9 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
     def _shard(self, blocks: Sequence[torch.nn.Module], keywords: dict[str, Any]) -> None:
         mesh = self.processes.mesh(torch.device(self.device_name).type)
         names = _first_names(self.module)
-        for block in [*blocks, self.module]:
-            fully_shard(block, mesh=mesh, **keywords)
+        with current_device(self.device_name):
+            for block in [*blocks, self.module]:
+                fully_shard(block, mesh=mesh, **keywords)
         units = [block for block in self.module.modules() if isinstance(block, FSDPModule)]
         vars(self).update(_units=units, _used=set(), _order=[])
         for number, unit in enumerate(units):
