@@ -29,7 +29,7 @@ class _Message:
     """
 
     finite: bool
-    pieces: list[list[Callable[[], Sequence[np.ndarray]]]]
+    pieces: Sequence[Sequence[Callable[[], Sequence[np.ndarray]]]]
 
     def wait(self) -> list[np.ndarray]:
         """The sums, one array for each type; they are kept, since a checkpoint may want them before the merge."""

@@ -15,6 +15,7 @@ NODES, MEMBERS = 2, 2
 EPOCHS, BATCHES, SAMPLES = 14, 9, 3
 WARMUP, COOLDOWN = 1, 1
 RATE, MOMENTUM = 0.1, 0.9
+KEPT = []  # optimizers that live until the process ends, as those of a script do
 
 
 class Small(Network):
@@ -69,6 +70,7 @@ def heat(processes, network, largest=8, local_factor=4, **settings):
              "max_global_skips": largest, "local_skip_factor": local_factor, "members": MEMBERS}  # fmt: skip
     optimizer = ht.optim.DASO(native_optimizer(network), **(given | settings))
     optimizer.last_batch = BATCHES
+    KEPT.append(optimizer)
     return ht.nn.DataParallelMultiGPU(network, optimizer), optimizer
 
 
