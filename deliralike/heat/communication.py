@@ -63,6 +63,11 @@ def get_comm() -> Communication:
     return _Default.chosen or world()
 
 
+def chosen() -> Communication | None:
+    """What `use_comm` has chosen, if anything."""
+    return _Default.chosen
+
+
 def use_comm(comm: Any = None) -> None:
     """Choose the communicator that is taken where none is named.
 

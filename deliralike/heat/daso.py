@@ -10,16 +10,15 @@ import numpy as np
 from deliralike import backends
 from deliralike.backends.joining import join
 from deliralike.errors import ArgumentError, CapabilityError, SettingError
+from deliralike.heat.communication import Communication, chosen, sanitize_comm
 from deliralike.network import AbstractNetwork
-from deliralike.parallel.asynchronous import AsynchronousAverages
+from deliralike.parallel.asynchronous import WIRES, AsynchronousAverages
 from deliralike.parallel.daso import BLOCKING, Plan
 from deliralike.parallel.nodes import Nodes
-from deliralike.parallel.processes import Processes
 from deliralike.state import Slot
 
 _WHOLE = {"total_epochs": 1, "warmup_epochs": 0, "cooldown_epochs": 0, "max_global_skips": 1, "sending_chunk_size": 1,
           "skip_reduction_factor": 1, "local_skip_factor": 1}  # fmt: skip
-_ON_THE_WIRE = ("float32", "float16")
 
 
 class DASO:
@@ -32,7 +31,7 @@ class DASO:
         local_optimizer, scheduler, scaler: What makes the updates.
         last_batch: How many batches an epoch has, the same in all processes. The index of the last one, which heat's
             own code wants, does as well: all batches are counted in the first epoch.
-        comm, nodes: The processes, and where they are.
+        comm, nodes: The communicator of all processes, and where they are.
         verbose: Whether `print0` prints.
         averages: What does it; None before the optimizer has a network.
     """
@@ -49,8 +48,8 @@ class DASO:
         Args:
             local_optimizer: PyTorch's or Chainer's, over the parameters of one network; it keeps its state.
             total_epochs: Of the run, for the cool-down.
-            comm: The processes: what `deliralike.join` gives, or a communicator over such; those that the launcher has
-                started when None.
+            comm: The processes: ``ht.MPI_WORLD``, a communicator of mpi4py's, or what `deliralike.join` gives, over any
+                engine; when None, what ``ht.use_comm`` chose, or those that the launcher has started.
             warmup_epochs, cooldown_epochs: Epochs in the beginning and in the end with a blocking average after each
                 batch.
             scheduler: A learning rate scheduler over the local optimizer; it steps after each update.
@@ -58,8 +57,8 @@ class DASO:
                 without any are a plateau.
             max_global_skips: The most batches from one sending between nodes to the next.
             sending_chunk_size: The most numbers of one message between nodes.
-            downcast_type: The type in which parameters travel between nodes: ``torch.float``, ``torch.half`` or their
-                names; their own when None.
+            downcast_type: The type in which parameters travel between nodes: ``torch.bfloat16``, ``torch.half``,
+                ``torch.float`` or their names; their own when None.
             use_mpi_groups: The engine makes its groups in its own way: leave it as it is.
             skip_reduction_factor: By what the batches from one sending to the next are divided on a plateau.
             local_skip_factor: By what `max_global_skips` is divided for the batches without averaged gradients and
@@ -69,7 +68,6 @@ class DASO:
 
         Raises:
             ArgumentError, SettingError: An argument has the wrong type, or makes no sense.
-            CapabilityError: The type on the wire is none that messages can have.
             ProcessError: Nodes would differ in size, or nobody says how large they are.
         """
         whole = {"total_epochs": total_epochs, "warmup_epochs": warmup_epochs, "cooldown_epochs": cooldown_epochs,
@@ -91,8 +89,8 @@ class DASO:
         self._plan = Plan(total_epochs, warmup_epochs, cooldown_epochs, max_global_skips, skip_reduction_factor,
                           local_skip_factor, stability_level)  # fmt: skip
         self._chunk, self._wire = sending_chunk_size, _type_on_wire(downcast_type)
-        self.nodes = Nodes(processes_of(comm), members)
-        self.comm = self.nodes.processes if comm is None else comm
+        self.comm = communicator(comm)
+        self.nodes = Nodes(self.comm.processes, members)
         self.averages: AsynchronousAverages | None = None
         self._averaged = False
 
@@ -258,16 +256,13 @@ def _trained(network: AbstractNetwork) -> dict[str, Slot]:
     return {name: slot for name, slot in slots.items() if first[id(slot.native)] == name}
 
 
-def processes_of(comm: Any) -> Processes:
-    """The processes of a communicator; those that the launcher has started for None.
+def communicator(comm: Any) -> Communication:
+    """The one that is given, in any form that heat's users have it; the launcher's processes for None.
 
     Raises:
         ArgumentError: It is no communicator.
     """
-    processes = join() if comm is None else getattr(comm, "processes", comm)
-    if not isinstance(processes, Processes):
-        raise ArgumentError(f"comm={comm!r} is no communicator: give what deliralike.join() gives, or leave it out")
-    return processes
+    return Communication(join()) if comm is None and chosen() is None else sanitize_comm(comm)
 
 
 def _check_whole(name: str, value: Any) -> None:
@@ -281,9 +276,6 @@ def _type_on_wire(downcast_type: Any) -> str | None:
     if downcast_type is None:
         return None
     name = str(downcast_type).rpartition(".")[2]
-    if name == "bfloat16":
-        raise CapabilityError("downcast_type: messages are NumPy's, which knows no bfloat16: leave it out, or take "
-                              "torch.half")  # fmt: skip
-    if name not in _ON_THE_WIRE:
-        raise ArgumentError(f"downcast_type={downcast_type!r} must be one of torch.float, torch.half and None")
+    if name not in WIRES:
+        raise ArgumentError(f"downcast_type={downcast_type!r} must be torch.bfloat16, torch.half, torch.float or None")
     return name

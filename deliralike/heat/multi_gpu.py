@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from deliralike.errors import ArgumentError, SettingError
-from deliralike.heat.daso import DASO, processes_of
+from deliralike.heat.daso import DASO, communicator
 
 
 class DataParallelMultiGPU:
@@ -16,7 +16,7 @@ class DataParallelMultiGPU:
 
     Attributes:
         module: The network itself.
-        comm: The processes.
+        comm: The communicator of all processes.
     """
 
     def __init__(self, module: Any, optimizer: DASO, comm: Any = None) -> None:
@@ -34,9 +34,9 @@ class DataParallelMultiGPU:
         """
         if not isinstance(optimizer, DASO):
             raise ArgumentError(f"DataParallelMultiGPU takes a DASO optimizer, and {optimizer!r} is none")
-        if comm is not None and processes_of(comm).count != optimizer.nodes.processes.count:
-            raise SettingError(f"the network is to be over {processes_of(comm).count} processes, and its optimizer is "
-                               f"over {optimizer.nodes.processes.count}: give both the same comm")  # fmt: skip
+        if comm is not None and (size := communicator(comm).size) != optimizer.comm.size:
+            raise SettingError(f"the network is to be over {size} processes, and its optimizer is over "
+                               f"{optimizer.comm.size}: give both the same comm")  # fmt: skip
         self.module = module
         self.comm = optimizer.comm
         optimizer.set_model(module)

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import ProcessError, SettingError, StateError
+from deliralike.errors import ProcessError, SettingError, StateError, suggestion
 from deliralike.network import AbstractNetwork
 from deliralike.parallel.daso import Plan, Sent, State, averages_within, decide, merged, next_epoch
 from deliralike.parallel.nodes import Nodes
 from deliralike.state import Slot
 
+WIRES = ("bfloat16", "float16", "float32")
+_HELD = {"bfloat16": "float32"}  # in which NumPy holds what it has no type for
 Travelling = tuple[Slot, np.ndarray]  # a parameter or buffer, and its value
 
 
@@ -63,8 +65,14 @@ class AsynchronousAverages:
 
         Args:
             chunk: The most numbers of one message between nodes; all of one type when None.
-            wire: The type in which parameters travel between nodes, such as ``"float16"``; their own when None.
+            wire: The type in which parameters travel between nodes: ``"bfloat16"``, ``"float16"``, ``"float32"``; their
+                own when None.
+
+        Raises:
+            SettingError: Parameters cannot travel in that type.
         """
+        if wire not in (None, *WIRES):
+            raise SettingError(f"wire={wire!r} is unknown. {suggestion(str(wire), WIRES)}")
         self.network, self.nodes, self.plan, self.batches = network, nodes, plan, batches
         self.chunk, self.wire = chunk, wire
         self._under_way: dict[Sent, _Message] = {}
@@ -157,11 +165,14 @@ class AsynchronousAverages:
             return
         flats, pieces = _flats(self._travelling()), []
         for flat in flats:
-            on_wire = flat if self.wire is None else flat.astype(self.wire)
+            on_wire = flat if self.wire is None else flat.astype(_HELD.get(self.wire, self.wire))
             chunk = self.chunk or flat.size
             parts = [on_wire[begin : begin + chunk] for begin in range(0, flat.size, chunk)]
             topic = f"parameters after batch {sent.batch} of epoch {self.state.epoch}, part"
-            begun = [self.nodes.peers.begin_sum(f"{topic} {number}", [part]) for number, part in enumerate(parts)]
+            how = {"wire": self.wire if self.wire in _HELD else None, "at_once": not sent.wait}
+            begun = [
+                self.nodes.peers.begin_sum(f"{topic} {number}", [part], **how) for number, part in enumerate(parts)
+            ]
             pieces.append([pending.wait for pending in begun])
         self._under_way[sent] = _Message(all(np.isfinite(flat).all() for flat in flats), pieces)
 

@@ -33,15 +33,21 @@ def test_whole_numbers(name):
         ({"stability_level": 5}, ArgumentError, "stability_level=5 must be a fraction"),
         ({"use_mpi_groups": False}, SettingError, "use_mpi_groups: the engine makes its groups in its own way"),
         ({"scheduler": torch.optim.lr_scheduler.StepLR}, ArgumentError, "give a scheduler made over the local"),
-        ({"downcast_type": torch.bfloat16}, CapabilityError, "no bfloat16: leave it out, or take torch.half"),
-        ({"downcast_type": "asdf"}, ArgumentError, "downcast_type='asdf' must be one of"),
-        ({"comm": "world"}, ArgumentError, "comm='world' is no communicator"),
+        ({"downcast_type": torch.float64}, ArgumentError, "must be torch.bfloat16, torch.half, torch.float or None"),
+        ({"downcast_type": "asdf"}, ArgumentError, "downcast_type='asdf' must be torch.bfloat16, torch.half"),
+        ({"comm": "world"}, ArgumentError, "'world' is no communicator"),
         ({"members": 2}, ProcessError, "every node needs the same number of processes"),
     ],
 )
 def test_arguments_that_are_refused(settings, error, why):
     with pytest.raises(error, match=why):
         made(**settings)
+
+
+def test_the_communicator_is_heats():
+    assert (made()[2].comm.rank, made()[2].comm.size) == (0, 1)
+    assert made(comm=None)[2].comm.size == 1
+    assert made(comm=ht.Communication(Alone()))[2].comm.size == 1
 
 
 def test_networks_that_are_refused():

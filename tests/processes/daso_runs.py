@@ -217,10 +217,10 @@ def statistics(processes):
     return found
 
 
-def on_the_wire(processes):
-    """Numbers before and after a blocking average whose messages have half precision."""
+def on_the_wire(processes, wire):
+    """Numbers before and after a blocking average whose messages have another type."""
     network = Small.on("torch", dtype="float64")()
-    model, optimizer = heat(processes, network, downcast_type=torch.half)
+    model, optimizer = heat(processes, network, downcast_type=wire)
     before = []
     send = optimizer.averages._send
     optimizer.averages._send = lambda sent: (before.extend(numbers(network)), send(sent))
@@ -294,7 +294,8 @@ def various(processes):
     return {
         "resumed": resumed(processes),
         "statistics": statistics(processes),
-        "on the wire": on_the_wire(processes),
+        "halves": on_the_wire(processes, torch.half),
+        "bfloat16": on_the_wire(processes, torch.bfloat16),
         "not finite": [not_finite(processes, 0, 4), not_finite(processes, 1, 2)],
         "index": epochs(processes, [BATCHES - 1] * 4, [BATCHES] * 4),
         "other lengths": other_lengths(processes),

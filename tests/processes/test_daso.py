@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 
 from tests.processes import daso_runs
 from tests.processes.daso_runs import BATCHES, EPOCHS
@@ -64,12 +65,13 @@ def test_running_statistics_travel_and_counts_stay(engine):
 
 @together
 @pytest.mark.parametrize("engine", ENGINES)
-def test_messages_of_half_precision(engine):
+@pytest.mark.parametrize(("wire", "dtype"), [("halves", torch.half), ("bfloat16", torch.bfloat16)])
+def test_messages_of_another_type(engine, wire, dtype):
     """The members that send are the first of each node: processes 0 and 2."""
-    came = [each["on the wire"] for each in various(engine)]
-    first, second = (np.array(came[rank][0]).astype(np.float16) for rank in (0, 2))
-    wanted = (first + second).astype(np.float64) / 2
-    assert all((np.array(after) == wanted).all() for _, after in came)
+    came = [each[wire] for each in various(engine)]
+    first, second = (torch.tensor(came[rank][0], dtype=torch.float64).to(dtype) for rank in (0, 2))
+    wanted = (first + second).double() / 2
+    assert all(after == wanted.tolist() for _, after in came)
 
 
 @together
