@@ -225,8 +225,8 @@ def DistributedDataParallel(
         takes_whole: Every process is called with the whole batch, and takes its share of it: what one process has is
             simple, and all processes must have it. Outputs are then those of the whole batch, without a graph.
         in_backward: Add gradients while backward goes on, by the framework's own engine, with these keywords of it; for
-            PyTorch those of its ``DistributedDataParallel``, such as ``{"bucket_cap_mb": 10}``. After backward when
-            None.
+            PyTorch those of its ``DistributedDataParallel``, such as ``{"bucket_cap_mb": 10}``; for Chainer none,
+            ``{}``: ChainerMN adds them at the end of backward. After backward, by messages of ours, when None.
         averaging: Let each process update its parameters by itself for a while, and average them now and then; see
             `deliralike.parallel.LocalSGD`.
         settings: ``others``, ``spec``; see there.

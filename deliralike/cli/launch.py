@@ -11,7 +11,9 @@ CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_inte
 def command(
     ctx: typer.Context,
     processes: Annotated[int, typer.Option(help="On this machine, and on each other.", min=1)] = 2,
-    engine: Annotated[str, typer.Option(help="torch: by torchrun; mpi, chainermn: by mpiexec; jax.")] = "torch",
+    engine: Annotated[
+        str, typer.Option(help="torch: by torchrun; mpi, chainermn: by mpiexec; jax: JAX's own runtime.")
+    ] = "torch",
     nodes: Annotated[int, typer.Option(help="Machines.", min=1)] = 1,
     node: Annotated[int, typer.Option(help="Which of them this is, from 0; for torch and jax.", min=0)] = 0,
     address: Annotated[str, typer.Option(help="host:port of the first machine; for torch and jax.")] = "",
