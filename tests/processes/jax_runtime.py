@@ -93,10 +93,10 @@ class Flaxen(nnx.Module):
     """Layers of flax's own: batch norm, and dropout from a stream of its own."""
 
     def __init__(self, seed):
-        self.first = nnx.Linear(70, 6, rngs=nnx.Rngs(seed), param_dtype=np.float64)
-        self.norm = nnx.BatchNorm(6, rngs=nnx.Rngs(seed), param_dtype=np.float64)
+        self.first = nnx.Linear(70, 6, rngs=nnx.Rngs(seed))
+        self.norm = nnx.BatchNorm(6, rngs=nnx.Rngs(seed))
         self.drop = nnx.Dropout(0.3, rngs=nnx.Rngs(seed))
-        self.last = nnx.Linear(6, 4, rngs=nnx.Rngs(seed), param_dtype=np.float64)
+        self.last = nnx.Linear(6, 4, rngs=nnx.Rngs(seed))
 
     def __call__(self, x):
         return self.last(self.drop(nnx.relu(self.norm(self.first(x.reshape(len(x), -1))))))
@@ -111,6 +111,10 @@ def flaxen(seed, share, processes=None):
     """Losses and weights after two updates of a network of flax's own."""
     jax.config.update("jax_enable_x64", True)
     network = backends.wrap(Flaxen(seed))
+    network.backend.set_dtype(network, "float64")
+    generator = np.random.default_rng(seed)  # float32 start values of flax's own differ by how they were compiled
+    start = {name: value + generator.normal(0.0, 0.3, value.shape) for name, value in network.neutral_state().items()}
+    network.load_neutral_state({name: np.abs(value) if "var" in name else value for name, value in start.items()})
     network = network if processes is None else backends.DistributedDataParallel(network, processes)
     with network.backend.compiling_quickly():
         return steps.updates(network, {"adam": adam}, flaxen_loss, share)
