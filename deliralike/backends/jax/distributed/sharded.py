@@ -55,6 +55,7 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
     to evaluation, is done by all processes together: in evaluation each has the whole network until it trains again.
     """
 
+    gathers_state = True
     _gathered: _Gathered
 
     @classmethod

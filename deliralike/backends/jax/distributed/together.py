@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -10,6 +11,7 @@ import jax
 import numpy as np
 
 from deliralike import nest
+from deliralike.anomalies import Anomalies
 from deliralike.backends.jax import chance
 from deliralike.backends.jax.distributed.mesh import ProcessMesh
 from deliralike.backends.jax.distributed.network import DistributedJaxNetwork
@@ -18,7 +20,8 @@ from deliralike.backends.jax.optimizer import JaxOptimizer
 from deliralike.backends.jax.program import packed, ran, taken_apart, unpacked, where
 from deliralike.errors import BatchError, CapabilityError, ProcessError, SettingError
 from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer
+from deliralike.optimizer import AbstractOptimizer, LossFunction
+from deliralike.parallel.local_sgd import LocalSGD
 from deliralike.parallel.loss import InReplicas
 from deliralike.parallel.processes import Processes
 from deliralike.parallel.replicated import ReplicaSettings
@@ -56,6 +59,19 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
     def update_hooks(self) -> tuple[list[Any], list[Any]]:
         """None: gradients are those of the whole batch."""
         return [], []
+
+    def average_by(self, plan: LocalSGD) -> None:
+        """Refuse: here processes make their updates together.
+
+        Raises:
+            CapabilityError: Always.
+        """
+        raise CapabilityError("processes that compute together on JAX make every update together: for averaged "
+                              "parameters, DistributedDataParallel(..., buffers='root', averaging=...)")  # fmt: skip
+
+    def anomalies_in(self, loss_function: LossFunction, *batch: Any) -> Anomalies:
+        """Those of the whole batch; gradients of single shares there are none."""
+        return replace(super().anomalies_in(loss_function, *batch), of_processes={})
 
     def in_program(self, arguments: Any, loss: InReplicas | None = None) -> tuple[OfAll, tuple]:
         """A loss, or the network itself, as a function of the batch of all processes, and that batch.
