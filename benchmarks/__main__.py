@@ -22,6 +22,8 @@ NAMES = (
     "nests",
     "replicas",
     "processes",
+    "scaling",
+    "slow_links",
     "hooks",
     "trainer",
     "zoo",

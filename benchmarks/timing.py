@@ -63,13 +63,14 @@ def _round(ours: Contestant, theirs: Contestant, pairs: int, warmup: int = 3) ->
     times = []
     for pair in range(pairs):
         if pair % 2 == 0:
-            times.append((_seconds(ours), _seconds(theirs)))
+            times.append((seconds(ours), seconds(theirs)))
         else:
-            times.append((_seconds(theirs), _seconds(ours))[::-1])
+            times.append((seconds(theirs), seconds(ours))[::-1])
     return times
 
 
-def _seconds(function: Callable[[], object]) -> float:
+def seconds(function: Callable[[], object]) -> float:
+    """How long a call takes; the garbage collector waits."""
     gc.collect()
     gc.disable()
     start = time.perf_counter()

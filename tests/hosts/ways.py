@@ -1,0 +1,128 @@
+"""Ways to train the digits in several processes, which differ in what they send, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+from deliralike import DistributedDataParallel, data, zoo
+from deliralike.backends.torch.distributed import TorchProcesses
+from deliralike.heat.daso import DASO
+from deliralike.heat.multi_gpu import DataParallelMultiGPU
+from deliralike.rules import rule
+
+BATCH = 16  # of each process
+RATE, DECAY = 0.3, 0.01  # the decay of weights makes for a loss below which none goes
+EVERY = 8  # batches from one average of local SGD to the next
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to train, on one process: a step with a batch, which gives its loss, and the end of an epoch."""
+
+    step: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    end_epoch: Callable[[float], object] = lambda loss: None
+
+
+def loss_of(network, images, labels):
+    return torch.nn.functional.cross_entropy(network(images), labels)
+
+
+def stepping(network, optimizer, after=lambda: None):
+    """A step as it is written by hand."""
+
+    def step(images, labels):
+        optimizer.zero_grad()
+        loss = loss_of(network, images, labels)
+        loss.backward()
+        optimizer.step()
+        after()
+        return loss.detach()
+
+    return step
+
+
+def sgd(network):
+    return torch.optim.SGD(network.parameters(), lr=RATE, weight_decay=DECAY)
+
+
+def bare(processes, network, epochs, batches):
+    """PyTorch's own DistributedDataParallel."""
+    return Way(stepping(torch.nn.parallel.DistributedDataParallel(network), sgd(network)))
+
+
+def wrapped(processes, network, epochs, batches):
+    """Ours, which adds gradients during backward, and says at every step what it sends."""
+    network = DistributedDataParallel(network, processes, in_backward={})
+    optimizer = network.backend.optimizer(rule("sgd", lr=RATE, weight_decay=DECAY), network)
+    return Way(lambda *batch: optimizer.update(loss_of, *batch))
+
+
+def local_sgd(processes, network, epochs, batches):
+    """PyTorch's own averager over a network written once: parameters are averaged after every few batches."""
+    averager = PeriodicModelAverager(period=EVERY, process_group=processes.group)
+    return Way(stepping(network, sgd(network), lambda: averager.average_parameters(network.parameters())))
+
+
+def daso(processes, network, epochs, batches):
+    """Two nodes, cycling: averages across nodes after every few batches, which training does not wait for."""
+    optimizer = DASO(sgd(network), epochs, processes, warmup_epochs=0, cooldown_epochs=0,
+                     members=processes.count // 2)  # fmt: skip
+    optimizer.last_batch = batches
+    return Way(stepping(DataParallelMultiGPU(network, optimizer), optimizer), optimizer.epoch_loss_logic)
+
+
+WAYS = {"DistributedDataParallel": bare, "ours": wrapped, "local SGD": local_sgd, "DASO": daso}
+
+
+class Digits:
+    """The digits of scikit-learn, in equal shares: the batches of this process, and all of them."""
+
+    def __init__(self, processes: TorchProcesses) -> None:
+        train = data.load("digits").train
+        self.images = torch.as_tensor(train.inputs, dtype=torch.float32).flatten(1)
+        self.labels = torch.as_tensor(train.labels)
+        self.processes = processes
+        self.batches = len(self.labels) // (BATCH * processes.count)
+
+    def epoch(self, number: int):
+        """Another order in each epoch, the same for every way."""
+        order = torch.randperm(len(self.labels), generator=torch.Generator().manual_seed(number))
+        for own in order[self.processes.rank :: self.processes.count].split(BATCH)[: self.batches]:
+            yield self.images[own], self.labels[own]
+
+
+class Training:
+    """A whole run of one way, on this process."""
+
+    def __init__(self, processes: TorchProcesses, way: str, hidden: Sequence[int], epochs: int) -> None:
+        self.processes, self.epochs, self.digits = processes, epochs, Digits(processes)
+        self.network = zoo.build("mlp", backend="torch", in_features=64, hidden=hidden, out_features=10, seed=3)
+        self.way = WAYS[way](processes, self.network, epochs, self.digits.batches)
+
+    def run(self) -> None:
+        """All epochs, until every process has come to their end."""
+        for epoch in range(self.epochs):
+            losses = [float(self.way.step(*batch)) for batch in self.digits.epoch(epoch)]
+            self.way.end_epoch(sum(losses) / len(losses))
+        self.processes.exchange("the end of a run", None)
+
+    @torch.no_grad()
+    def loss(self) -> float:
+        """That of all digits, with the mean of the parameters of all processes."""
+        for parameter in self.network.parameters():
+            total = self.processes.summed(parameter.numpy())
+            parameter.copy_(torch.from_numpy(total / self.processes.count))
+        self.network.eval()
+        return float(loss_of(self.network, self.digits.images, self.digits.labels))
+
+
+def final_losses(processes: TorchProcesses, hidden: list[int], epochs: int) -> dict[str, float]:
+    """Of every way."""
+    trained = {way: Training(processes, way, tuple(hidden), epochs) for way in WAYS}
+    for training in trained.values():
+        training.run()
+    return {way: training.loss() for way, training in trained.items()}
