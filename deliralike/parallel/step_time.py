@@ -178,7 +178,8 @@ def daso(
 
     Inside a node gradients are added in every `local` batches. After `between` batches one member of each node sends
     its parameters across; `wait` batches later, during which training goes on, the sum is waited for, merged, and
-    broadcast inside the node (Coquelin et al. 2021). With ``wait=0`` it is a blocking average.
+    broadcast inside the node (Coquelin et al. 2021). With ``wait=0`` it is a blocking average. One node by itself sends
+    nothing.
 
     Raises:
         SettingError: `between`, `local` or `buckets` is less than one, or `wait` negative or above `between`.
@@ -188,7 +189,8 @@ def daso(
     inside = synchronous(work, lambda size: ring_all_reduce(cluster.members, size, cluster.inside), buckets)
     step = work.compute + (inside - work.compute) / _positive("local", local)
     late = max(0.0, all_reduce(nodes, work.size, cluster.across) - wait * step)
-    return step + (late + broadcast(cluster.members, work.size, cluster.inside)) / between
+    shared = broadcast(cluster.members, work.size, cluster.inside) if nodes > 1 else 0.0
+    return step + (late + shared) / between
 
 
 def predicted(work: Work, ranks: int, cluster: Cluster, *, every: int = 8, between: int = 4, wait: int = 1) -> dict:

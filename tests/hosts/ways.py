@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
 from deliralike import DistributedDataParallel, data, zoo
 from deliralike.backends.torch.distributed import TorchProcesses
 from deliralike.heat.daso import DASO
 from deliralike.heat.multi_gpu import DataParallelMultiGPU
+from deliralike.parallel import LocalSGD
 from deliralike.rules import rule
 
 BATCH = 16  # of each process
@@ -31,7 +31,7 @@ def loss_of(network, images, labels):
     return torch.nn.functional.cross_entropy(network(images), labels)
 
 
-def stepping(network, optimizer, after=lambda: None):
+def stepping(network, optimizer):
     """A step as it is written by hand."""
 
     def step(images, labels):
@@ -39,7 +39,6 @@ def stepping(network, optimizer, after=lambda: None):
         loss = loss_of(network, images, labels)
         loss.backward()
         optimizer.step()
-        after()
         return loss.detach()
 
     return step
@@ -62,9 +61,10 @@ def wrapped(processes, network, epochs, batches):
 
 
 def local_sgd(processes, network, epochs, batches):
-    """PyTorch's own averager over a network written once: parameters are averaged after every few batches."""
-    averager = PeriodicModelAverager(period=EVERY, process_group=processes.group)
-    return Way(stepping(network, sgd(network), lambda: averager.average_parameters(network.parameters())))
+    """Each by itself; parameters are averaged after every few batches, and at the end of an epoch."""
+    network = DistributedDataParallel(network, processes, averaging=LocalSGD(every=EVERY))
+    optimizer = network.backend.optimizer(rule("sgd", lr=RATE, weight_decay=DECAY), network)
+    return Way(lambda *batch: optimizer.update(loss_of, *batch), lambda loss: network.settle())
 
 
 def daso(processes, network, epochs, batches):

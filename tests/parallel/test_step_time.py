@@ -128,7 +128,7 @@ def test_buckets_take_as_long_as_when_they_wait_in_line(buckets, bandwidth):
 @pytest.mark.parametrize("nodes", [1, 2, 5])
 def test_daso_takes_as_long_as_batch_after_batch(between, wait, local, nodes):
     inside = ring_all_reduce(2, WORK.size, CLUSTER.inside)
-    sent, shared = all_reduce(nodes, WORK.size, LINK), broadcast(2, WORK.size, CLUSTER.inside)
+    sent, shared = all_reduce(nodes, WORK.size, LINK), (nodes > 1) * broadcast(2, WORK.size, CLUSTER.inside)
     many = simulated_daso(WORK, inside, sent, shared, between, wait, local, batches=24_000)
     found = daso(WORK, nodes, CLUSTER, between=between, wait=wait, local=local)
     # the last one is under way in the end, and batches without a sum inside may be those that are waited in
