@@ -34,6 +34,7 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, torch.nn.Module):
         self._own: dict[str, torch.nn.Parameter] = {}
         self._hooked: dict[int, torch.Tensor] = {}  # an identity is that of what is alive
         self._as_sent: dict[str, tuple[Any, int]] = {}
+        self._shared: dict[str, torch.Tensor] = {}
         self._in_pass = False  # whether there is something that will be told of the end of backward
         self._hook: Any = None
         super().__init__(network, module, processes, **settings)
@@ -73,10 +74,13 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, torch.nn.Module):
 
     def from_host(self, name, average):
         parameter = self._own[name]
-        return torch.from_numpy(average).to(parameter.device, parameter.dtype)
+        self._shared[name] = torch.from_numpy(average).to(parameter.device, parameter.dtype)
+        return self._shared[name]
 
     def _sent(self, name):
         gradient = self._own[name].grad
+        if gradient is not None and gradient is self._shared.get(name):  # the bucket's storage, to be written anew
+            gradient = self._own[name].grad = gradient.clone()
         self._as_sent[name] = gradient, -1 if gradient is None else gradient._version
         return super()._sent(name)
 
@@ -152,10 +156,12 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, torch.nn.Module):
             for name in _LOOKS:
                 del vars(self.given)[name]
 
-    def _looked_at(self, name: str, *args: Any) -> Any:
+    def _looked_at(self, name: str, *args: Any, **kwargs: Any) -> Any:
         self.finish()
         self.unwatch()
-        return copy.deepcopy(self.given, *args) if name == "__deepcopy__" else getattr(self.given, name)(*args)
+        if name == "__deepcopy__":
+            return copy.deepcopy(self.given, *args)
+        return getattr(self.given, name)(*args, **kwargs)
 
     def bind(self, optimizer: Any) -> None:
         """Finish when the native optimizer is used by itself."""

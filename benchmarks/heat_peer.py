@@ -1,0 +1,73 @@
+"""The training step in two processes over MPI against heat's own DataParallel: blocking, and not.
+
+A ResNet-18 on 32x32 and an MLP with large layers, 64 samples, 32 in each process. Both step in turn in the same
+processes, with the same layers and PyTorch's own SGD.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from types import ModuleType
+
+import heat
+import numpy as np
+import torch
+
+import deliralike.heat
+from benchmarks.processes import NETWORKS
+from benchmarks.timing import Ratio, compare_fresh
+from deliralike import zoo
+from deliralike.backends.launching import launched
+
+LIMIT = 0.95
+
+
+def run() -> list[Ratio]:
+    """Ratios of times, as the first process saw them."""
+    command, environment = launched("mpi", 2, ["benchmarks.heat_peer"], environment=os.environ)
+    done = subprocess.run(command, env=environment, check=True, text=True, stdout=subprocess.PIPE)
+    line = next(line for line in done.stdout.splitlines() if line.startswith("[{"))
+    return [Ratio(**each) for each in json.loads(line)]
+
+
+def main() -> None:
+    """What each process does."""
+    rank, ratios = heat.MPI_WORLD.rank, []
+    for title, (name, settings, shape) in NETWORKS.items():
+        rng = np.random.default_rng(rank)
+        images = torch.from_numpy(rng.normal(size=(32, *shape)).astype(np.float32))
+        batch = images, torch.from_numpy(rng.integers(0, 10, 32))
+        for blocking in (True, False):
+            make = lambda: (
+                _step(deliralike.heat, name, settings, batch, blocking),
+                _step(heat, name, settings, batch, blocking),
+            )  # noqa: B023, E501, E731
+            kind = "blocking" if blocking else "non-blocking"
+            what = f"{title} step in two processes over MPI, {kind} updates, heat"
+            ratios.append(compare_fresh(what, make, rounds=3, pairs=7, limit=LIMIT))
+    if rank == 0:
+        print(json.dumps([asdict(ratio) for ratio in ratios]), flush=True)
+
+
+def _step(ht: ModuleType, name: str, settings: dict, batch: tuple, blocking: bool) -> Callable[[], float]:
+    """A step by heat's names: heat's own, or ours."""
+    network = zoo.build(name, backend="torch", **settings)
+    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9))
+    network = ht.nn.DataParallel(network, ht.MPI_WORLD, optimizer, blocking)
+    images, labels = batch
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(network(images), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+if __name__ == "__main__":
+    sys.exit(main())
