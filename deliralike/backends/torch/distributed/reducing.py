@@ -182,12 +182,10 @@ class _Wrapper(torch.nn.parallel.DistributedDataParallel):
             ) from error
 
     def leave(self) -> None:
-        """Take the hooks off the parameters; what cannot be taken off keeps no group of processes alive."""
-        self._in_backward = False
+        """Take the hooks off the parameters; that of delayed ones cannot be taken off, and holds an empty wrapper."""
         if not self._delay_all_reduce_all_params:
             self._remove_autograd_hooks()
-        for name in ("reducer", "process_group"):
-            vars(self).pop(name, None)
+        vars(self).clear()
 
     def _delayed_all_reduce_hook(self, grad: torch.Tensor) -> torch.Tensor:
         """Add the delayed gradients, in a pass of this wrapper's, and wait for them, which PyTorch's does not."""
