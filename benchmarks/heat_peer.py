@@ -1,7 +1,8 @@
 """The training step in two processes over MPI against heat's own DataParallel: blocking, and not.
 
 A ResNet-18 on 32x32 and an MLP with large layers, 64 samples, 32 in each process. Both step in turn in the same
-processes, with the same layers and PyTorch's own SGD.
+processes, with the same layers and PyTorch's own SGD. heat 1.8 asks for an older PyTorch than it needs: install it by
+``pip install --no-deps heat==1.8``.
 """
 
 import json
@@ -10,19 +11,35 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from types import ModuleType
+from typing import Any
 
-import heat
 import numpy as np
 import torch
 
 import deliralike.heat
-from benchmarks.processes import NETWORKS
 from benchmarks.timing import Ratio, compare_fresh
-from deliralike import zoo
 from deliralike.backends.launching import launched
+from tests.references import allow_torchvision
+
+allow_torchvision()  # which heat imports
+import heat  # noqa: E402
+import torchvision  # noqa: E402
 
 LIMIT = 0.95
+
+
+def _mlp() -> torch.nn.Module:
+    sizes = [3072, 2048, 2048]
+    layers = [[torch.nn.Linear(*pair), torch.nn.ReLU()] for pair in zip(sizes, sizes[1:], strict=False)]
+    return torch.nn.Sequential(*(each for pair in layers for each in pair), torch.nn.Linear(sizes[-1], 10))
+
+
+NETWORKS = {
+    "ResNet-18": (partial(torchvision.models.resnet18, num_classes=10), (3, 32, 32)),
+    "MLP": (_mlp, (3072,)),
+}
 
 
 def run() -> list[Ratio]:
@@ -36,25 +53,25 @@ def run() -> list[Ratio]:
 def main() -> None:
     """What each process does."""
     rank, ratios = heat.MPI_WORLD.rank, []
-    for title, (name, settings, shape) in NETWORKS.items():
+    for title, (build, shape) in NETWORKS.items():
         rng = np.random.default_rng(rank)
         images = torch.from_numpy(rng.normal(size=(32, *shape)).astype(np.float32))
         batch = images, torch.from_numpy(rng.integers(0, 10, 32))
-        for blocking in (True, False):
-            make = lambda: (
-                _step(deliralike.heat, name, settings, batch, blocking),
-                _step(heat, name, settings, batch, blocking),
-            )  # noqa: B023, E501, E731
-            kind = "blocking" if blocking else "non-blocking"
+        for kind in ("blocking", "non-blocking"):
+            make = partial(_steps, build, batch, kind == "blocking")
             what = f"{title} step in two processes over MPI, {kind} updates, heat"
             ratios.append(compare_fresh(what, make, rounds=3, pairs=7, limit=LIMIT))
     if rank == 0:
         print(json.dumps([asdict(ratio) for ratio in ratios]), flush=True)
 
 
-def _step(ht: ModuleType, name: str, settings: dict, batch: tuple, blocking: bool) -> Callable[[], float]:
+def _steps(*what: Any) -> tuple[Callable[[], float], Callable[[], float]]:
+    return _step(deliralike.heat, *what), _step(heat, *what)
+
+
+def _step(ht: ModuleType, build: Callable[[], torch.nn.Module], batch: tuple, blocking: bool) -> Callable[[], float]:
     """A step by heat's names: heat's own, or ours."""
-    network = zoo.build(name, backend="torch", **settings)
+    network = build()
     optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9))
     network = ht.nn.DataParallel(network, ht.MPI_WORLD, optimizer, blocking)
     images, labels = batch
