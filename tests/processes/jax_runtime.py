@@ -117,7 +117,13 @@ def flaxen(seed, share, processes=None):
     network.load_neutral_state({name: np.abs(value) if "var" in name else value for name, value in start.items()})
     network = network if processes is None else backends.DistributedDataParallel(network, processes)
     with network.backend.compiling_quickly():
-        return steps.updates(network, {"adam": adam}, flaxen_loss, share)
+        return steps.updates(network, {"clipped": planted.clipped_sgd}, flaxen_loss, share)
+
+
+def a_share(processes, sizes):
+    """Updates alone, of processes of which one may have no sample."""
+    with backends.get("jax").compiling_quickly():
+        return steps.train(processes, "jax", sizes)
 
 
 def natives_and_errors(processes, sizes):
