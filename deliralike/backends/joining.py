@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import os
+import sys
+from typing import Any
 
 from deliralike.backends import get
 from deliralike.errors import ProcessError, SettingError, suggestion
@@ -12,7 +15,10 @@ from deliralike.parallel.processes import Alone, Place, Processes
 ENGINES = ("torch", "mpi", "chainermn", "jax")
 ENGINE = "DELIRALIKE_ENGINE"  # the variable by which `deliralike launch` says which one it has started
 RANK, COUNT, ADDRESS = "DELIRALIKE_RANK", "DELIRALIKE_COUNT", "DELIRALIKE_ADDRESS"  # and where a process is among them
+PATIENCE = "DELIRALIKE_TIMEOUT"  # and this one, how long processes wait for each other
 TIMEOUT = 300.0  # seconds
+RESTART, MAX_RESTARTS = "DELIRALIKE_RESTART", "DELIRALIKE_MAX_RESTARTS"
+_RESTARTS = (("TORCHELASTIC_RESTART_COUNT", RESTART), ("TORCHELASTIC_MAX_RESTARTS", MAX_RESTARTS))
 _OF_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _OF_SLURM = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_JOB_ID")
@@ -20,7 +26,7 @@ _OF_OUR_OWN = (RANK, COUNT, ADDRESS)
 _PORTS = range(29_500, 30_500)  # one of them for each job of Slurm's
 
 
-def join(engine: str | None = None, timeout: float = TIMEOUT) -> Processes:
+def join(engine: str | None = None, timeout: float | None = None) -> Processes:
     """The processes that this one was started with; a process that was started by itself is alone.
 
     Args:
@@ -29,11 +35,13 @@ def join(engine: str | None = None, timeout: float = TIMEOUT) -> Processes:
             ChainerMN may add the gradients of Chainer's networks; ``"jax"`` for JAX's own runtime, which
             ``deliralike launch``, srun and mpiexec start. What the environment variables of those say when None, which
             is never ChainerMN, nor JAX's runtime under srun or mpiexec.
-        timeout: Seconds after which torch.distributed and JAX give up waiting for a process.
+        timeout: Seconds after which a process that others wait for is given up, from the beginning to the end; what
+            ``deliralike launch --timeout`` says, or five minutes, when None.
 
     Raises:
         SettingError: There is no such engine.
-        ProcessError: The engine was asked for, and its environment variables are missing.
+        ProcessError: The engine was asked for, and its environment variables are missing; or some of the processes
+            have not come within the time limit, and which.
         ImportError: What the engine needs is not installed.
 
     Example:
@@ -46,9 +54,11 @@ def join(engine: str | None = None, timeout: float = TIMEOUT) -> Processes:
         raise SettingError(f"there is no engine {engine!r}. {suggestion(str(engine), ENGINES)}")
     if engine is None:
         return Alone()
+    timeout = float(os.environ.get(PATIENCE, TIMEOUT)) if timeout is None else timeout
     if engine == "mpi":
-        return importlib.import_module("deliralike.parallel.mpi").MPIProcesses()
+        return _beginning_mpi_with_all_others(timeout).MPIProcesses(timeout=timeout)
     if engine == "chainermn":
+        _beginning_mpi_with_all_others(timeout)
         return get("chainer").join(timeout)
     if engine == "jax":
         return get("jax").join(timeout, _place_of_our_own())
@@ -59,6 +69,25 @@ def join(engine: str | None = None, timeout: float = TIMEOUT) -> Processes:
     missing = ", ".join(name for name in _OF_TORCHRUN if name not in os.environ)
     raise ProcessError(f"torch.distributed needs the variables {', '.join(_OF_TORCHRUN)} of the environment, and "
                        f"{missing} are not set: start with 'deliralike launch', torchrun or srun")  # fmt: skip
+
+
+def restarts() -> tuple[int, int]:
+    """How often these processes have been started again after a failure, and how often they may be.
+
+    Example:
+        >>> restarts()
+        (0, 0)
+    """
+    return tuple(next((int(os.environ[name]) for name in names if name in os.environ), 0) for names in _RESTARTS)
+
+
+def _beginning_mpi_with_all_others(timeout: float) -> Any:
+    """Load MPI, whose start waits for all processes, deaf to everything: a clock ends it, and shows this function."""
+    faulthandler.dump_traceback_later(timeout, exit=True, file=sys.__stderr__)
+    try:
+        return importlib.import_module("deliralike.parallel.mpi")
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _started_by() -> str | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from deliralike.backends.joining import ENGINE, ENGINES
+from deliralike.backends.joining import ENGINE, ENGINES, MAX_RESTARTS, RESTART
 from deliralike.errors import ProcessError, SettingError, suggestion
 
 _OVER_MPI = ("mpi", "chainermn")
@@ -24,6 +25,7 @@ def launched(
     nodes: int = 1,
     node: int = 0,
     address: str = "",
+    restarts: int = 0,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[list[str], dict[str, str]]:
     """The command that starts so many processes of a module on each node, and its environment variables.
@@ -33,6 +35,7 @@ def launched(
         module: The module's name and its arguments.
         nodes, node, address: How many machines there are, which of them this is, and ``host:port`` of the first one,
             for torch and JAX; MPI finds the machines by itself, from Slurm or a file of hosts.
+        restarts: How often all processes are started again when one of them fails; by torchrun, or by `watched`.
         environment: What the variables are now; those of this process when None.
 
     Raises:
@@ -55,19 +58,58 @@ def launched(
         return _mpiexec(engine, processes, nodes, module), _of_root_user() | given
     if nodes > 1 and not address:
         raise SettingError(f"{nodes} nodes: say where the first one is, address='host:port'")
-    start = _starting if engine == "jax" else _torchrun
-    return start(processes, nodes, node, address, module), given
+    if engine == "jax":
+        return _starting(processes, nodes, node, address, module), given
+    return _torchrun(processes, nodes, node, address, restarts, module), given
 
 
-def _torchrun(processes: int, nodes: int, node: int, address: str, module: Sequence[str]) -> list[str]:
+def watched(engine: str, command: Sequence[str], environment: Mapping[str, str], restarts: int = 0) -> int:
+    """Run a launcher to its end, with all signals passed on; the exit code, 128 and its number after a signal.
+
+    After a failure torchrun starts the processes again by itself; the other launchers are started again here.
+    """
+    if engine == "torch":
+        return _code_of(command, environment, first_as=None)[0]
+    # at SIGTERM and Ctrl-C mpiexec kills its processes at once, before they can save; this one it passes on
+    first_as = signal.SIGUSR1 if engine in _OVER_MPI else signal.SIGTERM
+    for number in range(restarts + 1):
+        count = {RESTART: str(number), MAX_RESTARTS: str(restarts)}
+        code, asked = _code_of(command, dict(environment) | count, first_as=first_as)
+        if code == 0 or asked:
+            break
+        if number < restarts:
+            print(f"deliralike: a process has failed: restart {number + 1} of {restarts}", file=sys.stderr, flush=True)
+    return code
+
+
+def _code_of(command: Sequence[str], environment: Mapping[str, str], first_as: int | None) -> tuple[int, bool]:
+    """The exit code of a command, and whether a signal came; the first one is passed on as another."""
+    came: list[int] = []
+    # in a session of its own, so that Ctrl-C comes once
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+
+    def handle(number: int, frame: object) -> None:
+        came.append(number)
+        process.send_signal(number if first_as is None or len(came) > 1 else first_as)
+
+    before = {each: signal.signal(each, handle) for each in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+    try:
+        code = process.wait()
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    return (128 + came[0], True) if came else (code, False)
+
+
+def _torchrun(processes: int, nodes: int, node: int, address: str, restarts: int, module: Sequence[str]) -> list[str]:
     if importlib.util.find_spec("torch") is None:
         raise ProcessError("torchrun comes with PyTorch, which is not installed: pip install 'deliralike[torch]', or "
                            "choose the engine mpi")  # fmt: skip
     # static: the other way of finding each other ignores which node this is, and looks the first one up by host name
     place = ["--nnodes", str(nodes), "--node-rank", str(node), "--rdzv-backend", "static", "--rdzv-endpoint", address]
     where = ["--standalone"] if nodes == 1 else place
-    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), *where, "--no-python",
-            sys.executable, "-m", *module]  # fmt: skip
+    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes), *where,
+            "--max-restarts", str(restarts), "--no-python", sys.executable, "-m", *module]  # fmt: skip
 
 
 def _starting(processes: int, nodes: int, node: int, address: str, module: Sequence[str]) -> list[str]:

@@ -1,6 +1,5 @@
 """``deliralike launch``: any other subcommand in several processes that train together."""
 
-import os
 from typing import Annotated
 
 import typer
@@ -17,6 +16,10 @@ def command(
     nodes: Annotated[int, typer.Option(help="Machines.", min=1)] = 1,
     node: Annotated[int, typer.Option(help="Which of them this is, from 0; for torch and jax.", min=0)] = 0,
     address: Annotated[str, typer.Option(help="host:port of the first machine; for torch and jax.")] = "",
+    restarts: Annotated[int, typer.Option(help="How often to start again after a failure.", min=0)] = 0,
+    timeout: Annotated[
+        float | None, typer.Option(help="Seconds that processes wait for each other. (default: 300)", min=1)
+    ] = None,
 ) -> None:
     """Run another subcommand in several processes that train together.
 
@@ -24,12 +27,14 @@ def command(
 
     Each loads its shares of the batches; together they make the updates of one process. The first one writes and shows.
     """
-    from deliralike.backends.launching import launched
+    from deliralike.backends.joining import PATIENCE
+    from deliralike.backends.launching import launched, watched
     from deliralike.errors import SettingError
 
     if not ctx.args:
         raise SettingError("launch: what is to be run? deliralike launch --processes 2 train settings.toml")
     command, environment = launched(
-        engine, processes, ["deliralike", *ctx.args], nodes=nodes, node=node, address=address
+        engine, processes, ["deliralike", *ctx.args], nodes=nodes, node=node, address=address, restarts=restarts
     )
-    os.execve(command[0], command, environment)  # so that signals and the exit code are those of the launcher
+    environment |= {} if timeout is None else {PATIENCE: str(timeout)}
+    raise typer.Exit(watched(engine, command, environment, restarts))

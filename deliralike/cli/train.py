@@ -1,7 +1,9 @@
 """``deliralike train``: a run from settings, or the rest of one that was interrupted; one folder a run."""
 
+import signal
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,9 +12,10 @@ import typer
 from deliralike.errors import SettingError
 
 if TYPE_CHECKING:
+    from deliralike.parallel import Processes
     from deliralike.training.experiment import Experiment, FoldsResult, RunResult
 
-INTERRUPTED = 130
+KILLED = 128  # added to the number of a signal, the exit code of what it ends
 
 
 def command(
@@ -35,6 +38,9 @@ def command(
     resume: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Go on with an interrupted run, or with its folds.")
     ] = None,
+    continue_: Annotated[
+        bool, typer.Option("--continue", help="Go on with the run in --out if it is there; else begin it.")
+    ] = False,
     folds: Annotated[int | None, typer.Option(min=2, help="Cross-validation: so many runs, and a summary.")] = None,
     fold: Annotated[int | None, typer.Option(min=1, help="Only this one of the folds.")] = None,
     optimizer: Annotated[str | None, typer.Option(help="sgd, adam, adamw, rmsprop … (default: sgd)")] = None,
@@ -65,6 +71,7 @@ def command(
     classes are taken from the data.
     """
     from deliralike import join
+    from deliralike.backends.joining import restarts
     from deliralike.cli.options import key_values
     from deliralike.cli.settings import spread
 
@@ -81,13 +88,22 @@ def command(
         raise SettingError("give a file of settings or a network to train, or --resume FOLDER to go on with a run")
     if resume is not None and out is not None:
         raise SettingError("--resume goes on in the folder of the run: leave --out away")
+    again, at_most = restarts()
+    if (continue_ or at_most) and out is None and resume is None:
+        raise SettingError("--continue and restarts go on in the folder of the run: name it, --out FOLDER")
     experiment = _of_source(source, changes) if source is not None else _of_folder(Path(resume or ""), changes)
     experiment.processes = join()
-    run(experiment, out, resume, threads)
+    run(experiment, out, resume, threads, continue_ or again > 0)
 
 
-def run(experiment: "Experiment", out: Path | None, resume: Path | None, threads: int | None = None) -> None:
-    """Train one run, one fold or all folds; on Ctrl-C, say how to go on."""
+def run(
+    experiment: "Experiment", out: Path | None, resume: Path | None, threads: int | None = None, if_there: bool = False
+) -> None:
+    """Train one run, one fold or all folds; on Ctrl-C, say how to go on.
+
+    Args:
+        if_there: Go on with the run in `out`, if there is one.
+    """
     from deliralike.cli.options import limit_threads
 
     settings = experiment.settings
@@ -95,7 +111,7 @@ def run(experiment: "Experiment", out: Path | None, resume: Path | None, threads
         raise SettingError("folds in several processes: train one fold in each call, without 'deliralike launch'")
     with limit_threads(threads):
         if settings.folds is None:
-            _one(experiment, resume or out, resume is not None)
+            _one(experiment, resume or out, resume is not None, if_there)
         elif settings.fold is None:
             _all_folds(experiment, resume or out)
         elif resume is not None:
@@ -123,44 +139,69 @@ def _of_folder(folder: Path, changes: Mapping[str, Any]) -> "Experiment":
     return Experiment(read_settings(folder / SETTINGS, changes))
 
 
-def _one(experiment: "Experiment", folder: Path | None, resume: bool) -> None:
-    from deliralike.training.experiment import refuse_existing
+def _one(experiment: "Experiment", folder: Path | None, resume: bool, if_there: bool = False) -> None:
+    from deliralike.training.experiment import SETTINGS, refuse_existing
     from deliralike.training.experiment.run import finished_result
 
+    if if_there and folder is not None:
+        resume = experiment.processes.of_root("whether the run is there", (folder / SETTINGS).is_file())
     if folder is not None and not resume and experiment.processes.is_root:
         refuse_existing(folder)
     settings, dataset = experiment.complete()
-    if resume and folder and finished_result(folder, settings):
+    done = finished_result(folder, settings) if resume and folder else None
+    if done and if_there:
+        _end(experiment, done)
+        return
+    if done:
         raise SettingError(f"the run in {str(folder)!r} has finished: there is nothing to go on with. "
                            f"For more: --epochs {settings.epochs + 5}")  # fmt: skip
     prepared = experiment.prepare(settings, dataset)
     if not resume:
         folder = experiment.new_folder(folder, settings)
     assert folder is not None
-    result = _trained(prepared, folder, resume)
+    _end(experiment, _trained(prepared, folder, resume))
+
+
+def _end(experiment: "Experiment", result: "RunResult") -> None:
     if experiment.processes.is_root:
         _show(result)
     experiment.processes.close()
 
 
 def _trained(prepared: Any, folder: Path, resume: bool, again: Path | None = None) -> "RunResult":
-    """Train with a bar; `again` is what to resume after Ctrl-C."""
+    """Train with a bar; `again` is what to resume after Ctrl-C or another signal."""
     from deliralike.cli.console import console, say
     from deliralike.training.callbacks.progress import ProgressBar, bars
 
     network, settings = prepared.network, prepared.settings
     doing = "going on in" if resume else "writing to"
     version = network.backend.version()
-    if not prepared.processes.is_root:
-        return prepared.train(folder, resume=resume)
-    several = f" in {prepared.processes.count} processes" if prepared.processes.count > 1 else ""
-    say(f"{settings.network} with {network.count_parameters():,} parameters on {version}{several}, {doing} {folder}")
+    is_root = prepared.processes.is_root
+    if is_root:
+        several = f" in {prepared.processes.count} processes" if prepared.processes.count > 1 else ""
+        say(
+            f"{settings.network} with {network.count_parameters():,} parameters on {version}{several}, {doing} {folder}"
+        )
     try:
-        with bars(console()) as progress:
-            return prepared.train(folder, [ProgressBar(progress=progress, label=settings.backend)], resume=resume)
-    except KeyboardInterrupt:
-        print(f"deliralike: stopped; to go on: deliralike train --resume {again or folder}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED) from None
+        with bars(console()) if is_root else nullcontext() as progress:
+            watching = [ProgressBar(progress=progress, label=settings.backend)] if is_root else []
+            return prepared.train(folder, watching, resume=resume)
+    except KeyboardInterrupt as error:
+        code = _stopped(error, prepared.processes, again or folder)
+        raise typer.Exit(code) from None
+
+
+def _stopped(error: KeyboardInterrupt, processes: "Processes", folder: Path) -> int:
+    """Say how to go on; what the exit code is."""
+    from deliralike.training.interrupt import Interrupted
+
+    number = error.signal if isinstance(error, Interrupted) else signal.SIGINT
+    if processes.is_root:
+        by = "" if number == signal.SIGINT else f" by {number.name}"
+        print(f"deliralike: stopped{by}; to go on: deliralike train --resume {folder}", file=sys.stderr, flush=True)
+    if isinstance(error, Interrupted):
+        processes.close()
+    return KILLED + number
 
 
 def _show(result: "RunResult") -> None:

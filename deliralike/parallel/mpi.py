@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -11,10 +14,16 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from deliralike.parallel.messages import gathered
 from deliralike.parallel.processes import Processes
 from deliralike.parallel.short import shortened, widened
 
 _PIECE = 1 << 18  # bytes
+
+# MPI itself waits for ever, and deaf to signals; so every wait asks again and again whether it is over. Nothing is
+# slower for it: within the first second the processor is only yielded, as MPI does as well.
+_SPIN, _PAUSE = 1.0, 0.001  # seconds
+_ANSWER = 2.0  # seconds in which the others answer where they are, before one of them is called missing
 
 
 class MPIProcesses(Processes):
@@ -22,45 +31,54 @@ class MPIProcesses(Processes):
 
     Args:
         comm: The communicator; a duplicate of the world's when None, so that messages of others do not mix with these.
+        timeout: Seconds after which a process that does not come is given up.
     """
 
     engine = "MPI"
 
-    def __init__(self, comm: Any = None) -> None:
+    def __init__(self, comm: Any = None, timeout: float = 300.0) -> None:
         self.comm = MPI.COMM_WORLD.Dup() if comm is None else comm
-        super().__init__(self.comm.Get_rank(), self.comm.Get_size())
+        self.timeout = timeout
+        count = self.comm.Get_size()
+        ranks = MPI.Group.Translate_ranks(self.comm.Get_group(), range(count), MPI.COMM_WORLD.Get_group())
+        super().__init__(self.comm.Get_rank(), count, ranks)
         self._groups: dict[tuple[int, ...], Processes] = {tuple(range(self.count)): self}
+        self._roll = self.comm.Dup()  # for whoever misses somebody
 
     def gathered(self, message: bytes) -> list[bytes]:
-        """By ``allgather`` of Python's own."""
-        return self.comm.allgather(message)
+        """By ``Iallgather``, in one round where all messages are small, in two where one is not."""
+        return gathered(message, self._all_gather)
 
     def summed(self, flat: np.ndarray) -> np.ndarray:
-        """By ``Allreduce`` in the array's own type; half precision, which MPI does not know, is added in float32."""
-        wide = np.ascontiguousarray(flat, np.float32 if flat.dtype == np.float16 else None)
-        total = np.empty_like(wide)
-        self.comm.Allreduce(wide, total, MPI.SUM)
-        return total.astype(flat.dtype, copy=False)
+        """By `begin_summing`, waited for."""
+        return self.begin_summing(flat)()
 
     def begin_summing(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """By ``Iallreduce``, which goes on only while some call of MPI's is made."""
+        """By ``Iallreduce`` in the array's own type, which goes on only while some call of MPI's is made.
+
+        Half precision, which MPI does not know, is added in float32.
+        """
         wide = np.ascontiguousarray(flat, np.float32 if flat.dtype == np.float16 else None)
         request = self.comm.Iallreduce(MPI.IN_PLACE, wide, MPI.SUM)
 
         def finish() -> np.ndarray:
-            request.Wait()
+            self.wait(request)
             return wide.astype(flat.dtype, copy=False)  # which lives until then as it is part of this function
 
         return finish
 
     def spread(self, flat: np.ndarray, source: int) -> np.ndarray:
-        """By ``Bcast``, of the bytes."""
+        """By ``Ibcast``, of the bytes."""
         came = np.array(flat)
-        self.comm.Bcast([came.view(np.uint8), MPI.BYTE], root=source)
+        self.wait(self.comm.Ibcast([came.view(np.uint8), MPI.BYTE], root=source))
         return came
 
     def summing_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """By ``Allreduce`` in pieces that stay in a core's cache: ``Iallreduce`` takes longer when it is waited for."""
+        """By ``Allreduce`` in pieces that stay in a core's cache: ``Iallreduce`` takes longer when it is waited for.
+
+        It has no time limit, so all are waited for before.
+        """
+        self.wait(self.comm.Ibarrier())
         wide = np.ascontiguousarray(flat, np.float32 if flat.dtype == np.float16 else None)
         for begin in range(0, wide.size, step := max(1, _PIECE // wide.itemsize)):
             self.comm.Allreduce(MPI.IN_PLACE, wide[begin : begin + step], MPI.SUM)
@@ -73,7 +91,7 @@ class MPIProcesses(Processes):
         request = self.comm.Iallreduce(MPI.IN_PLACE, bits, _adding_short())
 
         def finish() -> np.ndarray:
-            request.Wait()
+            self.wait(request)
             return widened(bits)
 
         return finish
@@ -82,7 +100,7 @@ class MPIProcesses(Processes):
         """By ``Split``, once for each group."""
         key = tuple(ranks)
         if key not in self._groups:
-            self._groups[key] = MPIProcesses(self.comm.Split(int(self.rank in key), self.rank))
+            self._groups[key] = MPIProcesses(self.comm.Split(int(self.rank in key), self.rank), self.timeout)
         return self._groups[key]
 
     def failed(self, why: str) -> None:
@@ -90,6 +108,40 @@ class MPIProcesses(Processes):
         traceback.print_exc()
         print(why, file=sys.stderr, flush=True)
         MPI.COMM_WORLD.Abort(1)
+
+    def wait(self, request: Any) -> None:
+        """Wait until a request is done.
+
+        Raises:
+            ProcessError: It is not within the time limit, or another process has given up; says who has not come.
+                All processes end when this one does.
+        """
+        begin = time.monotonic()
+        while not request.Test():
+            waited = time.monotonic() - begin
+            if waited > self.timeout or (waited > _SPIN and self._roll.Iprobe()):
+                atexit.register(MPI.COMM_WORLD.Abort, 1)  # MPI's own end would wait for all once more
+                raise self.absence(self._answers(), f"waited for {waited:.0f} of {self.timeout:g} s")
+            if waited > _SPIN:
+                time.sleep(_PAUSE)
+            else:
+                os.sched_yield()
+
+    def _all_gather(self, array: np.ndarray) -> list[np.ndarray]:
+        came = np.empty((self.count, len(array)), np.uint8)
+        self.wait(self.comm.Iallgather(array, came))
+        return list(came)
+
+    def _answers(self) -> dict[int, str]:
+        """Where the processes are that wait, too: each tells the others once one of them calls."""
+        calls = [self._roll.isend(self.at, rank) for rank in range(self.count) if rank != self.rank]
+        at, end, status = {self.ranks[self.rank]: self.at}, time.monotonic() + _ANSWER, MPI.Status()
+        while len(at) < self.count and time.monotonic() < end:
+            while self._roll.Iprobe(status=status):
+                at[self.ranks[status.source]] = self._roll.recv(source=status.source)
+            MPI.Request.testall(calls)
+            time.sleep(_PAUSE)
+        return at
 
 
 @cache

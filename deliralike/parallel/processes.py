@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
@@ -35,17 +36,25 @@ class Processes(ABC):
         rank: The number of this process; 0 is the root, which writes and shows.
         count: How many there are.
         engine: What moves the bytes, in words.
+        ranks: The numbers of these processes among all that were started together.
         collectives: How often each kind of message was sent, for whoever counts them.
         waiting: What has begun with sums, and finishes them by ``finish()`` before the group is left.
+        at: What this process did with the others latest, or waits for, in words.
+        agreed: What some process has asked of all with `ask`, and all know since the same exchange; empty else.
     """
 
     engine = "none"
 
-    def __init__(self, rank: int, count: int) -> None:
+    def __init__(self, rank: int, count: int, ranks: Sequence[int] | None = None) -> None:
         """Process `rank` of `count`."""
         self.rank, self.count = rank, count
+        self.ranks = tuple(range(count) if ranks is None else ranks)
         self.collectives: Counter[str] = Counter()
         self.waiting: WeakSet[Any] = WeakSet()
+        self.at = "the beginning"
+        self.agreed = ""
+        self._asked = ""
+        self._told: Exception | None = None
 
     # What an engine provides -----------------------------------------------------------------------------------------
 
@@ -95,6 +104,10 @@ class Processes(ABC):
     def failed(self, why: str) -> None:
         """Let the others know that this process is about to end by an error; where they cannot be told, end them."""
 
+    def abandoned(self) -> str:
+        """Why others have given up or failed, while this process has not noticed yet; empty when they have not."""
+        return ""
+
     def close(self) -> None:
         """Leave the group, once all others have come to this point, too.
 
@@ -119,14 +132,56 @@ class Processes(ABC):
             ProcessError: Another process is at another topic.
         """
         self.collectives["exchange"] += 1
-        came = [pickle.loads(each) for each in self.gathered(pickle.dumps((topic, value), pickle.HIGHEST_PROTOCOL))]
-        for rank, (other, _) in enumerate(came):
+        self.at = topic
+        message = pickle.dumps((topic, value, self._asked), pickle.HIGHEST_PROTOCOL)
+        came = [pickle.loads(each) for each in self.gathered(message)]
+        for rank, (other, _, _) in enumerate(came):
             if other != topic:
                 raise ProcessError(
                     f"process {self.rank} is at {topic} while process {rank} is at {other}: every process must make "
                     f"the same steps with the same layers"
                 )
-        return [each for _, each in came]
+        self.agreed = self.agreed or next((asked for _, _, asked in came if asked), "")
+        return [each for _, each, _ in came]
+
+    def ask(self, what: str) -> None:
+        """Ask something of all processes; they know with the next exchange, which it goes along with."""
+        self._asked = what
+
+    def forget(self) -> None:
+        """What was asked has been done; in all processes at the same point."""
+        self._asked = self.agreed = ""
+
+    @contextmanager
+    def telling(self, where: Callable[[], str]) -> Iterator[None]:
+        """Tell the others of an error that ends this block; of one that came from them, say where this one is."""
+        try:
+            yield
+        except Exception as error:
+            if error is not self._told and self.count > 1:
+                self._told = error
+                self._tell(error, where())
+            raise
+
+    def _tell(self, error: Exception, where: str) -> None:
+        if isinstance(error, ProcessError):
+            error.add_note(f"{self} was in {where}")
+        else:
+            self.failed(f"{self} failed in {where}: {type(error).__name__}: {error}")
+
+    def absence(self, at: Mapping[int, str], cause: str) -> ProcessError:
+        """The error of a wait that has failed.
+
+        Args:
+            at: Where the processes are that answer, by their number among all.
+            cause: What the engine says.
+        """
+        if missing := [str(rank) for rank in self.ranks if rank not in at]:
+            who = f"process {missing[0]} has" if len(missing) == 1 else f"processes {', '.join(missing)} have"
+            return ProcessError(f"{self}: {who} not come to {self.at}, and no answer comes from there: killed, "
+                                f"stopped, hanging, or slower than the time limit ({cause})")  # fmt: skip
+        places = ", ".join(f"process {rank} at {at[rank]}" for rank in self.ranks)
+        return ProcessError(f"{self}: all processes answer, {places} ({cause})")
 
     def of_root(self, topic: str, value: Any) -> Any:
         """The root's value, in every process."""
@@ -167,6 +222,7 @@ class Processes(ABC):
             wire: ``"bfloat16"`` for arrays of float32 that are sent as such.
         """
         self.collectives["sum"] += 1
+        self.at = topic
         begin = self.summing_at_once if at_once else self.begin_summing
         if is_short := wire is not None and arrays[0].dtype == np.float32:
             begin = self.begin_summing_short
@@ -203,3 +259,7 @@ class Alone(Processes):
 
     def failed(self, why: str) -> None:
         """There is nobody to tell."""
+
+    def ask(self, what: str) -> None:
+        """Of itself."""
+        self.agreed = what

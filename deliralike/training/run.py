@@ -30,7 +30,7 @@ class Run:
         step: The number of finished steps, over all epochs.
         history: What has been recorded so far.
         stopped: Why the run stops early; empty while it goes on.
-        interrupted: Whether Ctrl-C ended it.
+        interrupted: Whether Ctrl-C or another signal ended it.
         loader: What gives the batches.
         resumed: Whether it goes on from a checkpoint.
         in_step: Whether an update is being made: an error in it leaves network and position apart.
@@ -79,7 +79,7 @@ class Run:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it came to its end, early or not, rather than to an error or Ctrl-C."""
+        """Whether it came to its end, early or not, rather than to an error or a signal."""
         return not self.interrupted and (self.epoch >= self.epochs or bool(self.stopped))
 
     def judged(self) -> AbstractContextManager[Any]:
@@ -94,6 +94,10 @@ class Run:
     def position(self) -> dict[str, int]:
         """Where the run is, as a checkpoint keeps it."""
         return {"epoch": self.epoch, "batch": self.batch, "step": self.step}
+
+    def place(self) -> str:
+        """Where the run is, in words."""
+        return f"epoch {self.epoch}, step {self.step}"
 
     def tell(self, moment: str, *what: Any) -> None:
         """Call a method of every callback, in order; an error gets a note with the callback's name."""

@@ -15,7 +15,7 @@ from deliralike import backends, data, random, rules, steps
 from deliralike.accumulation import samples_of
 from deliralike.clipping import ClipNorm, ClipValue
 from deliralike.closure import MAIN
-from deliralike.errors import ArgumentError, ProcessError, SettingError, suggestion
+from deliralike.errors import ArgumentError, SettingError, suggestion
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer
 from deliralike.parallel import Alone, Processes
@@ -24,7 +24,7 @@ from deliralike.training.averaging import WeightAverage
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.monitor import Monitor
 from deliralike.training.history import Epoch, History, Step
-from deliralike.training.interrupt import Interrupt, deferred
+from deliralike.training.interrupt import Interrupt, Interrupted, deferred
 from deliralike.training.run import Run
 from deliralike.training.state import restore
 from deliralike.training.validation_losses import ValidationLosses
@@ -144,7 +144,9 @@ class Trainer:
             BatchError: The data do not fit together.
             CheckpointError: There is no such checkpoint, it is damaged, or it is one of another run, such as one with
                 other data, batches or seed. Nothing was changed.
-            KeyboardInterrupt: Ctrl-C, after the step in progress; callbacks have been told, and have saved.
+            KeyboardInterrupt: Ctrl-C, after the step in progress; callbacks have been told, and have saved. So do
+                SIGTERM and SIGUSR1, by which a scheduler warns before it kills; see `Interrupted`. A signal to any
+                process ends all of them after the same step.
         """
         if epochs < 1:
             raise SettingError(f"epochs must be at least 1, not {epochs!r}")
@@ -160,7 +162,7 @@ class Trainer:
         )
         if resume is not None:
             restore(run, checkpoint.read(resume))
-        with deferred() as interrupt:
+        with self._with_others(run), deferred(self.processes, run.place) as interrupt:
             try:
                 run.tell("on_start")
                 while run.epoch < epochs and not run.stopped:
@@ -168,21 +170,19 @@ class Trainer:
             except KeyboardInterrupt:
                 run.interrupted = True
                 raise
-            except Exception as error:
-                if self.processes.count > 1:
-                    self._tell_others(run, error)
-                raise
             finally:
                 run.tell_all("on_end")
         return run.history
 
-    def _tell_others(self, run: Run, error: Exception) -> None:
-        """Why this process is about to end; or, where another one is the cause, how far this one has come."""
-        where = f"epoch {run.epoch}, step {run.step}"
-        if isinstance(error, ProcessError):
-            error.add_note(f"{self.processes} was in {where}")
-        else:
-            self.processes.failed(f"{self.processes} failed in {where}: {type(error).__name__}: {error}")
+    @contextmanager
+    def _with_others(self, run: Run) -> Iterator[None]:
+        """Tell the other processes of an error; after a signal leave together, when the root has saved."""
+        with self.processes.telling(run.place):
+            try:
+                yield
+            except Interrupted:
+                self.processes.exchange("the end of a run that a signal ended", None)
+                raise
 
     def evaluate(
         self, samples: Any, *, batch_size: int = 512, intervals: bool | Mapping[str, Any] = False

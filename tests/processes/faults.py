@@ -1,18 +1,23 @@
 """What goes wrong in one of the processes of the tests."""
 
+import errno
 import os
 import signal
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 
 from deliralike import backends
+from deliralike.backends.joining import restarts
 from deliralike.conformance.planted import replicas as planted
 from deliralike.data import Loader
 from deliralike.rules import rule
-from deliralike.training import Trainer
+from deliralike.training import Trainer, array_file, checkpoint
 from deliralike.training.callbacks import Callback, StopOnNaN
+from deliralike.training.experiment import Experiment
+from deliralike.training.interrupt import Interrupted
 from tests.processes import training
 
 STEP = 4
@@ -45,6 +50,54 @@ def one_fails(processes, fault, rank=1):
     trainer: Trainer = training.trainer("torch", processes)
     trainer.callbacks += [Fault(FAULTS[fault])] if processes.rank == rank else []
     trainer.fit(training.pictures(), epochs=training.EPOCHS, batch_size=training.BATCH)
+
+
+def here(processes):
+    """Who is there."""
+    return processes.exchange("here", processes.rank)
+
+
+def full_disk(processes, folder):
+    """A run whose disk is full in the middle of the fourth step's checkpoint; nothing can be cleaned up, either."""
+    array_file.write_bytes = filling(array_file.write_bytes)
+    checkpoint.shutil.rmtree = lambda *args, **options: None
+    training.fitted(processes, "torch", folder)
+
+
+def filling(write):
+    def half(path, pieces):
+        if f"step-{STEP:08d}" not in str(path) or path.stem != "network":
+            return write(path, pieces)
+        whole = b"".join(pieces)
+        path.write_bytes(whole[: len(whole) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return half
+
+
+def asked_to_end(processes, folder, name, rank):
+    """A run in which a signal comes to one process; what it ends by, and when."""
+    made = training.trainer("torch", processes, folder, every_steps=None)
+    made.callbacks.insert(0, Fault(lambda: processes.rank != rank or signal.raise_signal(getattr(signal, name))))
+    try:
+        made.fit(training.data(), training.pictures(), epochs=training.EPOCHS)
+    except Interrupted as error:
+        return [str(error), error.signal, next(iter(made.optimizers.values())).steps]
+
+
+def killed_once(processes, folder):
+    """An experiment of which one process is killed in the fourth step, the first time."""
+    here = Path(folder)
+
+    def kill():
+        if processes.rank == 1 and not (here / "killed").exists():
+            (here / "killed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    settings = {"network": "mlp", "network_settings": {"hidden": [5]}, "batch_size": 200, "epochs": 2,
+                "dtype": "float64", "checkpoints": {"every_steps": 3}}  # fmt: skip
+    made = Experiment(settings, processes=processes).run(here / "run", resume=True, callbacks=[Fault(kill)])
+    return [made.history.losses.tolist(), restarts()]
 
 
 def other_steps(processes):

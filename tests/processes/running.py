@@ -7,7 +7,9 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,13 +37,15 @@ class Outcome:
 
 def run(
     engine: str, count: int, function: str, *arguments: Any, timeout: float = 120.0, check: bool = True,
-    patience: float = 60.0,
+    patience: float = 60.0, restarts: int = 0, late: float = 0.0,
 ) -> Outcome:  # fmt: skip
     """Run ``"module:function"`` with arguments that JSON can hold in every process; each returns what JSON can hold.
 
     Args:
         timeout: Seconds after which all are killed, and the test fails.
-        patience: Seconds after which the engine itself gives up, where it can.
+        patience: Seconds after which the processes themselves give up one that does not come.
+        restarts: How often they are started again when one fails.
+        late: Seconds that the last one waits before it joins the others.
 
     Raises:
         AssertionError: They did not end in time, or (with `check`) one failed.
@@ -50,8 +54,10 @@ def run(
         pytest.skip("mpi4py is not installed: pip install 'deliralike[mpi]'")
     with tempfile.TemporaryDirectory() as folder:
         worker = ["tests.processes.worker", engine, folder, function, json.dumps(arguments)]
-        command, environment = launched(engine, count, worker)
-        environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PATIENCE": str(patience)}
+        command, environment = launched(engine, count, worker, restarts=restarts)
+        environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PATIENCE": str(patience), "LATE": str(late)}
+        if restarts:
+            command = [sys.executable, "-m", "tests.processes.launcher", engine, str(restarts), *command]
         with tempfile.TemporaryFile("w+") as said:
             process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=said, stderr=subprocess.STDOUT,
                                        start_new_session=True)  # fmt: skip
@@ -59,6 +65,9 @@ def run(
                 code: int | None = process.wait(timeout)
             except subprocess.TimeoutExpired:
                 code = None
+                process.terminate()  # a launcher passes it on
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(5)
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
             said.seek(0)

@@ -17,9 +17,13 @@ def pictures():
     return generator.normal(size=(SAMPLES, 1, 9, 9)), generator.integers(0, 4, SAMPLES)
 
 
-def trainer(backend, processes, folder=None):
+def data():
+    return Loader(pictures(), BATCH, seed=5, transform=noisy)
+
+
+def trainer(backend, processes, folder=None, every_steps=1):
     network = zoo.build("resnet8", backend=backend, in_channels=1, num_classes=4, seed=1, dtype="float64")
-    callbacks = [] if folder is None else [Checkpoint(folder, every_steps=1, keep=None)]
+    callbacks = [] if folder is None else [Checkpoint(folder, every_steps=every_steps, keep=None)]
     return Trainer(
         network, rules.rule("sgd", lr=0.1, momentum=0.9), metrics={"accuracy": Accuracy(), "entropy": CrossEntropy()},
         callbacks=callbacks, processes=processes, clip_norm=1.0, accumulate=2, seed=5,
@@ -29,9 +33,7 @@ def trainer(backend, processes, folder=None):
 def fitted(processes, backend, folder=None, epochs=EPOCHS, resume=None):
     """A run: losses, metrics, samples and the weights in the end."""
     made = trainer(backend, processes, folder)
-    history = made.fit(
-        Loader(pictures(), BATCH, seed=5, transform=noisy), pictures(), epochs=epochs, resume=resume
-    )  # fmt: skip
+    history = made.fit(data(), pictures(), epochs=epochs, resume=resume)
     return {
         "losses": [float(loss) for loss in history.losses],
         "samples": [step.samples for step in history.steps],

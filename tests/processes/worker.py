@@ -4,12 +4,18 @@ import importlib
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 from deliralike.backends.joining import join
 
+_PLACES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE"))
+
 
 def main(engine: str, folder: str, function: str, arguments: str) -> None:
+    rank, count = next((os.environ[a], os.environ[b]) for a, b in _PLACES if a in os.environ)
+    if int(rank) == int(count) - 1:
+        time.sleep(float(os.environ["LATE"]))
     processes = join(engine, timeout=float(os.environ["PATIENCE"]))
     module, name = function.split(":")
     result = getattr(importlib.import_module(module), name)(processes, *json.loads(arguments))

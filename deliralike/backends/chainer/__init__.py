@@ -114,7 +114,9 @@ class ChainerBackend(Backend):
         return iterators.loader_of(source, seed, processes)
 
     def join(self, timeout: float, place: Place | None = None) -> Processes:
-        return importlib.import_module("deliralike.backends.chainer.distributed.processes").ChainerMNProcesses()
+        return importlib.import_module("deliralike.backends.chainer.distributed.processes").ChainerMNProcesses(
+            timeout=timeout
+        )
 
     def distribute(
         self, network: AbstractNetwork, settings: ReplicaSettings, processes: Processes, takes_whole: bool

@@ -14,7 +14,7 @@ from deliralike.parallel.nodes import place_on_node
 from deliralike.training.callbacks import Callback
 from deliralike.training.experiment import folder as at
 from deliralike.training.experiment.building import build_network, complete, fold_of, load_data
-from deliralike.training.experiment.files import read_settings, settings_from
+from deliralike.training.experiment.files import read_settings, settings_from, write_settings
 from deliralike.training.experiment.folds import FoldsResult, run_folds
 from deliralike.training.experiment.run import Prepared, RunResult, finished_result
 from deliralike.training.experiment.settings import Settings
@@ -99,7 +99,10 @@ class Experiment:
 
     def new_folder(self, folder: str | PathLike[str] | None, settings: Settings) -> Path:
         """Make the folder of a run, once for all processes."""
-        made = at.new_or_next_folder(folder, settings.network) if self.processes.is_root else None
+        made = None
+        if self.processes.is_root:
+            made = at.new_or_next_folder(folder, settings.network)
+            write_settings(made / at.SETTINGS, settings)  # at once: what is killed from here on can be gone on with
         return self.processes.of_root("the folder of the run", made)
 
     def folds(self, k: int | None = None, folder: str | PathLike[str] | None = None) -> FoldsResult:

@@ -28,8 +28,8 @@ class Status:
     """How a run stands.
 
     Attributes:
-        status: ``"running"``, ``"finished"``, ``"interrupted"`` (Ctrl-C), ``"failed"`` (an error), or ``"killed"``: it
-            says that it runs, and no process does.
+        status: ``"running"``, ``"finished"``, ``"interrupted"`` (a signal), ``"failed"`` (an error), or ``"killed"``:
+            it says that it runs, and no process does.
         reason: Why it ended early, also where it has finished so; empty otherwise.
         started: When it was started first, in seconds since 1970.
         seconds: How long it has run in all.
@@ -161,8 +161,8 @@ def recorded(folder: Path) -> Iterator[Outcome]:
 
     try:
         yield outcome
-    except KeyboardInterrupt:
-        end(INTERRUPTED, "Ctrl-C", {})
+    except KeyboardInterrupt as error:
+        end(INTERRUPTED, str(error) or "Ctrl-C", {})
         raise
     except BaseException as error:
         end(FAILED, f"{type(error).__name__}: {error}", {})

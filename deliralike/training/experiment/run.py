@@ -23,6 +23,7 @@ from deliralike.training.experiment.record import code_version, environment
 from deliralike.training.experiment.settings import Settings
 from deliralike.training.experiment.watching import callbacks_of, latest_checkpoint
 from deliralike.training.history import History
+from deliralike.training.interrupt import Interrupted
 from deliralike.training.trainer import Trainer
 
 # What may change when a run is resumed; all else decides what it computes.
@@ -74,8 +75,18 @@ class Prepared:
         Raises:
             SettingError: Another process trains in the folder.
         """
-        if not self.processes.is_root:
-            return self._train_along(folder, callbacks)
+        train = self._train_first if self.processes.is_root else self._train_along
+        with self.processes.telling(lambda: f"the run in {str(folder)!r}"):
+            try:
+                train(folder, callbacks, resume)
+            except Interrupted:
+                self.processes.of_root(_END, None)
+                raise
+            self.processes.of_root(_END, None)
+        return load_result(folder, self.network)
+
+    def _train_first(self, folder: Path, callbacks: Iterable[Callback], resume: bool) -> None:
+        """What the first process does: it writes."""
         with at.held(folder), at.recorded(folder) as outcome, self._drawn(folder):
             checkpoint = self.processes.of_root(_BEGINNING, latest_checkpoint(folder) if resume else None)
             if checkpoint is None:
@@ -88,18 +99,14 @@ class Prepared:
             outcome.reason, outcome.metrics = history.stopped, self._judged(trainer, history, held_out)
             with trainer.average.applied() if trainer.average else nullcontext():
                 weights.write(folder / at.WEIGHTS, self.network)
-        self.processes.of_root(_END, None)
-        return load_result(folder, self.network)
 
-    def _train_along(self, folder: Path, callbacks: Iterable[Callback]) -> RunResult:
-        """What a process does that is not the first: all but writing."""
+    def _train_along(self, folder: Path, callbacks: Iterable[Callback], resume: bool) -> None:
+        """What the others do: all but writing."""
         checkpoint = self.processes.of_root(_BEGINNING, None)
         trainer = self._trainer(folder, callbacks)
         train, held_out = loaders(self.settings, self.dataset)
         history = trainer.fit(train, held_out, epochs=self.settings.epochs, resume=checkpoint)
         self._judged(trainer, history, held_out)
-        self.processes.of_root(_END, None)
-        return load_result(folder, self.network)
 
     @contextmanager
     def _drawn(self, folder: Path) -> Iterator[None]:

@@ -18,14 +18,15 @@ class ChainerMNProcesses(MPIProcesses):
         communicator: What ``chainermn.create_communicator`` gave a program; where gradients go by ChainerMN, it adds
             them. Without, all processes that were started together, and a communicator for the device of each network:
             ``"naive"`` on the host, ``"pure_nccl"`` on a GPU.
+        timeout: Seconds after which a process that does not come is given up.
     """
 
     engine = "ChainerMN"
 
-    def __init__(self, communicator: Any = None) -> None:
+    def __init__(self, communicator: Any = None, timeout: float = 300.0) -> None:
         self._given = communicator
         world = MPI.COMM_WORLD if communicator is None else communicator.mpi_comm
-        super().__init__(world.Dup())  # so that messages of others do not mix with these
+        super().__init__(world.Dup(), timeout)  # so that messages of others do not mix with these
 
     def communicator_for(self, device: str) -> Any:
         """What adds the gradients of a network on that device; every process makes the call."""

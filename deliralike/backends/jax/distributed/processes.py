@@ -50,8 +50,8 @@ class JaxProcesses(Processes):
             _start(timeout, place)
             sys.excepthook = self._leave
         self.timeout = timeout
-        self.ranks = tuple(range(jax.process_count()) if ranks is None else ranks)
-        super().__init__(self.ranks.index(jax.process_index()), len(self.ranks))
+        ranks = tuple(range(jax.process_count()) if ranks is None else ranks)
+        super().__init__(ranks.index(jax.process_index()), len(ranks), ranks)
         self._round = 0
         self._groups: dict[tuple[int, ...], Processes] = {tuple(range(self.count)): self}
         firsts: dict[int, Any] = {}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import datetime
 import gc
+import os
 import sys
+import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,10 +19,12 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from deliralike.errors import ProcessError
+from deliralike.parallel.messages import gathered
 from deliralike.parallel.processes import Place, Processes
 
 T = TypeVar("T")
-_SMALL = 512  # bytes of a message that goes in one round; the first eight say how long it is
+_OF_TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
+_ANSWER = 2.0  # seconds in which the others answer where they are, before one of them is called missing
 
 
 class TorchProcesses(Processes):
@@ -35,29 +40,17 @@ class TorchProcesses(Processes):
 
     def __init__(self, timeout: float = 300.0, place: Place | None = None, group: Any = None) -> None:
         if not dist.is_initialized():
-            told: dict[str, Any] = {}
-            if place is not None:
-                told = {"init_method": f"tcp://{place.address}", "rank": place.rank, "world_size": place.count}
-            dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=timeout), **told)
+            _begin(_place() if place is None else place, datetime.timedelta(seconds=timeout))
         self.group = group
-        super().__init__(dist.get_rank(group), dist.get_world_size(group))
+        ranks = dist.get_process_group_ranks(dist.group.WORLD if group is None else group)
+        super().__init__(dist.get_rank(group), dist.get_world_size(group), ranks)
         self._groups: dict[tuple[int, ...], Processes] = {tuple(range(self.count)): self}
         self.reducing: weakref.WeakSet[Any] = weakref.WeakSet()
         self._meshes: dict[str, DeviceMesh] = {}
 
     def gathered(self, message: bytes) -> list[bytes]:
-        """In one round where all messages are small, in two where one is not."""
-        head = np.zeros(_SMALL, np.uint8)
-        head[:8] = np.frombuffer(len(message).to_bytes(8, "little"), np.uint8)
-        begin = np.frombuffer(message, np.uint8)[: _SMALL - 8]
-        head[8 : 8 + len(begin)] = begin
-        heads = [each.tobytes() for each in self._all_gather(head)]
-        lengths = [int.from_bytes(each[:8], "little") for each in heads]
-        if max(lengths) <= _SMALL - 8:
-            return [each[8 : 8 + length] for each, length in zip(heads, lengths, strict=True)]
-        whole = np.zeros(max(lengths), np.uint8)
-        whole[: len(message)] = np.frombuffer(message, np.uint8)
-        return [each[:length].tobytes() for each, length in zip(self._all_gather(whole), lengths, strict=True)]
+        """By ``all_gather``, in one round where all messages are small, in two where one is not."""
+        return gathered(message, self._all_gather)
 
     def summed(self, flat: np.ndarray) -> np.ndarray:
         """By an all-reduce in the array's own type."""
@@ -120,6 +113,10 @@ class TorchProcesses(Processes):
         """Leave a note; the others find it when they lose their connection to this process."""
         self._note(why)
 
+    def abandoned(self) -> str:
+        """What others have noted, unless this process misses somebody itself."""
+        return _asked(self._noted) or ""
+
     def close(self) -> None:
         """End the default group, once all others have come to this point, too.
 
@@ -151,7 +148,7 @@ class TorchProcesses(Processes):
         try:
             return call()
         except RuntimeError as error:
-            raise ProcessError(self._reason() or f"{self}: {error}") from error
+            raise self._cause(str(error)) from error
 
     @contextmanager
     def blaming(self) -> Iterator[None]:
@@ -159,28 +156,112 @@ class TorchProcesses(Processes):
         try:
             yield
         except RuntimeError as error:
+            if "gloo" in str(error):  # it has lost somebody
+                raise self._cause(str(error)) from error
             if reason := self._reason():
                 raise ProcessError(reason) from error
             raise
 
-    # A note of whoever fails, in the store through which the processes found each other ------------------------------
+    # Notes in the store through which the processes found each other, of whoever fails or misses somebody ------------
 
     def _note(self, why: str) -> None:
         try:
-            self._store().set(_FAILURE, why)
+            _store().set(_FAILURE, why)
         except Exception as error:  # noqa: BLE001 - the store may be gone with the process that had it
             print(f"{self}: the others cannot be told: {error}", file=sys.stderr, flush=True)
 
-    def _reason(self) -> str:
-        try:
-            store = self._store()
-            store.wait([_FAILURE], datetime.timedelta(seconds=2))
-            return store.get(_FAILURE).decode()
-        except Exception:  # noqa: BLE001 - nobody has left a note, or the store is gone
-            return ""
+    def _cause(self, said: str) -> ProcessError:
+        """What another process has noted, or which ones do not answer where they are."""
+        gone = ProcessError(f"{self} was at {self.at}: {said}; no answer from the store where processes leave notes: "
+                            f"the one that has it was killed, or has stopped")  # fmt: skip
+        return _asked(lambda: self._answers(said)) or gone
 
-    def _store(self) -> Any:
-        return dist.distributed_c10d._get_default_store()
+    def _reason(self) -> str:
+        """The note of a process that has failed, if one has left it in time."""
+
+        def noted() -> str:
+            _store().wait([_FAILURE], datetime.timedelta(seconds=_ANSWER))
+            return _store().get(_FAILURE).decode()
+
+        return _asked(noted) or ""
+
+    def _answers(self, said: str) -> ProcessError:
+        store, end = _store(), time.monotonic() + _ANSWER
+        store.set(_at(self.ranks[self.rank]), self.at)
+        while time.monotonic() < end and not store.check([_at(rank) for rank in self.ranks]):
+            if store.check([_FAILURE]):
+                return ProcessError(store.get(_FAILURE).decode())
+            time.sleep(0.02)
+        here = [rank for rank in self.ranks if store.check([_at(rank)])]
+        return self.absence({rank: _told(rank) for rank in here}, said)
+
+    def _noted(self) -> str:
+        if _store().check([_at(self.ranks[self.rank])]):
+            return ""
+        if _store().check([_FAILURE]):
+            return _store().get(_FAILURE).decode()
+        waiting = [rank for rank in self.ranks if _store().check([_at(rank)])]
+        return f"{self} was given up by process {waiting[0]} at {_told(waiting[0])}" if waiting else ""
+
+
+def _asked(ask: Callable[[], T]) -> T | None:
+    """What the store says; None when it is gone, or does not answer: its own time limit knows nothing of the latter."""
+    came: list[T] = []
+
+    def run() -> None:
+        with suppress(RuntimeError):
+            came.append(ask())
+
+    asking = threading.Thread(target=run, daemon=True)
+    asking.start()
+    asking.join(2 * _ANSWER)
+    return came[0] if came else None
+
+
+def _begin(place: Place, timeout: datetime.timedelta) -> None:
+    """Meet the other processes at a store, and connect them.
+
+    The keys of each restart are its own: those of processes that were killed would be taken for living ones.
+
+    Raises:
+        ProcessError: Some have not come within the time limit; says which.
+    """
+    host, _, port = place.address.rpartition(":")
+    serves = place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    came = [f"here/{rank}" for rank in range(place.count)]
+    try:
+        served = dist.TCPStore(host, int(port), place.count, serves, timeout, wait_for_workers=False, multi_tenant=True)
+    except RuntimeError as error:
+        raise ProcessError(f"process {place.rank} of {place.count}: nobody answers at {place.address}, where process 0 "
+                           f"is waited for ({error})") from error  # fmt: skip
+    store = dist.PrefixStore(f"deliralike/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", served)
+    store.set(came[place.rank], "")
+    try:
+        store.wait(came, timeout)
+    except RuntimeError as error:
+        missing = [str(rank) for rank, key in enumerate(came) if not store.check([key])]
+        raise ProcessError(f"process {place.rank} of {place.count}: within {timeout.total_seconds():g} s these have "
+                           f"not come at all: {', '.join(missing)}") from error  # fmt: skip
+    dist.init_process_group("gloo", timeout=timeout, store=store, rank=place.rank, world_size=place.count)
+
+
+def _place() -> Place:
+    """What torchrun's environment variables say."""
+    host, port, rank, count = (os.environ[name] for name in _OF_TORCHRUN)
+    return Place(int(rank), int(count), f"{host}:{port}")
+
+
+def _store() -> Any:
+    return dist.distributed_c10d._get_default_store()
+
+
+def _at(rank: int) -> str:
+    """The key under which a process that misses somebody says where it is."""
+    return f"deliralike/at/{rank}"
+
+
+def _told(rank: int) -> str:
+    return _store().get(_at(rank)).decode()
 
 
 _FAILURE = "deliralike/failure"

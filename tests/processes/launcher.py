@@ -1,0 +1,10 @@
+"""``deliralike launch`` for processes of the tests: runs a launcher's command, again after a failure."""
+
+import os
+import sys
+
+from deliralike.backends.launching import watched
+
+if __name__ == "__main__":
+    engine, restarts, *command = sys.argv[1:]
+    sys.exit(watched(engine, command, os.environ, int(restarts)))
