@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import os
-import sys
 from typing import Any
 
 from deliralike.backends import get
@@ -18,6 +17,7 @@ RANK, COUNT, ADDRESS = "DELIRALIKE_RANK", "DELIRALIKE_COUNT", "DELIRALIKE_ADDRES
 PATIENCE = "DELIRALIKE_TIMEOUT"  # and this one, how long processes wait for each other
 TIMEOUT = 300.0  # seconds
 RESTART, MAX_RESTARTS = "DELIRALIKE_RESTART", "DELIRALIKE_MAX_RESTARTS"
+_STDERR = 2
 _RESTARTS = (("TORCHELASTIC_RESTART_COUNT", RESTART), ("TORCHELASTIC_MAX_RESTARTS", MAX_RESTARTS))
 _OF_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -78,12 +78,13 @@ def restarts() -> tuple[int, int]:
         >>> restarts()
         (0, 0)
     """
-    return tuple(next((int(os.environ[name]) for name in names if name in os.environ), 0) for names in _RESTARTS)
+    made, at_most = (next((int(os.environ[name]) for name in names if name in os.environ), 0) for names in _RESTARTS)
+    return made, at_most
 
 
 def _beginning_mpi_with_all_others(timeout: float) -> Any:
     """Load MPI, whose start waits for all processes, deaf to everything: a clock ends it, and shows this function."""
-    faulthandler.dump_traceback_later(timeout, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(timeout, exit=True, file=_STDERR)
     try:
         return importlib.import_module("deliralike.parallel.mpi")
     finally:

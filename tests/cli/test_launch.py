@@ -2,8 +2,10 @@
 
 import csv
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -11,6 +13,7 @@ from deliralike.backends import joining, launching
 from deliralike.backends.joining import ENGINES, join
 from deliralike.backends.launching import launched
 from deliralike.errors import ProcessError, SettingError
+from deliralike.training.experiment.folder import read_status
 
 TRAIN = ["train", "mlp", "--set", "hidden=[9]", "--epochs", "2", "--batch-size", "200", "--dtype", "float64"]
 
@@ -78,7 +81,35 @@ def test_wrong_settings_end_all_processes_with_one_message(tmp_path):
     assert "exists already and is left as it is" in done.stderr
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_signal_to_launch_ends_all_after_a_step_and_the_rest_is_the_same(engine, tmp_path):
+    alone, several = tmp_path / "alone", tmp_path / "several"
+    train = [*TRAIN, "--epochs", "9", "--set", "checkpoints.every_steps=3"]
+    assert deliralike(*train, "--out", str(alone)).returncode == 0
+    command = [sys.executable, "-m", "deliralike", "launch", "--engine", engine, *train, "--out", str(several)]
+    launch = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while not (several / "metrics.jsonl").exists() and launch.poll() is None:
+        time.sleep(0.005)
+    launch.terminate()
+    said, _ = launch.communicate(timeout=180)
+    assert launch.returncode == 128 + signal.SIGTERM, said
+    assert "all end after a step" in said and f"to go on: deliralike train --resume {several}" in said
+    assert read_status(several).status == "interrupted"
+    done = deliralike(*train, "--out", str(several), "--continue")
+    assert f"going on in {several}" in done.stdout, done.stderr
+    assert losses(several) == pytest.approx(losses(alone), rel=1e-11)
+
+
+def test_a_run_that_is_continued_begins_once_and_ends_once(tmp_path):
+    train = [*TRAIN, "--out", str(tmp_path / "run"), "--continue"]
+    first, second = deliralike(*train), deliralike(*train)
+    assert "writing to" in first.stdout and "writing to" not in second.stdout
+    assert first.stdout.splitlines()[-1] == second.stdout.splitlines()[-1]
+    assert (first.returncode, second.returncode) == (0, 0)
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
+    (["train", "mlp", "--continue"], "name it, --out FOLDER"),
     (["launch"], "what is to be run?"),
     (["launch", "--engine", "mpu", "train", "mlp"], "there is no engine 'mpu'. Did you mean 'mpi'"),
     (["launch", "--nodes", "2", "train", "mlp"], "say where the first one is"),

@@ -68,7 +68,8 @@ def run(
                 process.terminate()  # a launcher passes it on
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(5)
-                os.killpg(process.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
             said.seek(0)
             text = said.read()

@@ -30,6 +30,7 @@ def test_a_process_that_is_killed_ends_all(engine):
     ended = run(engine, 2, FAILS, "is killed", check=False, timeout=90)
     assert ended.code != 0 and not ended.results
     assert "signal 9" in ended.said.lower()
+    assert re.search(rf"process 0 of 2 \(.*\).* in epoch 1, step {STEP}", ended.said)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -91,7 +92,7 @@ def test_a_signal_to_one_process_ends_all_after_the_same_step_with_a_checkpoint(
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_run_goes_on_by_itself_after_a_process_was_killed(engine, tmp_path):
-    came = run(engine, 2, "tests.processes.faults:killed_once", str(tmp_path), restarts=1).of_ranks()
+    came = run(engine, 2, "tests.processes.faults:killed_once", str(tmp_path), restarts=1, timeout=300).of_ranks()
     (tmp_path / "alone").mkdir()
     (tmp_path / "alone" / "killed").touch()
     wanted, _ = faults.killed_once(Alone(), str(tmp_path / "alone"))

@@ -214,7 +214,7 @@ def _asked(ask: Callable[[], T]) -> T | None:
 
     asking = threading.Thread(target=run, daemon=True)
     asking.start()
-    asking.join(2 * _ANSWER)
+    asking.join(_ANSWER + 1)
     return came[0] if came else None
 
 
