@@ -13,9 +13,9 @@ _PLACES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_S
 
 
 def main(engine: str, folder: str, function: str, arguments: str) -> None:
-    rank, count = next((os.environ[a], os.environ[b]) for a, b in _PLACES if a in os.environ)
-    if int(rank) == int(count) - 1:
-        time.sleep(float(os.environ["LATE"]))
+    if late := float(os.environ.get("LATE", 0)):
+        rank, count = next((int(os.environ[a]), int(os.environ[b])) for a, b in _PLACES if a in os.environ)
+        time.sleep(late if rank == count - 1 else 0)
     processes = join(engine, timeout=float(os.environ["PATIENCE"]))
     module, name = function.split(":")
     result = getattr(importlib.import_module(module), name)(processes, *json.loads(arguments))
