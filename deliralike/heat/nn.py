@@ -60,7 +60,7 @@ def DataParallel(
         >>> list(network.state_dict())
         ['weight', 'bias']
     """
-    given = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
+    given: list[Any] = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
     for each in given:
         if not isinstance(each, DataParallelOptimizer):
             raise ArgumentError(f"optimizer: {type(each).__name__} came, wanted ht.optim.DataParallelOptimizer(...)")

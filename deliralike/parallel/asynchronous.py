@@ -169,10 +169,10 @@ class AsynchronousAverages:
             chunk = self.chunk or flat.size
             parts = [on_wire[begin : begin + chunk] for begin in range(0, flat.size, chunk)]
             topic = f"parameters after batch {sent.batch} of epoch {self.state.epoch}, part"
-            how = {"wire": self.wire if self.wire in _HELD else None, "at_once": not sent.wait}
-            begun = [
-                self.nodes.peers.begin_sum(f"{topic} {number}", [part], **how) for number, part in enumerate(parts)
-            ]
+            begin = partial(
+                self.nodes.peers.begin_sum, wire=self.wire if self.wire in _HELD else None, at_once=not sent.wait
+            )
+            begun = [begin(f"{topic} {number}", [part]) for number, part in enumerate(parts)]
             pieces.append([pending.wait for pending in begun])
         self._under_way[sent] = _Message(all(np.isfinite(flat).all() for flat in flats), pieces)
 

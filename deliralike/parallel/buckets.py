@@ -37,7 +37,7 @@ def bucketed(parameters: Mapping[str, Described], limit: int) -> list[list[str]]
     """
     groups: list[list[str]] = []
     filling: dict[str, tuple[list[str], int]] = {}  # for each type, the group that is filled and its bytes
-    for name, parameter in reversed(parameters.items()):
+    for name, parameter in reversed(list(parameters.items())):
         group, filled = filling.get(parameter.dtype, ([], limit))
         if filled + parameter.bytes > limit:
             groups.append(group := [])

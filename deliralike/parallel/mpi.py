@@ -149,7 +149,7 @@ def _adding_short() -> MPI.Op:
     return MPI.Op.Create(_add_short, commute=True)
 
 
-def _add_short(first: MPI.buffer, second: MPI.buffer, _: MPI.Datatype) -> None:
+def _add_short(first: Any, second: Any, _: MPI.Datatype) -> None:
     """Add the first to the second, rounding once."""
     own, total = np.frombuffer(first, np.uint16), np.frombuffer(second, np.uint16)
     total[...] = shortened(widened(own) + widened(total))

@@ -46,6 +46,7 @@ class TorchProcesses(Processes):
         super().__init__(dist.get_rank(group), dist.get_world_size(group), ranks)
         self._groups: dict[tuple[int, ...], Processes] = {tuple(range(self.count)): self}
         self.reducing: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._between: dict[str, Any] = {}
         self._meshes: dict[str, DeviceMesh] = {}
 
     def gathered(self, message: bytes) -> list[bytes]:
@@ -72,7 +73,7 @@ class TorchProcesses(Processes):
     def spread(self, flat: np.ndarray, source: int) -> np.ndarray:
         """By a broadcast."""
         came = torch.from_numpy(np.array(flat))
-        self.run(lambda: dist.broadcast(came, dist.get_global_rank(self._group(), source), group=self.group))
+        self.run(lambda: dist.broadcast(came, self.ranks[source], group=self.group))
         return came.numpy()
 
     def summing_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
@@ -101,13 +102,19 @@ class TorchProcesses(Processes):
         return self._groups[key]
 
     def mesh(self, kind: str) -> DeviceMesh:
-        """These processes as PyTorch's mesh of devices of a kind; between GPUs messages go by NCCL."""
+        """These processes as PyTorch's mesh of devices of a kind."""
         if kind not in self._meshes:
-            group = self.group or dist.group.WORLD
-            if kind != "cpu":
-                group = self.run(lambda: dist.new_group(dist.get_process_group_ranks(group), backend="nccl"))
-            self._meshes[kind] = DeviceMesh.from_group(group, kind)
+            self._meshes[kind] = DeviceMesh.from_group(self.group_between(kind), kind)
         return self._meshes[kind]
+
+    def group_between(self, kind: str) -> Any:
+        """PyTorch's group by which tensors go between devices of a kind: between GPUs by NCCL."""
+        if kind not in self._between:
+            host = dist.group.WORLD if self.group is None else self.group
+            self._between[kind] = host
+            if kind != "cpu":
+                self._between[kind] = self.run(lambda: dist.new_group(list(self.ranks), backend="nccl"))
+        return self._between[kind]
 
     def failed(self, why: str) -> None:
         """Leave a note; the others find it when they lose their connection to this process."""
@@ -129,14 +136,11 @@ class TorchProcesses(Processes):
         for group in self._groups.values():  # which others may hold
             vars(group)["group"] = None
         self._groups.clear()
+        self._between.clear()
         for mesh in self._meshes.values():
             mesh._pg_registry.clear()  # PyTorch's caches keep meshes
         gc.collect()  # wrappers are part of cycles
         dist.destroy_process_group()
-
-    def _group(self) -> Any:
-        """The group itself, the default one too."""
-        return dist.group.WORLD if self.group is None else self.group
 
     def _all_gather(self, array: np.ndarray) -> list[np.ndarray]:
         came = [torch.empty(len(array), dtype=torch.uint8) for _ in range(self.count)]

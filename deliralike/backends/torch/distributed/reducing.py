@@ -61,7 +61,8 @@ class Reducing:
         self.network, self.module, self.processes = network, module, processes
         self.paths, self.hook, self.state = list(_paths(module, parts)), comm_hook, comm_state
         own_buffers = {} if "broadcast_buffers" in keywords else {"forward_sync_buffers": False}
-        own_group = {} if "device_mesh" in keywords else {"process_group": processes.group}
+        group = processes.group_between(torch.device(network.device_name).type)
+        own_group = {} if "device_mesh" in keywords else {"process_group": group}
         self.keywords = own_group | own_buffers | keywords
         self.wrappers: dict[str, tuple[Any, frozenset[str]]] = {}
         self._made_for: list[tuple[int, bool]] = []
