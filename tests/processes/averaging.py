@@ -168,7 +168,7 @@ def fitted(processes, backend, folder):
     """Whether all processes have the same parameters, metrics and checkpoints, and draw other masks."""
     network = zoo.build("mlp", backend=backend, in_features=81, hidden=[6], out_features=4, seed=1, dropout=0.4,
                         dtype="float64")  # fmt: skip
-    network = backends.DistributedDataParallel(network, processes, averaging=LocalSGD(every=3, warmup=1))
+    network = backends.DistributedDataParallel(network, processes, averaging=LocalSGD(every=4, warmup=1))
     steps.KEPT.append(network)
     trainer = Trainer(network, rule("sgd", lr=0.1), callbacks=[Checkpoint(folder)], seed=5)
     pictures = training.pictures()

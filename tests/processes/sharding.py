@@ -62,7 +62,7 @@ def wide():
 def held(processes):
     """The bytes of parameters, optimizer states and of all tensors that are alive, after some updates."""
     before = _alive()
-    network = FullyShardedDataParallel(wide(), processes, smallest=1)
+    network = FullyShardedDataParallel(wide(), processes, smallest=2000)  # two layers; two with the root
     steps.KEPT.append(network)
     optimizer = network.backend.optimizer(rule("adam", lr=0.01), network)
     steps.KEPT.append(optimizer)
@@ -71,13 +71,14 @@ def held(processes):
     with network.training_mode(True):
         for _ in range(2):
             optimizer.update(lambda net, x, labels: net.nn.cross_entropy(net(x), labels), x, labels)
+    network.zero_grad()
     network.eval()(network.backend.array(x))
+    alive = _alive() - before  # first of all: reading the network would give away what it has gathered
     parts = {name: slot.native.to_local() for name, slot in network.neutral_slots().items()}
     states = [value for held in optimizer.native.state.values() for value in held.values() if value.dim()]
     state_bytes = sum(value.to_local().nbytes for value in states)
-    network.zero_grad()
     return {"parts": {name: list(part.shape) for name, part in parts.items()}, "states": state_bytes,
-            "parameters": sum(part.nbytes for part in parts.values()), "alive": _alive() - before}  # fmt: skip
+            "parameters": sum(part.nbytes for part in parts.values()), "alive": alive}  # fmt: skip
 
 
 def _alive():
