@@ -73,7 +73,7 @@ def test_layers_of_flax_are_synchronised_with_one_stream_and_what_does_not_fit_i
             "ProcessError: a batch, samples aside, is [('float64', (2, 5, 14)), ",
             "CapabilityError: gradients of a network in processes that compute together are an optimizer's",
             "CapabilityError: a network in several processes cannot run inside your jit or grad",
-            "UnknownName: no parameter matches 'fd.*'. Did you mean 'fc.",
+            "UnknownName: no parameter matches 'fd.*'. Known: bn.bias, ",
             "SettingError: the rule 'fc.weight': ('processes', 'processes') does not fit fc.weight of shape (4, 36)",
             "SettingError: the rule 'conv.weight': ('processes',) does not fit conv.weight of shape (3, 2, 3, 3)",
         ), strict=True):  # fmt: skip
