@@ -57,7 +57,10 @@ def _power_sgd_state(settings: Any, group: Any) -> Any:
         raise SettingError(f"comm_state of 'powersgd': {error}") from None
 
 
-def _in_shorter_type(state: Any, bucket: Any) -> Any:
+# Without annotations: PyTorch wants its own types there, and compares them with what stands in the text.
+
+
+def _in_shorter_type(state, bucket):
     """Send a bucket in another type; PyTorch's own hook refuses bfloat16 on the CPU, where gloo has it."""
     (dtype, group), gradients = state, bucket.buffer()
     sent = (gradients / dist.get_world_size(group)).to(dtype)  # first, as float16 overflows above 65504
@@ -65,7 +68,7 @@ def _in_shorter_type(state: Any, bucket: Any) -> Any:
     return under_way.then(lambda done: gradients.copy_(done.value()[0]))
 
 
-def _one_after_the_other(state: Any, bucket: Any) -> Any:
+def _one_after_the_other(state, bucket):
     """PyTorch's PowerSGD, done with one bucket before the next one comes.
 
     It sends three messages for a bucket, the later ones from gloo's own threads. With several buckets under way the
