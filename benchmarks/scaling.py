@@ -41,7 +41,7 @@ def run() -> list[Ratio]:
     command, environment = launched("torch", max(RANKS), ["benchmarks.scaling"], environment=os.environ)
     done = subprocess.run(command, env=environment, check=True, text=True, stdout=subprocess.PIPE)
     *said, ratios = [line for line in done.stdout.splitlines() if line]
-    print(*said, sep="\n")
+    print(*dict.fromkeys(said), sep="\n")  # each once
     return [Ratio(**each) for each in json.loads(ratios)]
 
 
