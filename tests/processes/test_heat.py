@@ -200,3 +200,47 @@ def test_checkpoints_of_heat_can_be_loaded():
     network.load_state_dict({"module.weight": torch.full((2, 3), 5.0), "module.bias": torch.zeros(2)})
     assert linear.weight.tolist() == [[5.0] * 3] * 2
     network.load_state_dict(network.state_dict())
+
+
+# Who waits when ----------------------------------------------------------------------------------------------------
+
+
+class Recording(Alone):
+    """One process that notes when sums begin and are waited for."""
+
+    def __init__(self):
+        super().__init__()
+        self.events = []
+
+    def begin_summing(self, flat):
+        number = sum(what == "begin" for what, _ in self.events)
+        self.events.append(("begin", number))
+        return lambda: self.events.append(("wait", number)) or flat
+
+
+def test_each_layer_waits_for_its_own_sum():
+    """And is updated when the next forward pass comes to it, by a sum that was begun within backward."""
+    processes = Recording()
+    inside, optimizer, network = heat_steps.made(processes, False)
+    for number, part in enumerate(inside):
+        part.register_forward_hook(lambda *_, number=number: processes.events.append(("layer", number)))
+    inside[1].register_full_backward_hook(lambda *_: processes.events.append(("back", 1)))
+    heat_steps.backward(network, processes, 0)
+    optimizer.step()
+    forth = [("layer", 0), ("layer", 1), ("layer", 2)]
+    assert processes.events[:3] == forth
+    assert processes.events.index(("begin", 1)) < processes.events.index(("back", 1))  # the last layer's two
+    processes.events.clear()
+    network(torch.ones(1, 5).double())
+    assert processes.events == [("wait", 2), ("wait", 3), forth[0], forth[1], ("wait", 0), ("wait", 1), forth[2]]
+
+
+def test_the_native_optimizer_by_itself_has_the_last_update():
+    inside = heat_steps.plain()
+    optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(inside.parameters(), lr=0.1, momentum=0.9))
+    network = ht.nn.DataParallel(inside, Alone(), optimizer)
+    heat_steps.backward(network, network.processes, 0)
+    optimizer.step()
+    assert network.is_under_way
+    assert len(optimizer.torch_optimizer.state_dict()["state"]) == 4
+    assert not network.is_under_way

