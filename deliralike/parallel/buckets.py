@@ -25,7 +25,7 @@ class Described:
         return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
 
 
-def bucketed(parameters: Mapping[str, Described], limit: int) -> list[list[str]]:
+def bucketed(parameters: dict[str, Described], limit: int) -> list[list[str]]:
     """The names of parameters in groups of one type, the last parameter first, as backward comes to them.
 
     A group takes at most `limit` bytes, unless it is one parameter that takes more.

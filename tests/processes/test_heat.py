@@ -232,7 +232,7 @@ def test_each_layer_waits_for_its_own_sum():
     assert processes.events.index(("begin", 1)) < processes.events.index(("back", 1))  # the last layer's two
     processes.events.clear()
     network(torch.ones(1, 5).double())
-    assert processes.events == [("wait", 2), ("wait", 3), forth[0], forth[1], ("wait", 0), ("wait", 1), forth[2]]
+    assert processes.events == [("wait", 3), ("wait", 2), forth[0], forth[1], ("wait", 1), ("wait", 0), forth[2]]
 
 
 def test_the_native_optimizer_by_itself_has_the_last_update():
