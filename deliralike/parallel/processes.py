@@ -54,7 +54,7 @@ class Processes(ABC):
         self.at = "the beginning"
         self.agreed = ""
         self._asked = ""
-        self._told: Exception | None = None
+        self._told_of: Exception | None = None
 
     # What an engine provides -----------------------------------------------------------------------------------------
 
@@ -158,8 +158,8 @@ class Processes(ABC):
         try:
             yield
         except Exception as error:
-            if error is not self._told and self.count > 1:
-                self._told = error
+            if error is not self._told_of and self.count > 1:
+                self._told_of = error
                 self._tell(error, where())
             raise
 

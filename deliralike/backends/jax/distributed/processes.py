@@ -65,7 +65,7 @@ class JaxProcesses(Processes):
 
     def gathered(self, message: bytes) -> list[bytes]:
         """By the coordinator's store; where one is large, by a program that all take part in."""
-        heads = self._told(message if len(message) <= _SMALL else b"", len(message))
+        heads = self._heads(message if len(message) <= _SMALL else b"", len(message))
         lengths = [length for _, length in heads]
         if max(lengths) <= _SMALL:
             return [head for head, _ in heads]
@@ -99,7 +99,7 @@ class JaxProcesses(Processes):
 
     # Messages by the store -------------------------------------------------------------------------------------------
 
-    def _told(self, head: bytes, length: int) -> list[tuple[bytes, int]]:
+    def _heads(self, head: bytes, length: int) -> list[tuple[bytes, int]]:
         """The first part of each process's message, and its whole length."""
         group, self._round = "-".join(map(str, self.ranks)), self._round + 1
 
