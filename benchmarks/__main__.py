@@ -22,6 +22,7 @@ NAMES = (
     "nests",
     "replicas",
     "processes",
+    "heat_peer",
     "scaling",
     "slow_links",
     "hooks",

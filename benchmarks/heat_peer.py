@@ -1,8 +1,8 @@
 """The training step in two processes over MPI against heat's own DataParallel: blocking, and not.
 
 A ResNet-18 on 32x32 and an MLP with large layers, 64 samples, 32 in each process. Both step in turn in the same
-processes, with the same layers and PyTorch's own SGD. heat 1.8 asks for an older PyTorch than it needs: install it by
-``pip install --no-deps heat==1.8``.
+processes, with the same layers and PyTorch's own SGD. heat asks for an older PyTorch than it needs:
+``pip install --no-deps -r requirements/bench-alone.txt``, as ``make bench`` does.
 """
 
 import json
