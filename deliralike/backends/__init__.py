@@ -52,12 +52,17 @@ class WeightFiles:
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a backend lives (``"module:ATTRIBUTE"``), the packages that it needs, how to install them, its files."""
+    """Where a backend lives (``"module:ATTRIBUTE"``), the packages that it needs, how to install them, its files.
+
+    Attributes:
+        engine: What connects several processes of its networks unless told otherwise; see `deliralike.join`.
+    """
 
     target: str
     packages: tuple[str, ...] = ()
     install: str = ""
     weight_files: WeightFiles | None = None
+    engine: str = "torch"
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -78,7 +83,7 @@ _OWN = {
     "torch": Entry("deliralike.backends.torch:BACKEND", ("torch",), "pip install 'deliralike[torch]'", _PYTORCH_FILES),
     "chainer": Entry("deliralike.backends.chainer:BACKEND", ("chainer",), "pip install 'deliralike[chainer]'"),
     "jax": Entry(
-        "deliralike.backends.jax:BACKEND", ("jax", "flax", "optax"), "pip install 'deliralike[jax]'", _FLAX_FILES
+        "deliralike.backends.jax:BACKEND", ("jax", "flax", "optax"), "pip install 'deliralike[jax]'", _FLAX_FILES, "jax"
     ),
 }
 

@@ -11,10 +11,23 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from deliralike.backends import known
 from deliralike.backends.joining import ENGINE, ENGINES, MAX_RESTARTS, RESTART
 from deliralike.errors import ProcessError, SettingError, suggestion
 
 _OVER_MPI = ("mpi", "chainermn")
+
+
+def usual_engine(backend: str | None = None) -> str:
+    """What connects processes with networks of a backend unless told otherwise: MPI where the engine is not installed.
+
+    Example:
+        >>> usual_engine("torch"), usual_engine("jax"), usual_engine()
+        ('torch', 'jax', 'torch')
+    """
+    entry = known().get(backend or "")
+    engine = "torch" if entry is None else entry.engine
+    return engine if importlib.util.find_spec(engine) is not None else "mpi"
 
 
 def launched(

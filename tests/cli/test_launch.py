@@ -12,6 +12,7 @@ import pytest
 from deliralike.backends import joining, launching
 from deliralike.backends.joining import ENGINES, join
 from deliralike.backends.launching import launched
+from deliralike.cli import launch
 from deliralike.errors import ProcessError, SettingError
 from deliralike.training.experiment.folder import read_status
 
@@ -87,12 +88,12 @@ def test_a_signal_to_launch_ends_all_after_a_step_and_the_rest_is_the_same(engin
     train = [*TRAIN, "--epochs", "9", "--set", "checkpoints.every_steps=3"]
     assert deliralike(*train, "--out", str(alone)).returncode == 0
     command = [sys.executable, "-m", "deliralike", "launch", "--engine", engine, *train, "--out", str(several)]
-    launch = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    while not (several / "metrics.jsonl").exists() and launch.poll() is None:
+    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    while not (several / "metrics.jsonl").exists() and launcher.poll() is None:
         time.sleep(0.005)
-    launch.terminate()
-    said, _ = launch.communicate(timeout=180)
-    assert launch.returncode == 128 + signal.SIGTERM, said
+    launcher.terminate()
+    said, _ = launcher.communicate(timeout=180)
+    assert launcher.returncode == 128 + signal.SIGTERM, said
     assert "all end after a step" in said and f"to go on: deliralike train --resume {several}" in said
     assert read_status(several).status == "interrupted"
     done = deliralike(*train, "--out", str(several), "--continue")
@@ -119,6 +120,28 @@ def test_bad_input_is_refused_with_exit_code_2(arguments, words):
     done = deliralike(*arguments)
     assert done.returncode == 2
     assert words in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(("arguments", "backend"), [
+    (["train", "mlp"], None),
+    (["train", "mlp", "--backend", "jax", "--epochs", "2"], "jax"),
+    (["train", "mlp", "--backend=chainer"], "chainer"),
+    (["train", "{folder}/settings.toml"], "jax"),
+    (["train", "--resume", "{folder}"], "jax"),
+    (["train", "{folder}/settings.toml", "--backend", "torch"], "torch"),
+    (["train", "{folder}/broken.toml"], None),
+])  # fmt: skip
+def test_the_engine_is_that_of_the_backend(arguments, backend, tmp_path):
+    (tmp_path / "settings.toml").write_text('network = "mlp"\nbackend = "jax"\n')
+    (tmp_path / "broken.toml").write_text("network = ")
+    assert launch._backend_in([argument.format(folder=tmp_path) for argument in arguments]) == backend
+
+
+def test_without_its_package_an_engine_gives_way_to_mpi(monkeypatch):
+    assert [launching.usual_engine(name) for name in ("torch", "chainer", "jax", "stranger")] == [
+        "torch", "torch", "jax", "torch"]  # fmt: skip
+    monkeypatch.setattr(launching.importlib.util, "find_spec", lambda name: None if name == "torch" else "there")
+    assert [launching.usual_engine(name) for name in ("torch", "chainer", "jax")] == ["mpi", "mpi", "jax"]
 
 
 def test_threads_are_shared_out_unless_they_are_set(monkeypatch):
