@@ -58,11 +58,10 @@ class MPIProcesses(Processes):
         """
         wide = np.ascontiguousarray(flat, np.float32 if flat.dtype == np.float16 else None)
         total = np.empty_like(wide)  # in place, Open MPI adds up in one process and sends the sum back
-        request, held = self.comm.Iallreduce(wide, total, MPI.SUM), (wide, total)
+        sent = self.comm.Iallreduce(wide, total, MPI.SUM), wide  # which must live until it has gone
 
         def finish() -> np.ndarray:
-            self.wait(request)
-            total = held[1]  # what is sent must live as long as what comes
+            self.wait(sent[0])
             return total.astype(flat.dtype, copy=False)
 
         return finish
