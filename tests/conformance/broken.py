@@ -577,7 +577,7 @@ def a_learning_rate_one_update_late(patch):
 
 @broken("optimizers/clipping by norm")
 def decay_before_clipping(patch):
-    right = Optimizer._finish
+    right = Optimizer.update_with
 
     def wrong(self, gradients):
         slots, rule = self.network.neutral_slots(), self._groups.rules[0]
@@ -585,18 +585,18 @@ def decay_before_clipping(patch):
         self._groups = type(self._groups).of(type(rule)(lr=rule.lr))
         right(self, decayed)
 
-    patch.setattr(Optimizer, "_finish", wrong)
+    patch.setattr(Optimizer, "update_with", wrong)
 
 
 @broken("optimizers/hooks")
 def hooks_in_reverse_order(patch):
-    right = Optimizer._finish
+    right = Optimizer.update_with
 
     def wrong(self, gradients):
         self.pre_update_hooks = self.pre_update_hooks[::-1]
         right(self, gradients)
 
-    patch.setattr(Optimizer, "_finish", wrong)
+    patch.setattr(Optimizer, "update_with", wrong)
 
 
 @broken("optimizers/groups and patterns")

@@ -114,5 +114,5 @@ def test_what_is_rounding_and_nothing_else_is_not_judged():
     batch = np.random.default_rng(0).normal(size=(5, 3)), np.array([0, 1, 2, 3, 1])
     level = probes.level(*sides, batch)
     assert not [finding for finding in level.findings if finding.place == "constant inputs"]
-    assert any("constant inputs: rounding and nothing else on both sides" in note for note in level.notes)
+    assert any("constant inputs: decided by rounding, not judged" in note for note in level.notes)
     assert level.figures["constant inputs"]["difference"] < 1e-9

@@ -158,11 +158,11 @@ def written_once_alone(backend):
 
 def _chain():
     chainer = backends.get("chainer") and __import__("chainer")
-    chainer.config.dtype = np.float64
     np.random.seed(0)
-    chain = chainer.Sequential(
-        chainer.links.Linear(5, 6), chainer.functions.tanh, chainer.links.Linear(6, 3, nobias=True)
-    )
+    with chainer.using_config("dtype", np.float64):
+        chain = chainer.Sequential(
+            chainer.links.Linear(5, 6), chainer.functions.tanh, chainer.links.Linear(6, 3, nobias=True)
+        )
     return chainer, chain
 
 

@@ -436,7 +436,7 @@ def _judge(probe: Probe, ours: Side, theirs: Side) -> Judged:
     limits: dict[str, float] = {}
     if beyond and probe.about not in ("empty", "strides"):
         limits, noise = _allowed(probe, ours, theirs, one, two, beyond)
-        notes += [f"rounding and nothing else on both sides, not judged: {', '.join(noise)}"] if noise else []
+        notes += [f"decided by rounding, not judged: {', '.join(noise)}"] if noise else []
         differences, beyond = ({n: far for n, far in each.items() if n not in noise} for each in (differences, beyond))
     wrong = {name: far for name, far in beyond.items() if far > limits.get(name, LIMIT)}
     notes += [f"{name} is off by {beyond[name]:.0e}, as rounding alone may be" for name in beyond if name not in wrong]
@@ -513,7 +513,9 @@ def _allowed(
     """How far rounding may take each tensor; and which ones are rounding and nothing else, and say nothing.
 
     That is measured at the reference. Equal numbers hide it there where they cancel to the last bit, and another order
-    of sums does not: where ties are the point, what rounding does to the candidate is allowed as well, if slight.
+    of sums does not: where ties are the point, what rounding does to the candidate is allowed as well, if slight. If it
+    is not, no tie is left there: of equal numbers, which a product of matrices has rounded differently, another one is
+    the largest, and gradients go elsewhere. That says nothing either.
 
     Nothing else than rounding are, for example, gradients through the batch norms of equal samples, each of which
     magnifies it some 300 times: tensors of a candidate that are nothing else, where the reference has such, or zeros.
@@ -527,6 +529,7 @@ def _allowed(
     noise = [name for name in beyond if name in none and _is_noise(one.tensors[name], two.tensors.get(name), own[name])]
     if probe.ties:
         limits = {name: max(limit, allowed(own.get(name, 0.0))) for name, limit in limits.items()}
+        noise += [name for name in beyond if name not in noise and SLIGHT < own.get(name, 0.0) >= beyond[name] / MARGIN]
     return limits, noise
 
 

@@ -131,6 +131,7 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, torch.nn.Module):
             yield
             return
         self.unwatch()
+        before = self._rounds
         on_module = torch.nn.modules.module.register_module_forward_pre_hook(
             lambda module, _: self._reach(module._parameters.values())
         )
@@ -138,7 +139,8 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, torch.nn.Module):
             with on_module, _Reaching(self._reach):
                 yield
         finally:
-            self.finish()
+            if self._rounds == before:  # else there was a backward pass, whose sums are under way
+                self.finish()
 
     def _reach(self, values: Iterable[Any]) -> None:
         if names := [self._names[id(value)] for value in values if id(value) in self._names]:
@@ -215,6 +217,11 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, torch.nn.Module):
         return torch.nn.Module._apply(self, *args, **kwargs)
 
 
+# Attributes of a tensor that are made of its values; others, such as its device and its gradient, are not. And methods.
+_VALUES = {"data", "T", "mT", "H", "mH", "real", "imag"}
+_ABOUT = {"is_floating_point", "is_complex", "size", "dim", "numel", "stride", "element_size"}
+
+
 class _Reaching(TorchFunctionMode):
     """A block in which every function of PyTorch's is seen before it has its arguments."""
 
@@ -224,8 +231,15 @@ class _Reaching(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        self.reach(_leaves((args, *kwargs.values())))
+        if not _is_about(func):
+            self.reach(_leaves((args, *kwargs.values())))
         return func(*args, **kwargs)
+
+
+def _is_about(func: Any) -> bool:
+    """Whether a function tells or sets something about a tensor, and not its values."""
+    name = getattr(func, "__name__", "")
+    return name in _ABOUT or (name in ("__get__", "__set__") and func.__self__.__name__ not in _VALUES)
 
 
 def _leaves(values: Any) -> Iterator[Any]:
