@@ -644,5 +644,5 @@ def test_a_change_by_hand_is_copied_when_asked_for():
 def test_a_replicated_block_inside_a_larger_network_is_refused_by_an_optimizer_over_the_whole():
     whole = torch.nn.Sequential(DataParallelTorchNetwork(torch.nn.Linear(3, 2), ["cpu", "cpu"]), torch.nn.ReLU())
     network = deliralike.wrap(whole)
-    with pytest.raises(CapabilityError, match="the block 'native.0' of WrappedTorchNetwork is replicated by itself"):
+    with pytest.raises(CapabilityError, match="the block '0' of WrappedTorchNetwork is replicated by itself"):
         network.backend.optimizer(rule("sgd", lr=0.1), network)
