@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 import deliralike.heat
+from benchmarks.by_hand.torch_step import torch_step
 from benchmarks.timing import Ratio, compare_fresh
 from deliralike.backends.launching import launched
 from tests.references import allow_torchvision
@@ -74,16 +75,7 @@ def _step(ht: ModuleType, build: Callable[[], torch.nn.Module], batch: tuple, bl
     network = build()
     optimizer = ht.optim.DataParallelOptimizer(torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9))
     network = ht.nn.DataParallel(network, ht.MPI_WORLD, optimizer, blocking)
-    images, labels = batch
-
-    def step() -> float:
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(network(images), labels)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    return step
+    return torch_step(network, optimizer, *batch)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from dataclasses import asdict
 import numpy as np
 import torch
 
+from benchmarks.by_hand.torch_step import torch_step
 from benchmarks.timing import Ratio, compare_fresh
 from deliralike import DistributedDataParallel, join, zoo
 from deliralike.backends.launching import launched
@@ -65,16 +66,7 @@ def _loss(network, images, labels):
 def _theirs(name: str, settings: dict, batch: tuple) -> Callable[[], float]:
     network = torch.nn.parallel.DistributedDataParallel(zoo.build(name, backend="torch", **settings))
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
-    images, labels = map(torch.from_numpy, batch)
-
-    def step() -> float:
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(network(images), labels)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    return step
+    return torch_step(network, optimizer, *map(torch.from_numpy, batch))
 
 
 if __name__ == "__main__":

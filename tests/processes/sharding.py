@@ -99,14 +99,7 @@ def unused(processes):
     network = steps.TwoPaths.on("torch", dtype="float64")()
     network = FullyShardedDataParallel(network, processes)
     steps.KEPT.append(network)
-    optimizer = network.backend.optimizer(rule("sgd", lr=1.0, weight_decay=0.5), network)
-    before = network.neutral_state()
-    x = np.full((2, 3), 1.0 if processes.rank == 1 else -1.0)
-    with network.training_mode(True):
-        optimizer.update(lambda net, x: net.nn.sum(net(x)), x)
-    after = network.neutral_state()
-    return {"updated": sorted(optimizer.updated), "moved": sorted(n for n in before if (before[n] != after[n]).any()),
-            "first": after["first.weight"].tolist(), "second": after["second.weight"].tolist()}  # fmt: skip
+    return steps.moved(processes, network)
 
 
 class Penalised(Network):

@@ -84,7 +84,11 @@ class TwoPaths(Network):
 def unused(processes, backend, in_backward=None):
     """Which parameters one update moves, and those that nobody has used."""
     network = TwoPaths.on(backend, dtype="float64")()
-    network = backends.DistributedDataParallel(network, processes, in_backward=in_backward)
+    return moved(processes, backends.DistributedDataParallel(network, processes, in_backward=in_backward))
+
+
+def moved(processes, network):
+    """Which parameters of `TwoPaths` one update moves, where the second process takes the second path."""
     optimizer = network.backend.optimizer(rule("sgd", lr=1.0, weight_decay=0.5), network)
     before = network.neutral_state()
     x = np.full((2, 3), 1.0 if processes.rank == 1 else -1.0)
