@@ -24,6 +24,7 @@ from deliralike.parallel.replica import Replica, current
 from deliralike.parallel.replicated import ReplicaSettings, ReplicatedNetwork
 from deliralike.parallel.scatter import Shares, split_batch
 from deliralike.rules import rule
+from deliralike.state import Slot
 
 
 class MeetingOfProcesses(Meeting):
@@ -103,6 +104,7 @@ class DistributedNetwork(ReplicatedNetwork):
     takes_whole: bool = False
     _sits_out = False
     _syncs = True
+    _settles_with_loss = False
     _reduced: frozenset[str] = frozenset()
 
     @classmethod
@@ -243,8 +245,7 @@ class DistributedNetwork(ReplicatedNetwork):
         if not self.takes_whole:
             return own
         everyone = self.processes.exchange("outputs", self.backend.to_numpy(own))
-        present = [each for each, size in zip(everyone, shares.sizes, strict=True) if size]
-        return self.backend.prepare(self._joined(present, shares.sizes), self)
+        return self.backend.prepare(self._joined(_present(everyone, shares.sizes), shares.sizes), self)
 
     def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
         """This process's share; `Shares.sizes` are those of all processes."""
@@ -333,7 +334,8 @@ class DistributedNetwork(ReplicatedNetwork):
 
         if not shares.nests:
             self.take_part(loss, backward, batch)
-        parts = self.run(one_share, shares, in_threads=True) if sum(shares.sizes) else []
+        with self._set(_settles_with_loss=True):
+            parts = self.run(one_share, shares, in_threads=True) if sum(shares.sizes) else []
         value, denominator, extras = parts[0] if parts else (None, None, None)
         own = 0.0 if value is None else self.backend.number(self.nn.stop_gradient(value))
         total, denominator, extras = self.of_all(shares, own, denominator, extras)
@@ -347,16 +349,20 @@ class DistributedNetwork(ReplicatedNetwork):
         """What a process without samples does while the others compute: nothing."""
 
     def of_all(self, shares: Shares, own: float, denominator: Any, extras: Any) -> tuple[float, Any, Any]:
-        """The loss of the whole batch, its denominator, and what else the loss function gave in all processes."""
+        """The loss of the whole batch, its denominator, and what else the loss function gave in all processes.
+
+        Buffers are settled as well: what tells whether they differ goes along in the same message.
+        """
         if not sum(shares.sizes):
             return 0.0, 0.0, None
-        told = (own, denominator, None if extras is None else self.backend.to_numpy(extras))
-        everyone = [each for each, size in zip(self.together.exchange("the loss", told), shares.sizes, strict=True)
-                    if size]  # fmt: skip
+        buffers = self._buffer_slots()
+        told = ((own, denominator, None if extras is None else self.backend.to_numpy(extras)), _digest(buffers))
+        losses, digests = zip(*self.together.exchange("the loss", told), strict=True)
+        self._settle(buffers, digests, shares.sizes)
+        parts, denominators, beside = zip(*_present(losses, shares.sizes), strict=True)
         if self.averaging is not None:
-            self.averaging.saw(sum(shares.sizes) if everyone[0][1] is None else float(everyone[0][1]))
-        total = sum(part for part, _, _ in everyone)
-        return total, everyone[0][1], self._joined([each for _, _, each in everyone], shares.sizes)
+            self.averaging.saw(sum(shares.sizes) if denominators[0] is None else float(denominators[0]))
+        return sum(parts), denominators[0], self._joined(beside, shares.sizes)
 
     def _joined(self, extras: Sequence[Any], sizes: Sequence[int]) -> Any:
         """What the loss function gave beside the loss in all processes, as NumPy arrays."""
@@ -385,39 +391,53 @@ class DistributedNetwork(ReplicatedNetwork):
 
     def settle_buffers(self, sizes: Sequence[int]) -> None:
         """Make the buffers of all processes the same, by the policy in `settings`, after a run in training."""
-        if not sum(sizes) or not self.training:
-            return
-        own = {name: slot.read() for name, slot in self.root.neutral_slots().items() if not slot.is_parameter}
-        if not own:
-            return
-        digests = self.together.exchange("a digest of the buffers", _digest(own))
-        if len({digest for digest, size in zip(digests, sizes, strict=True) if size}) == 1 and all(sizes):
-            return  # as with synchronised statistics
-        state = self._settled(self.together.exchange("buffers", own), sizes)
-        changed = {name: value for name, value in state.items() if not np.array_equal(value, own[name], equal_nan=True)}
-        if changed:
-            self.root.load_neutral_state(changed, strict=False)
+        if sum(sizes) and not self._settles_with_loss and (buffers := self._buffer_slots()):
+            digests = self.together.exchange("a digest of the buffers", _digest(buffers))
+            self._settle(buffers, digests, sizes)
 
-    def _settled(self, told: Sequence[Mapping[str, np.ndarray]], sizes: Sequence[int]) -> dict[str, np.ndarray]:
+    def _buffer_slots(self) -> dict[str, Slot]:
+        """Those that training may have changed."""
+        slots = self.root.neutral_slots() if self.training else {}
+        return {name: slot for name, slot in slots.items() if not slot.is_parameter}
+
+    def _settle(self, buffers: Mapping[str, Slot], digests: Sequence[bytes], sizes: Sequence[int]) -> None:
+        """Make buffers the same in all processes unless they are: as with synchronised statistics."""
+        if not buffers or (len(set(_present(digests, sizes))) == 1 and all(sizes)):
+            return
         first = next(rank for rank, size in enumerate(sizes) if size)
+        own = [slot.read() for slot in buffers.values()]
         if self.settings.buffers != "mean":
-            return dict(told[first])
-        shares = np.array(sizes) / sum(sizes)
-
-        def mean(name: str, value: np.ndarray) -> np.ndarray:
-            if value.dtype.kind != "f":
-                return value
-            return sum(share * each[name] for share, each in zip(shares, told, strict=True)).astype(value.dtype)
-
-        return {name: mean(name, value) for name, value in told[first].items()}
+            settled = self.together.spread_all(own, first)
+        else:
+            settled = _means(self.together.exchange("buffers", own), first, sizes)
+        for slot, before, value in zip(buffers.values(), own, settled, strict=True):
+            if not np.array_equal(value, before, equal_nan=True):
+                slot.write(value)
 
     def update_hooks(self) -> tuple[list[Any], list[Any]]:
         """Add the gradients of all processes before an update; after it all have the same parameters, or average."""
         return [SumOverProcesses(self)], [] if self.averaging is None else [AverageParameters(self)]
 
 
-def _digest(arrays: Mapping[str, np.ndarray]) -> bytes:
+def _digest(buffers: Mapping[str, Slot]) -> bytes:
     found = hashlib.blake2b(digest_size=16)
-    for array in arrays.values():
-        found.update(np.ascontiguousarray(array).tobytes())
+    for slot in buffers.values():
+        found.update(np.ascontiguousarray(slot.read()))
     return found.digest()
+
+
+def _means(told: Sequence[Sequence[np.ndarray]], first: int, sizes: Sequence[int]) -> list[np.ndarray]:
+    """Averages by share; what is no fraction is the first's that has samples."""
+    shares = np.array(sizes) / sum(sizes)
+
+    def mean(index: int, value: np.ndarray) -> np.ndarray:
+        if value.dtype.kind != "f":
+            return value
+        return sum(share * each[index] for share, each in zip(shares, told, strict=True)).astype(value.dtype)
+
+    return [mean(index, value) for index, value in enumerate(told[first])]
+
+
+def _present(values: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
+    """Those of the processes that have samples."""
+    return [value for value, size in zip(values, sizes, strict=True) if size]

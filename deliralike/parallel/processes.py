@@ -187,6 +187,16 @@ class Processes(ABC):
         """The root's value, in every process."""
         return self.exchange(topic, value if self.is_root else None)[0]
 
+    def spread_all(self, arrays: Sequence[np.ndarray], source: int) -> list[np.ndarray]:
+        """The arrays of one process, in all of them, in one message; the others give some of the same sizes and types.
+
+        Nothing says what they are: after an `exchange` in which all have come to the same point.
+        """
+        self.collectives["spread"] += 1
+        own = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
+        parts = np.split(self.spread(np.concatenate(own), source), np.cumsum([len(each) for each in own])[:-1])
+        return [part.view(array.dtype).reshape(array.shape) for part, array in zip(parts, arrays, strict=True)]
+
     def sum(self, topic: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The sums of arrays over all processes: one message for each type, in that type.
 
@@ -202,7 +212,7 @@ class Processes(ABC):
         for dtype in dict.fromkeys(array.dtype for array in arrays):
             places = [index for index, array in enumerate(arrays) if array.dtype == dtype]
             self.collectives["sum"] += 1
-            flat = self.summed(np.concatenate([np.ravel(arrays[index]) for index in places]))
+            flat = self.summing_at_once(np.concatenate([np.ravel(arrays[index]) for index in places]))()
             ends = np.cumsum([arrays[index].size for index in places])
             for index, part in zip(places, np.split(flat, ends[:-1]), strict=True):
                 totals[index] = part.reshape(arrays[index].shape)

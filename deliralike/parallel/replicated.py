@@ -181,10 +181,9 @@ class ReplicatedNetwork(AbstractNetwork):
             partial(self._job, place, carried, function, share)
             for place, share in zip(places, shares.nests, strict=True)
         ]
-        with self.threads_shared_out(max(len(jobs), 1) if self.settings.side_by_side else 1):
-            results = (
-                side_by_side(jobs, places, meeting) if self.settings.side_by_side else one_after_the_other(jobs, places)
-            )
+        in_lanes = self.settings.side_by_side and len(jobs) > 1  # one alone needs no thread beside the caller's
+        with self.threads_shared_out(len(jobs) if in_lanes else 1):
+            results = side_by_side(jobs, places, meeting) if in_lanes else one_after_the_other(jobs, places)
         self.settle_buffers(shares.sizes)
         return results
 

@@ -82,8 +82,9 @@ def test_wrong_settings_end_all_processes_with_one_message(tmp_path):
     assert "exists already and is left as it is" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_signal_to_launch_ends_all_after_a_step_and_the_rest_is_the_same(engine, tmp_path):
+def test_a_signal_to_launch_ends_all_after_a_step_and_the_rest_is_the_same(engine, name, tmp_path):
     alone, several = tmp_path / "alone", tmp_path / "several"
     train = [*TRAIN, "--epochs", "9", "--set", "checkpoints.every_steps=3"]
     assert deliralike(*train, "--out", str(alone)).returncode == 0
@@ -91,9 +92,9 @@ def test_a_signal_to_launch_ends_all_after_a_step_and_the_rest_is_the_same(engin
     launcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     while not (several / "metrics.jsonl").exists() and launcher.poll() is None:
         time.sleep(0.005)
-    launcher.terminate()
+    launcher.send_signal(signal.Signals[name])
     said, _ = launcher.communicate(timeout=180)
-    assert launcher.returncode == 128 + signal.SIGTERM, said
+    assert launcher.returncode == 128 + signal.Signals[name], said
     assert "all end after a step" in said and f"to go on: deliralike train --resume {several}" in said
     assert read_status(several).status == "interrupted"
     done = deliralike(*train, "--out", str(several), "--continue")

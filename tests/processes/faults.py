@@ -108,11 +108,11 @@ def other_steps(processes):
         processes.exchange("lunch", 1)
 
 
-def one_has_nan(processes):
+def one_has_nan(processes, backend="torch"):
     """Why a run ended in which one sample of one process is not finite."""
     x, labels = training.pictures()
     x[11, 0, 3, 3] = np.nan
-    trainer = training.trainer("torch", processes)
+    trainer = training.trainer(backend, processes)
     trainer.callbacks += [StopOnNaN()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

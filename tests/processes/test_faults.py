@@ -43,7 +43,7 @@ def test_a_process_that_stops_is_given_up_after_the_timeout_and_named(engine):
     assert re.search(rf"process 0 of 2 \(.*\) was in epoch 1, step {STEP}", ended.said)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [*ENGINES, "jax"])
 def test_a_process_may_start_late(engine):
     assert run(engine, 2, "tests.processes.faults:here", patience=60, late=4).of_ranks() == [[0, 1]] * 2
 
@@ -51,6 +51,7 @@ def test_a_process_may_start_late(engine):
 @pytest.mark.parametrize(("engine", "words"), [
     ("torch", "process 0 of 3: within 20 s these have not come at all: 2"),
     ("mpi", "in _beginning_mpi_with_all_others"),
+    ("jax", "process 0 of 3 (JAX): within 20 s not all of the others have come"),
 ])  # fmt: skip
 def test_a_process_that_never_starts_is_given_up_by_the_others(engine, words):
     ended = run(engine, 3, "tests.processes.faults:here", patience=20, late=600, check=False)
@@ -120,9 +121,10 @@ def test_a_process_with_fewer_batches_is_told_from_one_with_more(engine):
     )
 
 
-def test_a_number_that_is_not_finite_stops_all_together_and_its_process_is_named():
+@pytest.mark.parametrize(("engine", "backend"), [("torch", "torch"), ("mpi", "chainer"), ("jax", "jax")])
+def test_a_number_that_is_not_finite_stops_all_together_and_its_process_is_named(engine, backend):
     """Sample 11 is the last but two of the second batch, whose shares are of 4 and 3 samples: that of process 1."""
-    came = run("torch", 2, "tests.processes.faults:one_has_nan").of_ranks()
+    came = run(engine, 2, "tests.processes.faults:one_has_nan", backend, timeout=300).of_ranks()
     assert came[0] == came[1]
     assert came[0][1] == 1
     assert came[0][0].startswith("not finite in step 0 of epoch 0: in process 1: ")

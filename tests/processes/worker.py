@@ -7,9 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-from deliralike.backends.joining import join
+from deliralike.backends.joining import COUNT, RANK, join
 
-_PLACES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE"))
+_PLACES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE"), (RANK, COUNT))
 
 
 def main(engine: str, folder: str, function: str, arguments: str) -> None:

@@ -90,7 +90,6 @@ class DistributedJaxOptimizer(JaxOptimizer):
             place = network.place_of(0, shares, network.meeting_of(shares), 0, in_threads=True)
             part = _OfShare(loss_function, place.sizes, place.index, place.device, place.synchronised)
             (value, denominator, extras), gradients = super().gradients(part, *shares.nests[0])
-        network.settle_buffers(shares.sizes)
         own = network.backend.number(value)
         if loss_function.reduction == "denominator":
             counted = 0.0 if denominator is None else float(network.backend.to_numpy(denominator))

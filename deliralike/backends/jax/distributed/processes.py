@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -167,8 +168,12 @@ def _start(timeout: float, place: Place | None) -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # with it SIGTERM would end no process
     seconds = max(1, int(timeout))
-    limits = {"initialization_timeout": seconds, "heartbeat_timeout_seconds": seconds,
+    limits = {"initialization_timeout": seconds + 1, "heartbeat_timeout_seconds": seconds,
               "shutdown_timeout_seconds": seconds}  # fmt: skip
+    who = "this process" if place is None else f"process {place.rank} of {place.count} (JAX)"
+    said = f"{who}: within {seconds} s not all of the others have come"
+    late = threading.Timer(seconds, print, [said], {"file": sys.stderr, "flush": True})  # then JAX aborts
+    late.start()
     try:
         if place is None:
             jax.distributed.initialize(**limits)
@@ -182,6 +187,8 @@ def _start(timeout: float, place: Place | None) -> None:
     except ValueError as error:
         raise ProcessError(f"JAX's runtime finds no other processes ({error}): start with 'deliralike launch --engine "
                            f"jax', srun or mpiexec") from error  # fmt: skip
+    finally:
+        late.cancel()
 
 
 def _reason() -> str:

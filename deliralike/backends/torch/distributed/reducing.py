@@ -77,14 +77,14 @@ class Reducing:
         self._made_for, seen = present, set()
         for path in self.paths:
             part = _Part(self.module.get_submodule(path), seen)
-            if any(parameter.requires_grad for parameter in part.added()):
+            if any(parameter.requires_grad for parameter in part.added):
                 self.wrappers[path] = self._wrapped(part)
 
     def _wrapped(self, part: _Part) -> tuple[Any, frozenset[str]]:
         wrapper = _Wrapper(part, **self.keywords)
         if self.hook is not None:
             wrapper.register_comm_hook(*comm_hook(self.hook, self.state, wrapper.process_group))
-        added = {id(parameter) for parameter in part.added() if parameter.requires_grad}
+        added = {id(parameter) for parameter in part.added if parameter.requires_grad}
         slots = self.network.neutral_slots().items()
         return wrapper, frozenset(name for name, slot in slots if id(slot.native) in added)
 
@@ -126,7 +126,11 @@ class Reducing:
 
 
 class _Part(torch.nn.Module):
-    """A module as PyTorch's wrapper sees it: with the same parts, and a forward that is any computation."""
+    """A module as PyTorch's wrapper sees it: with the same parts, and a forward that is any computation.
+
+    Attributes:
+        added: The parameters whose gradients are this part's.
+    """
 
     def __init__(self, module: torch.nn.Module, seen: set[int]) -> None:
         """Share everything with the module; parameters that another part has, too, are left to the first one."""
@@ -135,16 +139,12 @@ class _Part(torch.nn.Module):
         left = [*getattr(module, "_ddp_params_and_buffers_to_ignore", ())]
         left += [name for name, parameter in self.named_parameters() if id(parameter) in seen]
         self._ddp_params_and_buffers_to_ignore = left  # PyTorch's own name for it
-        seen.update(map(id, self.added()))
+        self.added = [parameter for name, parameter in self.named_parameters() if name not in left]
+        seen.update(map(id, self.added))
 
     def forward(self, compute: Computes, share: Any) -> torch.Tensor:
         """What is to be computed."""
         return compute(share)
-
-    def added(self) -> list[torch.nn.Parameter]:
-        """The parameters whose gradients are this part's."""
-        left = self._ddp_params_and_buffers_to_ignore
-        return [parameter for name, parameter in self.named_parameters() if name not in left]
 
 
 class _Wrapper(torch.nn.parallel.DistributedDataParallel):
@@ -157,7 +157,7 @@ class _Wrapper(torch.nn.parallel.DistributedDataParallel):
         self._in_backward = True
         if self.find_unused_parameters and not self._delay_all_reduce_all_params:
             self.reducer._reset_state()  # it remembers what was used in passes that were not its business
-        for parameter in self.module.added():
+        for parameter in self.module.added:
             parameter.grad = None  # of another optimizer's step
 
     def end(self, what: str) -> None:
@@ -169,7 +169,7 @@ class _Wrapper(torch.nn.parallel.DistributedDataParallel):
         self._in_backward = False
         if self._delay_all_reduce_all_params:
             return  # it has no reducer
-        if all(parameter.grad is None for parameter in self.module.added()):
+        if all(parameter.grad is None for parameter in self.module.added):
             self.reducer._reset_state()  # else it would go on waiting, and take part in the next backward of any kind
             return
         try:
