@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -23,6 +22,7 @@ from deliralike.parallel.processes import Processes
 from deliralike.parallel.replica import Replica, current
 from deliralike.parallel.replicated import ReplicaSettings, ReplicatedNetwork
 from deliralike.parallel.scatter import Shares, split_batch
+from deliralike.parallel.telling import Telling, digest, present
 from deliralike.rules import rule
 from deliralike.state import Slot
 
@@ -245,7 +245,7 @@ class DistributedNetwork(ReplicatedNetwork):
         if not self.takes_whole:
             return own
         everyone = self.processes.exchange("outputs", self.backend.to_numpy(own))
-        return self.backend.prepare(self._joined(_present(everyone, shares.sizes), shares.sizes), self)
+        return self.backend.prepare(self._joined(present(everyone, shares.sizes), shares.sizes), self)
 
     def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
         """This process's share; `Shares.sizes` are those of all processes."""
@@ -323,46 +323,46 @@ class DistributedNetwork(ReplicatedNetwork):
         shares = self.scatter(batch, loss)
         reduces = detached and self.reduces(shares.sizes)
         self._keep(_reduced=frozenset())
+        telling = Telling(self, shares)
 
-        def one_share(network: Any, share: Any) -> tuple:
-            part = partial(self.part_of, loss, network)
+        def part(network: Any, share: Any) -> tuple:
+            found = self.part_of(loss, network, share)
+            telling.begin(*found)
+            return found
+
+        def one_share(network: Any, share: Any) -> Any:
             if reduces:
-                return self.reduce(part, share, backward)
-            weighted, denominator, extras = part(share)
+                return self.reduce(partial(part, network), share, backward)[0]
+            weighted, _, _ = part(network, share)
             backward(weighted)
-            return weighted, denominator, extras
+            return weighted
 
         if not shares.nests:
-            self.take_part(loss, backward, batch)
+            self.take_part(loss, backward, batch, telling.begin)
         with self._set(_settles_with_loss=True):
-            parts = self.run(one_share, shares, in_threads=True) if sum(shares.sizes) else []
-        value, denominator, extras = parts[0] if parts else (None, None, None)
-        own = 0.0 if value is None else self.backend.number(self.nn.stop_gradient(value))
-        total, denominator, extras = self.of_all(shares, own, denominator, extras)
-        if value is None or detached:
+            values = self.run(one_share, shares, in_threads=True) if sum(shares.sizes) else []
+        total, denominator, extras = telling.finish()
+        if not values or detached:
             whole = self.backend.array(np.asarray(total, self.dtype_name), device=self.device_name)
         else:
-            whole = value + (total - own)  # the graph of the own part, and the number of all
+            whole = values[0] + (total - telling.own)  # the graph of the own part, and the number of all
         return loss.result(whole, denominator, extras)
 
-    def take_part(self, loss: InReplicas, backward: Callable[[Any], None], batch: tuple[Any, ...]) -> None:
-        """What a process without samples does while the others compute: nothing."""
+    def take_part(
+        self, loss: InReplicas, backward: Callable[[Any], None], batch: tuple[Any, ...], tell: Callable[[], None]
+    ) -> None:
+        """What a process without samples does while the others compute: nothing.
 
-    def of_all(self, shares: Shares, own: float, denominator: Any, extras: Any) -> tuple[float, Any, Any]:
-        """The loss of the whole batch, its denominator, and what else the loss function gave in all processes.
-
-        Buffers are settled as well: what tells whether they differ goes along in the same message.
+        Args:
+            tell: Called between forward and backward, where the others begin to tell their loss.
         """
-        if not sum(shares.sizes):
-            return 0.0, 0.0, None
-        buffers = self._buffer_slots()
-        told = ((own, denominator, None if extras is None else self.backend.to_numpy(extras)), _digest(buffers))
-        losses, digests = zip(*self.together.exchange("the loss", told), strict=True)
-        self._settle(buffers, digests, shares.sizes)
-        parts, denominators, beside = zip(*_present(losses, shares.sizes), strict=True)
+
+    def losses_seen(self, parts: Sequence[tuple[float, Any, Any]], sizes: Sequence[int]) -> tuple[float, Any, Any]:
+        """The loss of the whole batch, its denominator, and what else the loss function gave, from all processes'."""
+        losses, denominators, beside = zip(*parts, strict=True)
         if self.averaging is not None:
-            self.averaging.saw(sum(shares.sizes) if denominators[0] is None else float(denominators[0]))
-        return sum(parts), denominators[0], self._joined(beside, shares.sizes)
+            self.averaging.saw(sum(sizes) if denominators[0] is None else float(denominators[0]))
+        return sum(losses), denominators[0], self._joined(beside, sizes)
 
     def _joined(self, extras: Sequence[Any], sizes: Sequence[int]) -> Any:
         """What the loss function gave beside the loss in all processes, as NumPy arrays."""
@@ -391,18 +391,18 @@ class DistributedNetwork(ReplicatedNetwork):
 
     def settle_buffers(self, sizes: Sequence[int]) -> None:
         """Make the buffers of all processes the same, by the policy in `settings`, after a run in training."""
-        if sum(sizes) and not self._settles_with_loss and (buffers := self._buffer_slots()):
-            digests = self.together.exchange("a digest of the buffers", _digest(buffers))
-            self._settle(buffers, digests, sizes)
+        if sum(sizes) and not self._settles_with_loss and (buffers := self.buffer_slots()):
+            digests = self.together.exchange("a digest of the buffers", digest(buffers))
+            self.settle_by(buffers, digests, sizes)
 
-    def _buffer_slots(self) -> dict[str, Slot]:
+    def buffer_slots(self) -> dict[str, Slot]:
         """Those that training may have changed."""
         slots = self.root.neutral_slots() if self.training else {}
         return {name: slot for name, slot in slots.items() if not slot.is_parameter}
 
-    def _settle(self, buffers: Mapping[str, Slot], digests: Sequence[bytes], sizes: Sequence[int]) -> None:
+    def settle_by(self, buffers: Mapping[str, Slot], digests: Sequence[bytes], sizes: Sequence[int]) -> None:
         """Make buffers the same in all processes unless they are: as with synchronised statistics."""
-        if not buffers or (len(set(_present(digests, sizes))) == 1 and all(sizes)):
+        if not buffers or (len(set(present(digests, sizes))) == 1 and all(sizes)):
             return
         first = next(rank for rank, size in enumerate(sizes) if size)
         own = [slot.read() for slot in buffers.values()]
@@ -419,13 +419,6 @@ class DistributedNetwork(ReplicatedNetwork):
         return [SumOverProcesses(self)], [] if self.averaging is None else [AverageParameters(self)]
 
 
-def _digest(buffers: Mapping[str, Slot]) -> bytes:
-    found = hashlib.blake2b(digest_size=16)
-    for slot in buffers.values():
-        found.update(np.ascontiguousarray(slot.read()))
-    return found.digest()
-
-
 def _means(told: Sequence[Sequence[np.ndarray]], first: int, sizes: Sequence[int]) -> list[np.ndarray]:
     """Averages by share; what is no fraction is the first's that has samples."""
     shares = np.array(sizes) / sum(sizes)
@@ -436,8 +429,3 @@ def _means(told: Sequence[Sequence[np.ndarray]], first: int, sizes: Sequence[int
         return sum(share * each[index] for share, each in zip(shares, told, strict=True)).astype(value.dtype)
 
     return [mean(index, value) for index, value in enumerate(told[first])]
-
-
-def _present(values: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
-    """Those of the processes that have samples."""
-    return [value for value, size in zip(values, sizes, strict=True) if size]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from deliralike.parallel.messages import gathered
+from deliralike.parallel.messages import Finish, begin_gathering
 from deliralike.parallel.processes import Processes
 from deliralike.parallel.short import shortened, widened
 
@@ -44,8 +44,12 @@ class MPIProcesses(Processes):
         self._roll = self.comm.Dup()  # for whoever misses somebody
 
     def gathered(self, message: bytes) -> list[bytes]:
+        """By `begin_gathering`, waited for."""
+        return self.begin_gathering(message)()
+
+    def begin_gathering(self, message: bytes) -> Callable[[], list[bytes]]:
         """By ``Iallgather``, in one round where all messages are small, in two where one is not."""
-        return gathered(message, self._all_gather)
+        return begin_gathering(message, self._begin_all_gather)
 
     def summed(self, flat: np.ndarray) -> np.ndarray:
         """By `begin_summing`, waited for."""
@@ -125,10 +129,15 @@ class MPIProcesses(Processes):
             else:
                 os.sched_yield()
 
-    def _all_gather(self, array: np.ndarray) -> list[np.ndarray]:
+    def _begin_all_gather(self, array: np.ndarray) -> Finish:
         came = np.empty((self.count, len(array)), np.uint8)
-        self.wait(self.comm.Iallgather(array, came))
-        return list(came)
+        sent = self.comm.Iallgather(array, came), array  # which must live until it has gone
+
+        def finish() -> list[np.ndarray]:
+            self.wait(sent[0])
+            return list(came)
+
+        return finish
 
     def _answers(self) -> dict[int, str]:
         """Where the processes are that wait, too: each tells the others once one of them calls."""

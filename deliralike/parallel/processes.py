@@ -62,6 +62,14 @@ class Processes(ABC):
     def gathered(self, message: bytes) -> list[bytes]:
         """Every process's message, in the order of ranks; they may differ in length."""
 
+    def begin_gathering(self, message: bytes) -> Callable[[], list[bytes]]:
+        """Begin with what `gathered` does, and give what waits for it.
+
+        An engine that cannot do this in the background gathers at once.
+        """
+        came = self.gathered(message)
+        return lambda: came
+
     @abstractmethod
     def summed(self, flat: np.ndarray) -> np.ndarray:
         """The sum of an array ``(n,)`` over all processes, in its own type; the same bits in each of them."""
@@ -131,18 +139,27 @@ class Processes(ABC):
         Raises:
             ProcessError: Another process is at another topic.
         """
+        return self.begin_exchange(topic, value)()
+
+    def begin_exchange(self, topic: str, value: Any) -> Callable[[], list[Any]]:
+        """Begin with an `exchange`, and give what waits for it; meanwhile others may begin and end."""
         self.collectives["exchange"] += 1
         self.at = topic
-        message = pickle.dumps((topic, value, self._asked), pickle.HIGHEST_PROTOCOL)
-        came = [pickle.loads(each) for each in self.gathered(message)]
-        for rank, (other, _, _) in enumerate(came):
-            if other != topic:
-                raise ProcessError(
-                    f"process {self.rank} is at {topic} while process {rank} is at {other}: every process must make "
-                    f"the same steps with the same layers"
-                )
-        self.agreed = self.agreed or next((asked for _, _, asked in came if asked), "")
-        return [each for _, each, _ in came]
+        come = self.begin_gathering(pickle.dumps((topic, value, self._asked), pickle.HIGHEST_PROTOCOL))
+
+        def finish() -> list[Any]:
+            self.at = topic
+            came = [pickle.loads(each) for each in come()]
+            for rank, (other, _, _) in enumerate(came):
+                if other != topic:
+                    raise ProcessError(
+                        f"process {self.rank} is at {topic} while process {rank} is at {other}: every process must "
+                        f"make the same steps with the same layers"
+                    )
+            self.agreed = self.agreed or next((asked for _, _, asked in came if asked), "")
+            return [each for _, each, _ in came]
+
+        return finish
 
     def ask(self, what: str) -> None:
         """Ask something of all processes; they know with the next exchange, which it goes along with."""

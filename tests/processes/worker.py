@@ -9,7 +9,8 @@ from pathlib import Path
 
 from deliralike.backends.joining import COUNT, RANK, join
 
-_PLACES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE"), (RANK, COUNT))
+_PLACES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE"),
+           (RANK, COUNT))  # fmt: skip
 
 
 def main(engine: str, folder: str, function: str, arguments: str) -> None:

@@ -15,6 +15,7 @@ from deliralike.parallel.distributed import DistributedNetwork
 from deliralike.parallel.loss import InReplicas, or_one
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica, entered
+from deliralike.parallel.telling import Telling
 
 
 class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
@@ -95,7 +96,10 @@ class DistributedJaxOptimizer(JaxOptimizer):
             counted = 0.0 if denominator is None else float(network.backend.to_numpy(denominator))
             denominator = sum(network.together.exchange("the loss's denominator", counted))
             own, gradients = own / or_one(denominator), self._divided(gradients, or_one(denominator))
-        total, denominator, extras = network.of_all(shares, own, denominator, extras)
+        telling = Telling(network, shares)
+        if sum(shares.sizes):
+            telling.send(own, denominator, extras)
+        total, denominator, extras = telling.finish()
         whole = network.backend.array(np.asarray(total, network.dtype_name), device=network.device_name)
         return loss_function.result(whole, denominator, extras), gradients
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from deliralike.errors import ProcessError
-from deliralike.parallel.messages import gathered
+from deliralike.parallel.messages import Finish, begin_gathering
 from deliralike.parallel.processes import Place, Processes
 
 T = TypeVar("T")
@@ -50,8 +50,12 @@ class TorchProcesses(Processes):
         self._meshes: dict[str, DeviceMesh] = {}
 
     def gathered(self, message: bytes) -> list[bytes]:
+        """By `begin_gathering`, waited for."""
+        return self.begin_gathering(message)()
+
+    def begin_gathering(self, message: bytes) -> Callable[[], list[bytes]]:
         """By ``all_gather``, in one round where all messages are small, in two where one is not."""
-        return gathered(message, self._all_gather)
+        return begin_gathering(message, self._begin_all_gather)
 
     def summed(self, flat: np.ndarray) -> np.ndarray:
         """By an all-reduce in the array's own type."""
@@ -142,10 +146,15 @@ class TorchProcesses(Processes):
         gc.collect()  # wrappers are part of cycles
         dist.destroy_process_group()
 
-    def _all_gather(self, array: np.ndarray) -> list[np.ndarray]:
+    def _begin_all_gather(self, array: np.ndarray) -> Finish:
         came = [torch.empty(len(array), dtype=torch.uint8) for _ in range(self.count)]
-        self.run(lambda: dist.all_gather(came, torch.from_numpy(array), group=self.group))
-        return [each.numpy() for each in came]
+        work = self.run(lambda: dist.all_gather(came, torch.from_numpy(array), group=self.group, async_op=True))
+
+        def finish() -> list[np.ndarray]:
+            self.run(work.wait)
+            return [each.numpy() for each in came]
+
+        return finish
 
     def run(self, call: Callable[[], T]) -> T:
         """A call of torch.distributed's; when another process has failed, the error says which and why."""

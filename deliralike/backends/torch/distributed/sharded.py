@@ -144,13 +144,16 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         with self._set(_is_in_loss=True):
             return super().part_of(loss, network, share)
 
-    def take_part(self, loss: InReplicas, backward: Callable[[Any], None], batch: tuple[Any, ...]) -> None:
+    def take_part(
+        self, loss: InReplicas, backward: Callable[[Any], None], batch: tuple[Any, ...], tell: Callable[[], None]
+    ) -> None:
         """Compute with a batch that does not count: others wait for the parts that this process holds.
 
         Layers are in evaluation mode, in which statistics stay, and a single sample is enough.
         """
         with self._set(_is_silent=True), _leaves_evaluating(self.module):
             value, *_ = loss.taken_apart(loss.function(self.root, *batch))
+            tell()
             backward(value)
 
     @contextmanager
