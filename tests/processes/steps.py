@@ -119,6 +119,25 @@ def by_policy(processes, buffers):
     return updates(network, subject.optimizers, subject.loss, share_of(batch(7), [4, 3], processes.rank))
 
 
+def messages(processes, backend, buffers, in_backward=None):
+    """The buffers after one update, how often each kind of message was sent for it, and in which order.
+
+    The convolution's weights are known, so that the statistics of a share are NumPy's to compute.
+    """
+    network = planted.Statistical.on(backend, seed=3, dtype="float64")()
+    network = backends.DistributedDataParallel(network, processes, buffers=buffers, in_backward=in_backward)
+    optimizer, order = network.backend.optimizer(rule("sgd", lr=0.1), network), []
+    begin, before = processes.begin_exchange, processes.collectives.copy()
+    processes.begin_exchange = lambda topic, value: order.append(topic) or begin(topic, value)
+    if backend == "torch":
+        network.module.fc.bias.register_hook(lambda gradient: order.append("backward"))
+    with network.training_mode(True):
+        optimizer.update(mean_loss, *share_of(batch(7), [4, 3], processes.rank))
+    sent = processes.collectives - before
+    state = {name: value.tolist() for name, value in network.neutral_state().items() if "running" in name}
+    return {"state": state, "sent": dict(sent), "order": order}
+
+
 def started(processes):
     """The weights with which processes start whose own start values differ, and the next number of PyTorch's."""
     network = planted.Statistical.on("torch", seed=processes.rank, dtype="float64")()

@@ -50,6 +50,37 @@ def test_statistics_of_shares_are_not_those_of_the_batch():
         assert steps.largest_difference(came[0], came[1]) == 0.0
 
 
+def statistics_of(samples):
+    """What batch norm adds to running statistics of 0 and 1, from windows that NumPy multiplies with the weights."""
+    network = planted.Statistical.on("torch", seed=3, dtype="float64")()
+    x = np.pad(steps.batch(7)[0][samples], [(0, 0), (0, 0), (1, 1), (1, 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
+    outputs = np.einsum("nchwij,ocij->onhw", windows, network.neutral_state()["conv.weight"]).reshape(3, -1)
+    return {"bn.running_mean": 0.1 * outputs.mean(1), "bn.running_var": 0.9 + 0.1 * outputs.var(1, ddof=1)}
+
+
+@pytest.mark.parametrize(("engine", "backend", "in_backward"), [
+    ("torch", "torch", {}), ("torch", "torch", None), ("mpi", "chainer", None), ("torch", "jax", None),
+])  # fmt: skip
+@pytest.mark.parametrize("policy", ["root", "mean"])
+def test_buffers_by_policy_are_numpys_and_take_few_messages(engine, backend, in_backward, policy):
+    """Gradients aside: the sizes before forward, the loss with what tells that buffers differ, and the buffers."""
+    of_shares = [statistics_of(slice(0, 4)), statistics_of(slice(4, 7))]
+    weights = [1, 0] if policy == "root" else [4 / 7, 3 / 7]
+    came = run(engine, 2, "tests.processes.steps:messages", backend, policy, in_backward).of_ranks()
+    for each in came:
+        for name, value in each["state"].items():
+            wanted = sum(weight * share[name] for weight, share in zip(weights, of_shares, strict=True))
+            np.testing.assert_allclose(value, wanted, rtol=1e-12)
+        described = ["gradients, their types and shapes"] if in_backward is None else []
+        first, *rest = [topic for topic in each["order"] if topic != "backward"]
+        assert first == "a batch, the samples of each share"
+        assert rest == ["the loss", *(["buffers"] if policy == "mean" else []), *described]
+        assert each["sent"].get("spread", 0) == (policy == "root")
+        if backend == "torch":  # the loss is under way while backward goes on
+            assert each["order"].index("the loss") < each["order"].index("backward")
+
+
 def test_all_start_with_the_weights_of_the_root_and_no_random_state_changes():
     came = run("torch", 2, "tests.processes.steps:started").of_ranks()
     assert came[0][0] == came[1][0]
