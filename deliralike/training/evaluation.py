@@ -90,7 +90,9 @@ def evaluate(
     turns = Turns(_batches(data, batch_size), processes, network.evaluates_together)
     pairs = (_pair(batch) for batch in turns)
     losses = None if losses is None else losses.without(evidence)
-    with closing(_judged(network, pairs, device_batches, losses)) as judged:  # a loader's workers end here in any case
+    # the mode is held over all batches, as a network that is spread over processes is gathered for it; and a loader's
+    # workers end here in any case
+    with network.training_mode(False), closing(_judged(network, pairs, device_batches, losses)) as judged:
         for outputs, targets in judged:
             for each in evidence.values():
                 each.add(outputs, targets)

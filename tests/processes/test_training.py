@@ -2,6 +2,7 @@
 
 import pytest
 
+from deliralike.parallel import Alone
 from deliralike.training import Checkpoints
 from tests.processes import training
 from tests.processes.running import run
@@ -36,3 +37,11 @@ def test_a_checkpoint_is_that_of_one_process(tmp_path):
         each = each | {"losses": each["losses"][-5:], "metrics": each["metrics"][-2:]}
         last = wanted | {"losses": wanted["losses"][-5:], "metrics": wanted["metrics"][-2:]}
         assert training.largest_difference(last, each) < 1e-11
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_a_run_of_a_network_that_is_spread_over_processes_is_that_of_one_process(backend):
+    """Evaluation has more batches in one process than in the other."""
+    wanted = training.spread_out(Alone(), backend)
+    came = run(backend, 2, "tests.processes.training:spread_out", backend, timeout=300).of_ranks()
+    assert max(training.largest_difference(wanted, each) for each in came) < 1e-12

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from deliralike import rules, zoo
+from deliralike import backends, rules, zoo
 from deliralike.data import Loader
 from deliralike.parallel import Alone
 from deliralike.training import Checkpoint, Trainer
@@ -41,6 +41,21 @@ def fitted(processes, backend, folder=None, epochs=EPOCHS, resume=None):
         "state": {name: value.tolist() for name, value in made.network.neutral_state().items()},
         "main": made.is_main,
     }
+
+
+def spread_out(processes, backend):
+    """A run of a network of which each process holds a part: losses and metrics; five batches, which two share."""
+    generator = np.random.default_rng(3)
+    samples = generator.normal(size=(SAMPLES, 11)), generator.integers(0, 4, SAMPLES)
+    network = zoo.build("mlp", backend=backend, in_features=11, hidden=(16,), out_features=4, seed=1, dtype="float64")
+    if processes.count > 1:
+        network = backends.FullyShardedDataParallel(network, processes)
+    made = Trainer(network, rules.rule("adam", lr=0.01), metrics={"accuracy": Accuracy(), "entropy": CrossEntropy()},
+                   processes=processes, seed=5)  # fmt: skip
+    history = made.fit(Loader(samples, BATCH, seed=5), samples, epochs=2)
+    state = {name: value.tolist() for name, value in network.neutral_state().items()}
+    return {"losses": [float(loss) for loss in history.losses], "state": state,
+            "metrics": [epoch.held_out for epoch in history.epochs]}  # fmt: skip
 
 
 def noisy(sample, generator):
