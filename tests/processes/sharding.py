@@ -4,6 +4,8 @@ import gc
 
 import numpy as np
 import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, OffloadPolicy
+from torch.distributed.tensor import DTensor, Shard
 
 from deliralike import FullyShardedDataParallel, Network, in_replicas, rules, zoo
 from deliralike.clipping import ClipNorm
@@ -48,6 +50,32 @@ def train(processes, sizes, keywords):
 def alone(samples):
     subject = planted.subject("torch")
     return steps.updates(subject.network, OPTIMIZERS, subject.loss, steps.batch(samples))
+
+
+def by_keywords(processes):
+    """The losses of three updates in float32, and of which types and parts parameters are, for PyTorch's keywords."""
+    settings = {
+        "none": {},
+        "mp_policy": {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16)},
+        "offload_policy": {"offload_policy": OffloadPolicy()},
+        "shard_placement_fn": {"shard_placement_fn": lambda parameter: Shard(parameter.ndim - 1)},
+    }
+    return {name: _in_float32(processes, keywords) for name, keywords in settings.items()}
+
+
+def _in_float32(processes, keywords):
+    network = zoo.build("mlp", backend="torch", in_features=14, hidden=[10], out_features=4, seed=1)
+    if processes.count > 1:
+        network = FullyShardedDataParallel(network, processes, **keywords)
+    steps.KEPT.append(network)
+    generator = np.random.default_rng(3)
+    samples = generator.normal(size=(7, 14)), generator.integers(0, 4, 7)
+    share = samples if processes.count == 1 else steps.share_of(samples, [4, 3], processes.rank)
+    optimizer = network.backend.optimizer(rule("sgd", lr=0.5), network)
+    with network.training_mode(True):
+        losses = [network.backend.number(optimizer.update(steps.mean_loss, *share)) for _ in range(3)]
+    parts = [[str(p.dtype), list(p.to_local().shape)] for p in network.parameters() if isinstance(p, DTensor)]
+    return [losses, parts]
 
 
 # Bytes ---------------------------------------------------------------------------------------------------------------

@@ -26,6 +26,18 @@ def test_updates_are_those_of_one_process(shares, keywords):
     assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
 
 
+def test_keywords_of_pytorchs_go_through():
+    """Each process computes in bfloat16 (8 bits: some hundredths off), or holds columns in the place of rows."""
+    (wanted, _), *_ = sharding.by_keywords(Alone()).values()
+    rows, columns = [[5, 14], [5], [2, 10], [2]], [[10, 7], [5], [4, 5], [2]]
+    came = run("torch", 2, "tests.processes.sharding:by_keywords").of_ranks()[0]
+    for name, (losses, parts) in came.items():
+        off = max(abs(loss - other) for loss, other in zip(losses, wanted, strict=True))
+        assert 1e-4 < off < 2e-2 if name == "mp_policy" else off < 1e-6, name
+        shapes = columns if name == "shard_placement_fn" else rows
+        assert parts == [["torch.float32", shape] for shape in shapes], name
+
+
 def test_each_process_holds_its_part():
     """Rows are shared out in equal parts rounded up; nothing else is alive after updates and an evaluation."""
     shapes = {name: value.shape for name, value in sharding.wide().neutral_state().items()}
