@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deliralike import backends
+from deliralike import backends, in_replicas
 from deliralike.backends.joining import restarts
 from deliralike.conformance.planted import replicas as planted
 from deliralike.data import Loader
@@ -50,6 +50,20 @@ def one_fails(processes, fault, rank=1):
     trainer: Trainer = training.trainer("torch", processes)
     trainer.callbacks += [Fault(FAULTS[fault])] if processes.rank == rank else []
     trainer.fit(training.pictures(), epochs=training.EPOCHS, batch_size=training.BATCH)
+
+
+def in_its_loss(processes, in_backward):
+    """An error in the second process between forward and backward, while the first one's loss is under way."""
+    subject = planted.subject("torch")
+    network = backends.DistributedDataParallel(subject.network, processes, in_backward=in_backward)
+
+    def loss(network, *batch):
+        found = subject.loss.function(network, *batch)
+        return found if processes.rank == 0 else raising()
+
+    optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
+    with network.training_mode(True), processes.telling(lambda: "the update"):
+        optimizer.update(in_replicas(loss, "sum"), *planted.batch(3))
 
 
 def here(processes):

@@ -25,6 +25,13 @@ def test_an_exception_in_one_process_ends_all_and_is_told(engine, rank):
     assert told in ended.said and f"failed in epoch 1, step {STEP}: ValueError: the disk is full of cats" in ended.said
 
 
+@pytest.mark.parametrize(("engine", "in_backward"), [("torch", {}), ("torch", None), ("mpi", None)])
+def test_an_exception_in_a_loss_while_that_of_others_is_under_way_is_told(engine, in_backward):
+    ended = run(engine, 2, "tests.processes.faults:in_its_loss", in_backward, check=False, timeout=90)
+    assert ended.code != 0 and not ended.results
+    assert "process 1 of 2 (" in ended.said and "failed in the update: ValueError: the disk is full" in ended.said
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_process_that_is_killed_ends_all(engine):
     ended = run(engine, 2, FAILS, "is killed", check=False, timeout=90)
