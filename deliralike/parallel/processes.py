@@ -212,7 +212,8 @@ class Processes(ABC):
         self.collectives["spread"] += 1
         own = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
         parts = np.split(self.spread(np.concatenate(own), source), np.cumsum([len(each) for each in own])[:-1])
-        return [part.view(array.dtype).reshape(array.shape) for part, array in zip(parts, arrays, strict=True)]
+        # copies, since in the message a number may stand where its type is not to stand
+        return [part.view(array.dtype).reshape(array.shape).copy() for part, array in zip(parts, arrays, strict=True)]
 
     def sum(self, topic: str, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The sums of arrays over all processes: one message for each type, in that type.

@@ -119,12 +119,12 @@ def by_policy(processes, buffers):
     return updates(network, subject.optimizers, subject.loss, share_of(batch(7), [4, 3], processes.rank))
 
 
-def messages(processes, backend, buffers, in_backward=None):
+def messages(processes, backend, buffers, in_backward=None, dtype="float64"):
     """The buffers after one update, how often each kind of message was sent for it, and in which order.
 
     The convolution's weights are known, so that the statistics of a share are NumPy's to compute.
     """
-    network = planted.Statistical.on(backend, seed=3, dtype="float64")()
+    network = planted.Statistical.on(backend, seed=3, dtype=dtype)()
     network = backends.DistributedDataParallel(network, processes, buffers=buffers, in_backward=in_backward)
     optimizer, order = network.backend.optimizer(rule("sgd", lr=0.1), network), []
     begin, before = processes.begin_exchange, processes.collectives.copy()

@@ -59,19 +59,20 @@ def statistics_of(samples):
     return {"bn.running_mean": 0.1 * outputs.mean(1), "bn.running_var": 0.9 + 0.1 * outputs.var(1, ddof=1)}
 
 
-@pytest.mark.parametrize(("engine", "backend", "in_backward"), [
-    ("torch", "torch", {}), ("torch", "torch", None), ("mpi", "chainer", None), ("torch", "jax", None),
+@pytest.mark.parametrize(("engine", "backend", "in_backward", "dtype"), [
+    ("torch", "torch", {}, "float64"), ("torch", "torch", None, "float32"), ("mpi", "chainer", None, "float32"),
+    ("torch", "jax", None, "float32"),
 ])  # fmt: skip
 @pytest.mark.parametrize("policy", ["root", "mean"])
-def test_buffers_by_policy_are_numpys_and_take_few_messages(engine, backend, in_backward, policy):
+def test_buffers_by_policy_are_numpys_and_take_few_messages(engine, backend, in_backward, dtype, policy):
     """Gradients aside: the sizes before forward, the loss with what tells that buffers differ, and the buffers."""
     of_shares = [statistics_of(slice(0, 4)), statistics_of(slice(4, 7))]
     weights = [1, 0] if policy == "root" else [4 / 7, 3 / 7]
-    came = run(engine, 2, "tests.processes.steps:messages", backend, policy, in_backward).of_ranks()
+    came = run(engine, 2, "tests.processes.steps:messages", backend, policy, in_backward, dtype).of_ranks()
     for each in came:
         for name, value in each["state"].items():
             wanted = sum(weight * share[name] for weight, share in zip(weights, of_shares, strict=True))
-            np.testing.assert_allclose(value, wanted, rtol=1e-12)
+            np.testing.assert_allclose(value, wanted, rtol=0, atol=1e-14 if dtype == "float64" else 1e-6)
         described = ["gradients, their types and shapes"] if in_backward is None else []
         first, *rest = [topic for topic in each["order"] if topic != "backward"]
         assert first == "a batch, the samples of each share"
