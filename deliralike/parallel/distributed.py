@@ -218,11 +218,11 @@ class DistributedNetwork(ReplicatedNetwork):
         """Whether the next backward adds the gradients of all processes by itself."""
         return False
 
-    def reduce(self, part: Callable[[Any], tuple], share: Any, backward: Callable[[Any], None]) -> tuple:
-        """This process's part of a loss, and a backward pass that adds the gradients of all processes.
+    def reduce(self, part: Callable[[Any], Any], share: Any, backward: Callable[[Any], None]) -> Any:
+        """This process's part of a loss, after a backward pass that adds the gradients of all processes.
 
         Args:
-            part: What gives, from the share, what `part_of` gives.
+            part: What computes, from the share, that part.
         """
         raise NotImplementedError(f"{type(self).__name__} adds gradients after backward")
 
@@ -325,15 +325,15 @@ class DistributedNetwork(ReplicatedNetwork):
         self._keep(_reduced=frozenset())
         telling = Telling(self, shares)
 
-        def part(network: Any, share: Any) -> tuple:
-            found = self.part_of(loss, network, share)
-            telling.begin(*found)
-            return found
+        def part(network: Any, share: Any) -> Any:
+            weighted, denominator, extras = self.part_of(loss, network, share)
+            telling.begin(weighted, denominator, extras)
+            return weighted
 
         def one_share(network: Any, share: Any) -> Any:
             if reduces:
-                return self.reduce(partial(part, network), share, backward)[0]
-            weighted, _, _ = part(network, share)
+                return self.reduce(partial(part, network), share, backward)
+            weighted = part(network, share)
             backward(weighted)
             return weighted
 

@@ -142,7 +142,7 @@ class Processes(ABC):
         return self.begin_exchange(topic, value)()
 
     def begin_exchange(self, topic: str, value: Any) -> Callable[[], list[Any]]:
-        """Begin with an `exchange`, and give what waits for it; meanwhile others may begin and end."""
+        """Begin with an `exchange`, and give what waits for it, and raises its errors; meanwhile others may go on."""
         self.collectives["exchange"] += 1
         self.at = topic
         come = self.begin_gathering(pickle.dumps((topic, value, self._asked), pickle.HIGHEST_PROTOCOL))

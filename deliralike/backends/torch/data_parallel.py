@@ -127,9 +127,10 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         Raises:
             StateError: A parameter of the root was written to, and not copied to the replicas.
         """
-        if self._copies:
-            self.follow()
-        for parameter in self.module.parameters() if self._copies else ():
+        if not self._copies:
+            return
+        self.follow()
+        for parameter in self.module.parameters():
             if any(copies.is_behind(parameter) for copies in self._copies):
                 raise StateError(
                     f"parameter {self._name_of(parameter)!r} has changed and was not copied to the replicas: update it "

@@ -44,11 +44,11 @@ class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
         """Where gradients are not to be added to others first; a process without samples gives zeros."""
         return self._communicator is not None and self._syncs
 
-    def reduce(self, part: Callable[[Any], tuple], share: Any, backward: Callable[[Any], None]) -> tuple:
+    def reduce(self, part: Callable[[Any], Any], share: Any, backward: Callable[[Any], None]) -> Any:
         """This process's own gradients, of which ChainerMN will take the mean over processes."""
-        weighted, denominator, extras = part(share)
+        weighted = part(share)
         backward(weighted * self.processes.count)
-        return weighted, denominator, extras
+        return weighted
 
     def backward_in_replicas(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
         """See `DistributedNetwork`; where ChainerMN adds gradients, they are the batch's afterwards."""

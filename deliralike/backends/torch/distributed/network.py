@@ -57,18 +57,18 @@ class DistributedTorchNetwork(DistributedNetwork, DataParallelTorchNetwork):
         """Where all have samples, and the gradients are not to be added to others first."""
         return self._reducing is not None and self._syncs and all(sizes) and self.together is self.processes
 
-    def reduce(self, part: Callable[[Any], tuple], share: Any, backward: Callable[[Any], None]) -> tuple:
+    def reduce(self, part: Callable[[Any], Any], share: Any, backward: Callable[[Any], None]) -> Any:
         """By PyTorch's wrappers."""
-        found: list[Any] = []
+        found: list[torch.Tensor] = []
 
         def compute(share: Any) -> torch.Tensor:
-            found.extend(part(share))
+            found.append(part(share))
             return found[0]
 
         self._reducing.follow()
         wanted = self.own_parameters() if self._wanted is None else self._wanted
         self._keep(_reduced=self._reducing.backward(compute, share, backward, wanted))
-        return tuple(found)
+        return found[0]
 
     def wanting(self, parameters: Mapping[str, Any]) -> AbstractContextManager[None]:
         """Parts with none of these parameters send nothing."""
