@@ -17,6 +17,7 @@ from deliralike.backends.joining import join
 from deliralike.backends.wrappers import is_model_wrapper, register_model_wrapper
 from deliralike.network import AbstractNetwork, Network, build
 from deliralike.nn import start
+from deliralike.optimizer_dict import OptimWrapperDict
 from deliralike.parallel import in_replicas
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ __all__ = [
     "DistributedDataParallel",
     "FullyShardedDataParallel",
     "Network",
+    "OptimWrapperDict",
     "Proof",
     "Subject",
     "backends",

@@ -10,11 +10,13 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.errors import ArgumentError, BatchError, SettingError, suggestion
+from deliralike.host_arrays import plain
 
 if TYPE_CHECKING:
     from deliralike.backends.base import Backend
 
 INPUT, LABEL, MAIN = "data", "label", "default"
+PREDICTION, TOTAL = "pred", "total"
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class TotalLoss:
     def __call__(self, network: Any, data: Any, label: Any) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         """The total, each loss by its name, and the predictions."""
         predictions = named_predictions(network(data))
-        prediction = next(iter(predictions.values()))
+        prediction = predictions.get(PREDICTION, next(iter(predictions.values())))
         each = {name: function(prediction, label) for name, function in zip(self.names, self.functions, strict=True)}
         total = sum(list(each.values())[1:], start=next(iter(each.values())))
         return total, each, predictions
@@ -48,7 +50,8 @@ def closure(
         model: The network, replicated or not.
         data_dict: ``"data"`` for the network and ``"label"`` for the losses.
         optimizers: ``"default"`` makes the update. Empty or None to evaluate, which builds no graph, leaves no trace.
-        losses: Functions ``loss(prediction, label)``; their sum is minimised.
+        losses: Functions ``loss(prediction, label)``; their sum is minimised. Of a network that gives a dict, the
+            prediction is what it calls ``"pred"``, or else its first entry.
         iter_num: The number of this step, for subclasses.
         fold: The number of this fold, for subclasses.
 
@@ -58,26 +61,27 @@ def closure(
 
     Raises:
         BatchError: `data_dict` lacks a key.
-        SettingError: There is no loss, or optimizers without ``"default"``.
+        SettingError: There is no loss, one of several has the name of their sum, or optimizers without ``"default"``.
     """
     data, label = (taken(data_dict, key) for key in (INPUT, LABEL))
     if not losses:
         raise SettingError("closure needs at least one loss: losses={'name': function of (prediction, label)}")
+    refuse_loss_named(TOTAL, losses)
     total_loss, backend = TotalLoss(tuple(losses), tuple(losses.values())), model.backend
     if optimizers:
         total, each, predictions = _optimizer(model, optimizers).update(total_loss, data, label)
     else:
         with model.training_mode(False), backend.evaluating():
             total, each, predictions = total_loss(model, *backend.prepare((data, label), model))
-    values = {name: float(backend.numpy(value)) for name, value in {"total": total, **each}.items()}
+    values = {name: float(backend.numpy(value)) for name, value in {TOTAL: total, **each}.items()}
     return values, nest.map(lambda leaf: model.nn.stop_gradient(leaf) if backend.is_array(leaf) else leaf, predictions)
 
 
 def prepare_batch(
     backend: Backend,
     batch: Mapping[str, Any],
-    input_device: str | None,
-    output_device: str | None,
+    input_device: Any,
+    output_device: Any,
     dtype: str = "float32",
 ) -> dict[str, Any]:
     """The arrays of a batch as native ones: ``"data"`` on the input device, all others on the output device.
@@ -88,6 +92,7 @@ def prepare_batch(
     def moved(key: str, leaf: Any) -> Any:
         if not (isinstance(leaf, np.ndarray | np.generic) or backend.is_array(leaf)) or _kind(leaf) in "OSU":
             return leaf
+        leaf = plain(leaf) if isinstance(leaf, np.ndarray) else leaf
         device = backend.check_device(input_device if key == INPUT else output_device)
         return backend.array(leaf, dtype=dtype if _kind(leaf) == "f" else None, device=device)
 
@@ -96,7 +101,7 @@ def prepare_batch(
 
 def named_predictions(outputs: Any) -> dict[str, Any]:
     """A network's outputs by name."""
-    return dict(outputs) if isinstance(outputs, Mapping) else {"pred": outputs}
+    return dict(outputs) if isinstance(outputs, Mapping) else {PREDICTION: outputs}
 
 
 def _kind(leaf: Any) -> str:
@@ -112,6 +117,17 @@ def taken(data_dict: Mapping[str, Any], key: str) -> Any:
     if key not in data_dict:
         raise BatchError(f"the batch has no {key!r}. {suggestion(key, data_dict)}")
     return data_dict[key]
+
+
+def refuse_loss_named(total: str, losses: Mapping[str, Any]) -> None:
+    """An error when one of several losses has the name under which their sum comes back.
+
+    Raises:
+        SettingError: Names the loss.
+    """
+    if len(losses) > 1 and total in losses:
+        names = ", ".join(map(repr, losses))
+        raise SettingError(f"a loss among {names} is called {total!r}, as their sum is: give it another name")
 
 
 def _optimizer(model: Any, optimizers: Mapping[str, Any]) -> Any:

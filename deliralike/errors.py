@@ -4,7 +4,8 @@ Each is also a standard error, so that code which catches `ValueError` or `Impor
 A message says where, what came, what was wanted and what to do.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -22,6 +23,10 @@ class UnknownName(DeliralikeError, LookupError):
 
 class ArgumentError(DeliralikeError, TypeError):
     """A layer or network was given an argument that it does not have, or lacks one that it needs."""
+
+
+class OptimizerError(ArgumentError, RuntimeError):
+    """What was given for an optimizer, or for a class of optimizers, is none."""
 
 
 class SettingError(DeliralikeError, ValueError):
@@ -48,7 +53,7 @@ class DtypeError(DeliralikeError, TypeError):
     """A data type is unknown, or the backend cannot compute in it."""
 
 
-class DeviceError(DeliralikeError, ValueError):
+class DeviceError(DeliralikeError, ValueError, RuntimeError):
     """A device is unknown to the backend or not present on this machine."""
 
 
@@ -84,6 +89,10 @@ class BatchTypeError(BatchError, TypeError):
     """A batch is no dict, tuple or list."""
 
 
+class WorkerTimeout(DeliralikeError, TimeoutError):
+    """A worker of a loader has not made a batch in time: it hangs, or is stopped."""
+
+
 class StructureError(DeliralikeError, ValueError):
     """Two nested containers that must have the same structure differ."""
 
@@ -102,6 +111,21 @@ class ProofFailed(DeliralikeError, AssertionError):
 
 class DataUnavailable(DeliralikeError, ImportError):
     """A dataset needs a package that is not installed."""
+
+
+@contextmanager
+def naming(path: object) -> Iterator[None]:
+    """Give an error of the operating system the name of the file, which a full disk does not tell.
+
+    Raises:
+        OSError: Of the class and number that was raised inside.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def refuse_unknown_settings(owner: str, settings: Iterable[str], known: Iterable[str]) -> None:

@@ -27,12 +27,14 @@ from deliralike.errors import (
     ArgumentError,
     CapabilityError,
     ConstructionError,
+    SettingError,
     StateError,
     UnboundNetwork,
     UnknownName,
     suggestion,
 )
 from deliralike.nn.start import Distribution, draw
+from deliralike.overlooked import refuse_overlooked
 from deliralike.state import LoadReport, Slot, host_array, plan_load, refuse_torn_ties
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ class NetworkType(type):
     backend: Backend
     on: Callable[..., Any]
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls, /, *args: Any, **kwargs: Any) -> Any:
         """Build one network; blocks made on the way share its construction."""
         if not getattr(cls, "backend", None):
             cls = cls.on(_backend_in_construction(cls))
@@ -87,8 +89,13 @@ class NetworkType(type):
         return create() if current_construction() else _outermost(create, Construction(backend=cls.backend))
 
     def _create(cls, init_kwargs: InitKwargs, args: tuple, kwargs: dict) -> Any:
+        if "cls" in kwargs:  # flax's metaclass has an argument of that name, which only a place can tell from ours
+            made: Any = cls
+            bound = inspect.signature(made.__init__).bind(None, *args, **kwargs)
+            bound.apply_defaults()
+            args, kwargs = bound.args[1:], bound.kwargs
         network = super().__call__(*args, **kwargs)
-        network.init_kwargs = init_kwargs
+        network.init_kwargs = InitKwargs(init_kwargs | vars(network).get("init_kwargs", {}))
         return network
 
 
@@ -98,7 +105,8 @@ class AbstractNetwork(metaclass=NetworkType):
     Attributes:
         backend: The backend that the class belongs to.
         nn: The vocabulary of that backend: layers and functions.
-        init_kwargs: The arguments that this instance was made with; see `Block` for those that are networks.
+        init_kwargs: The arguments that this instance was made with; see `Block` for those that are networks. Keyword
+            arguments of ``super().__init__(channels=channels)`` are recorded, too, and win.
         training: Whether the network is in training mode; see `training_mode`.
         block_path: The dotted path of this block within the outermost network; empty for the outermost itself.
         dtype_built: The floating type that the network was built with.
@@ -122,6 +130,11 @@ class AbstractNetwork(metaclass=NetworkType):
     training: bool
     block_path: str
     dtype_built: str = "float32"
+
+    def _record(self, arguments: Mapping[str, Any]) -> None:
+        """Note arguments that `__init__` passes to the backend's base; `init_kwargs` then holds them, too."""
+        if arguments:
+            self.init_kwargs = InitKwargs({name: _described(self, value) for name, value in arguments.items()})
 
     # What a backend provides -------------------------------------------------------------------------------------
 
@@ -217,6 +230,10 @@ class AbstractNetwork(metaclass=NetworkType):
         """A block whose gradients are to be added up before they are sent to other processes, if there are any."""
         return nullcontext()
 
+    def own_gradients(self) -> AbstractContextManager[Any]:
+        """A block in which gradients are those of this process's samples, and nothing is done to them."""
+        return nullcontext()
+
     def updating(self, optimizer: AbstractOptimizer) -> AbstractContextManager[None]:
         """A block in which an optimizer makes an update of this network, or adds a micro-batch to one."""
         return nullcontext()
@@ -226,7 +243,8 @@ class AbstractNetwork(metaclass=NetworkType):
 
     def samples_of(self, batch: Any) -> int:
         """The samples of a batch that an optimizer is given."""
-        return samples_of(batch, getattr(getattr(self, "settings", None), "dim", 0))
+        dim = self.settings.dim if self.is_replicated else 0  # type: ignore[attr-defined]
+        return samples_of(batch, dim)
 
     def update_hooks(self) -> tuple[list[Any], list[Any]]:
         """What an optimizer does before and after each update of this network; a plain network needs nothing.
@@ -245,14 +263,42 @@ class AbstractNetwork(metaclass=NetworkType):
         """The paths of blocks that are replicated networks themselves."""
         return (path for path, block in self.named_blocks() if getattr(block, "is_replicated", False))
 
+    def refuse_replicas(self, verb: str = "replicate") -> None:
+        """An error for a network whose replicas, or those of a block of it, nobody would keep in step.
+
+        Args:
+            verb: What was to be done with it.
+
+        Raises:
+            SettingError: It is replicated, or has a block that is.
+        """
+        if self.is_replicated:
+            raise SettingError(f"the network is replicated already: {verb} what it was made from, network.root")
+        path = next(iter(self.replicated_blocks()), None)
+        if path is not None:
+            raise SettingError(
+                f"the block {path!r} of the network is replicated already: {verb} the network with what that block was "
+                f"made from, network.{path}.root"
+            )
+
     closure = staticmethod(closure)
+
+    @property
+    def innermost(self) -> Any:
+        """The network as it was written: this one, or the one inside of a wrapper."""
+        return self
+
+    def has_own(self, name: str) -> bool:
+        """Whether a network was written with a method of its own where every network has one."""
+        own = inspect.getattr_static(type(self.innermost), name, None)
+        return own is not None and own is not inspect.getattr_static(AbstractNetwork, name)
 
     @classmethod
     def prepare_batch(
         cls,
         batch: Mapping[str, Any],
-        input_device: str | None = None,
-        output_device: str | None = None,
+        input_device: Any = None,
+        output_device: Any = None,
         dtype: str = "float32",
     ) -> dict[str, Any]:
         """See `deliralike.closure.prepare_batch`."""
@@ -426,6 +472,7 @@ def finish(network: Any, construction: Construction) -> None:
             block.block_path, block.dtype_built = path, construction.dtype
             for name, value in vars(block).items():
                 refuse_plain_container(block, name, value)
+    refuse_overlooked(network, blocks)
     overrides = {f"{path}.{pattern}".lstrip("."): distribution for path, block in blocks.items()
                  for pattern, distribution in getattr(block, "start_values", {}).items()}  # fmt: skip
     for name, slot in network.neutral_slots().items():

@@ -145,19 +145,26 @@ class AbstractOptimizer(ABC):
             raise SettingError("accumulate cannot change while micro-batches wait for an update: call flush() first")
         self._accumulate = count
 
-    def compute_in(self, precision: str | None) -> None:
+    def compute_in(self, precision: str | None, loss_scale: Any = None) -> None:
         """Compute the forward pass in a shorter type from now on; float16 comes with a dynamic loss scale.
 
         Parameters, gradients and the optimizer's state keep their own type.
 
+        Args:
+            precision: ``"bfloat16"``, ``"float16"``, or None for the network's own.
+            loss_scale: Another scale of the loss; see `LossScale.of`.
+
         Raises:
-            SettingError: There is no such type, or the network is not one of float32.
+            SettingError: There is no such type or scale, or the network is not one of float32.
             CapabilityError: The backend cannot, or not with the network's own layers.
         """
         if check_precision(precision) is not None:
             self.network.backend.check_mixed(precision, self.network)  # type: ignore[arg-type]
+        elif loss_scale is not None:
+            raise SettingError(f"loss_scale={loss_scale!r} belongs to a shorter type: give precision='float16' with it")
+        has_scale = precision == "float16" or loss_scale is not None
+        self.loss_scale = LossScale.of(loss_scale) if has_scale else None
         self.precision = precision
-        self.loss_scale = LossScale() if precision == "float16" else None
 
     def replica_gradients(self) -> Iterable[dict[str, Any]]:
         """The gradients of the replicas of a replicated network but the root: of a window, or of the last backward."""
@@ -213,6 +220,10 @@ class AbstractOptimizer(ABC):
     @abstractmethod
     def apply(self, gradients: dict[str, Any]) -> None:
         """Update the parameters; one whose gradient is None is left alone, its state too."""
+
+    def settings(self) -> dict[str, Any]:
+        """The numbers of an optimizer of the framework's own, the learning rate aside; empty where it does not tell."""
+        return {}
 
     @property
     @abstractmethod

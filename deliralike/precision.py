@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
+from numbers import Integral, Real
 from typing import Any
 
-from deliralike.errors import SettingError, suggestion
+from deliralike.errors import SettingError, refuse_unknown_settings, suggestion
 from deliralike.parallel.loss import InReplicas
 
 PRECISIONS = ("bfloat16", "float16")
@@ -28,24 +30,59 @@ class LossScale:
     """What the loss is multiplied by before backward: halved when gradients overflow, doubled after long peace.
 
     Attributes:
-        value: The scale of the next step; a power of two, so that scaling is exact.
-        growth_interval: After how many updates in a row without overflow the scale is doubled.
+        value: The scale of the next step; with powers of two, scaling is exact.
+        growth_factor: What the scale is multiplied by after `growth_interval` updates in a row without overflow.
+        backoff_factor: What it is multiplied by after an overflow.
+        growth_interval: After how many updates in a row without overflow it grows.
         good_steps: How many there have been since it last changed.
+        dynamic: Whether it changes at all. Updates whose gradients overflow are left out in any case.
 
     Source: Micikevicius et al. 2018, arXiv 1710.03740.
     """
 
     value: float = 2.0**15
+    growth_factor: float = 2.0
+    backoff_factor: float = 0.5
     growth_interval: int = 2000
     good_steps: int = 0
+    dynamic: bool = True
+
+    @classmethod
+    def of(cls, value: Any = None) -> LossScale:
+        """A scale for what a trainer takes as ``loss_scale``.
+
+        Args:
+            value: None or ``"dynamic"`` for the defaults; a number for a scale that stays; or a mapping with the names
+                of PyTorch's ``GradScaler``: ``init_scale``, ``growth_factor``, ``backoff_factor``, ``growth_interval``.
+
+        Raises:
+            SettingError: A value makes no sense.
+            ArgumentError: The mapping has other names.
+
+        Example:
+            >>> LossScale.of({"init_scale": 512.0, "growth_interval": 100}).value
+            512.0
+        """
+        if value is None or value == "dynamic":
+            return cls()
+        if isinstance(value, Mapping):
+            refuse_unknown_settings("loss_scale", value, _SCALER)
+            for name, given in value.items():
+                _check_scaler(name, given)
+            settings = dict(value)
+            return cls(settings.pop("init_scale", cls.value), **settings)
+        _check_scaler("loss_scale", value)
+        return cls(float(value), dynamic=False)
 
     def observe(self, finite: bool) -> None:
         """Take note of a step whose gradients were finite, or were not."""
+        if not self.dynamic:
+            return
         self.good_steps = self.good_steps + 1 if finite else 0
         if not finite:
-            self.value = max(self.value / 2.0, 1.0)
+            self.value = max(self.value * self.backoff_factor, 1.0)
         elif self.good_steps == self.growth_interval:
-            self.value, self.good_steps = min(self.value * 2.0, 2.0**24), 0
+            self.value, self.good_steps = min(self.value * self.growth_factor, 2.0**24), 0
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
@@ -54,6 +91,26 @@ class LossScale:
     def load_state(self, state: dict[str, Any]) -> None:
         """Take over what `state` gave."""
         self.value, self.good_steps = float(state["value"]), int(state["good_steps"])
+
+
+# What a mapping may say of a loss scale: the least value, and the values' type.
+_SCALER = {
+    "loss_scale": (1.0, Real),
+    "init_scale": (1.0, Real),
+    "growth_factor": (1.0, Real),
+    "backoff_factor": (0.0, Real),
+    "growth_interval": (1.0, Integral),
+}
+
+
+def _check_scaler(name: str, value: Any) -> None:
+    least, kind = _SCALER[name]
+    if isinstance(value, bool) or not isinstance(value, kind) or not least <= float(value) < math.inf:
+        whole = "whole " if kind is Integral else ""
+        raise SettingError(
+            f"{name}={value!r} must be a {whole}number of at least {least:g}; loss_scale is 'dynamic', a number, or a "
+            f"mapping such as {{'init_scale': 512.0}}"
+        )
 
 
 def check_precision(precision: str | None) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from deliralike.closure import INPUT, LABEL, MAIN, taken
+from deliralike.closure import INPUT, LABEL, MAIN, refuse_loss_named, taken
 from deliralike.errors import ArgumentError, BatchError, BatchTypeError, SettingError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def step_loss(losses: Losses | None) -> Callable[..., Any]:
             ``(network, *inputs, target)``, also one from `in_replicas`; None for `default_loss`.
 
     Raises:
-        SettingError: There is no loss in the mapping.
+        SettingError: There is no loss in the mapping, or one of several has the name of their sum.
         ArgumentError: It is something else.
     """
     if losses is None:
@@ -89,6 +89,7 @@ def step_loss(losses: Losses | None) -> Callable[..., Any]:
     if isinstance(losses, Mapping):
         if not losses:
             raise SettingError("losses is empty: give at least one, losses={'name': function of (prediction, target)}")
+        refuse_loss_named(TOTAL, losses)
         return StepLoss(tuple(losses), tuple(losses.values()))
     if not callable(losses):
         raise ArgumentError(f"losses is a dict of functions or one function, not {_named(losses)}")

@@ -10,7 +10,7 @@ import importlib.metadata
 import importlib.util
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -132,6 +132,16 @@ def get(name: str) -> Backend:
     return _load(name, entry)
 
 
+def backend_of_packages(packages: Set[str]) -> str | None:
+    """The first of our own backends that is built on one of these packages; None without one.
+
+    Example:
+        >>> backend_of_packages({"flax", "builtins"})
+        'jax'
+    """
+    return next((name for name, entry in _OWN.items() if not packages.isdisjoint(entry.packages)), None)
+
+
 def of(network: Any) -> Backend:
     """The backend that a network belongs to, be it written once or native.
 
@@ -183,7 +193,7 @@ def DataParallel(
 
     Raises:
         DeviceError: The backend has no such device, or the network is on another one than the first.
-        SettingError: A setting makes no sense, or the network is replicated already.
+        SettingError: A setting makes no sense, or the network, or a block of it, is replicated already.
 
     Example:
         >>> from deliralike import zoo
@@ -194,8 +204,7 @@ def DataParallel(
     """
     wrapped = wrap(network)
     backend = wrapped.backend
-    if wrapped.is_replicated:
-        raise SettingError("the network is replicated already: replicate what it was made from, network.root")
+    wrapped.refuse_replicas()
     if isinstance(devices, str):
         raise SettingError(f"devices={devices!r} is a text, wanted a list with one device for each replica")
     named = tuple(backend.check_device(device) for device in devices)
@@ -237,7 +246,7 @@ def DistributedDataParallel(
         settings: ``others``, ``spec``; see there.
 
     Raises:
-        SettingError: A setting makes no sense, or the network is replicated already.
+        SettingError: A setting makes no sense, or the network, or a block of it, is replicated already.
         CapabilityError: The backend has no such networks, or does not add gradients during backward.
 
     Example:
@@ -250,8 +259,7 @@ def DistributedDataParallel(
     wrapped = wrap(network)
     if processes.count == 1:
         return wrapped  # be it replicated over several devices or not
-    if wrapped.is_replicated:
-        raise SettingError("the network is replicated already: distribute what it was made from, network.root")
+    wrapped.refuse_replicas("distribute")
     chosen = ReplicaSettings.of(devices=(wrapped.device_name,), dim=dim, buffers=buffers, scalars=scalars, **settings)
     if len(chosen.places) > 1:
         raise SettingError("in several processes each has one replica: leave virtual_shards out")
@@ -277,13 +285,12 @@ def FullyShardedDataParallel(network: Any, processes: Processes, **keywords: Any
 
     Raises:
         CapabilityError: The backend has no such networks, or these processes are connected by another engine.
-        SettingError: The network is replicated already.
+        SettingError: The network, or a block of it, is replicated already.
     """
     wrapped = wrap(network)
     if processes.count == 1:
         return wrapped
-    if wrapped.is_replicated:
-        raise SettingError("the network is replicated already: shard what it was made from, network.root")
+    wrapped.refuse_replicas("shard")
     return wrapped.backend.shard(wrapped, processes, **keywords)
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from deliralike import nest
+from deliralike import host_arrays, nest
 from deliralike.backends.calls import Around, called_through
 from deliralike.errors import CapabilityError, DeviceError, DtypeError, SettingError, StateError, suggestion
 from deliralike.groups import Settings
@@ -22,6 +22,7 @@ from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
 from deliralike.optimizer import AbstractOptimizer
 from deliralike.parallel.distributed import DistributedNetwork
+from deliralike.parallel.holder import Holder
 from deliralike.parallel.layerwise import LayerwiseNetwork
 from deliralike.parallel.processes import Place, Processes
 from deliralike.parallel.replicated import ReplicaSettings, ReplicatedNetwork
@@ -57,7 +58,9 @@ class Backend(ABC):
         lacks: Names of functions and layers of `nn` that it does not have: calling one is an error that says so.
         optimizers_hold_state: Whether the framework's own optimizers hold their state and may be wrapped twice.
         native_layers_mix: Whether layers of the framework's own follow `computing_in`.
-        modules: The framework's own modules of layers and optimizers, by the names ``"nn"`` and ``"optim"``.
+        modules: The framework's own modules by what they hold: ``"nn"``, ``"functional"``, ``"optim"``,
+            ``"lr_scheduler"``.
+        holder: The class of a native network that holds another one, calls it, and has its names.
     """
 
     name: ClassVar[str]
@@ -69,6 +72,7 @@ class Backend(ABC):
     optimizers_hold_state: ClassVar[bool] = True
     native_layers_mix: ClassVar[bool] = False
     modules: ClassVar[Mapping[str, Any]] = {}
+    holder: ClassVar[type[Holder]] = Holder
 
     # About the framework -----------------------------------------------------------------------------------------
 
@@ -178,6 +182,10 @@ class Backend(ABC):
     def is_native(self, value: Any) -> bool:
         """Whether a value is a network or layer of the framework."""
 
+    def is_parameter(self, value: Any) -> bool:
+        """Whether a value is a parameter of the framework."""
+        return False
+
     def wrappers(self) -> tuple[type, ...]:
         """The framework's own classes of networks that only wrap another one, over devices or processes."""
         return ()
@@ -275,21 +283,18 @@ class Backend(ABC):
         """
         raise CapabilityError(f"backend {self.name!r} has no runtime of its own for several processes: use MPI")
 
+    def is_connected(self) -> bool:
+        """Whether the user's program has connected several processes by the framework's own runtime already."""
+        return False
+
     def distribute(
         self, network: AbstractNetwork, settings: ReplicaSettings, processes: Processes, takes_whole: bool
     ) -> DistributedNetwork:
         """A network that trains in several processes; all of them start with the root's weights."""
         raise CapabilityError(f"backend {self.name!r} has no networks that train in several processes: use one process")
 
-    def layerwise(
-        self, network: AbstractNetwork, module: Any, processes: Processes, **settings: Any
-    ) -> LayerwiseNetwork:
-        """A network whose gradients are averaged, and whose updates wait until they are needed.
-
-        Args:
-            module: The network as it was given.
-            settings: Those of `LayerwiseNetwork`.
-        """
+    def layerwise(self) -> type[LayerwiseNetwork]:
+        """The class of networks whose gradients are averaged, and whose updates wait until they are needed."""
         raise CapabilityError(f"backend {self.name!r} has no networks whose updates wait for other processes: use "
                               f"deliralike.DistributedDataParallel")  # fmt: skip
 
@@ -390,17 +395,28 @@ class Backend(ABC):
         raise CapabilityError(f"backend {self.name!r} declares that it does not have the function or layer {name!r}")
 
     def prepare(self, batch: Any, network: AbstractNetwork) -> Any:
-        """A batch for a network: arrays on its device; floating NumPy arrays in its type, all others in their own."""
+        """A batch for a network: arrays on its device; floating NumPy arrays in its type, all others in their own.
+
+        Raises:
+            DtypeError: A NumPy array holds objects, texts or masked elements, or an array is another framework's.
+            IndexRangeError: A whole number does not fit the type that the backend has for it.
+        """
         device, dtype = network.device_name, network.dtype_name
 
         def leaf(value: Any) -> Any:
             if isinstance(value, np.ndarray):
+                value = host_arrays.plain(value)
                 return self.array(value, dtype=dtype if value.dtype.kind == "f" else None, device=device)
-            return self.array(value, device=device) if self.is_array(value) else value
+            if self.is_array(value):
+                return self.array(value, device=device)
+            return host_arrays.refuse_foreign(value, self.is_array)
 
-        if type(batch) is tuple and all(isinstance(value, np.ndarray) for value in batch):
-            return tuple(map(leaf, batch))  # as most are: taking a nest apart takes longer than a small step has
-        return nest.map(leaf, batch)
+        try:
+            if type(batch) is tuple and all(isinstance(value, np.ndarray) for value in batch):
+                return tuple(map(leaf, batch))  # as most are: taking a nest apart takes longer than a small step has
+            return nest.map(leaf, batch)
+        except DtypeError as error:
+            raise host_arrays.explained(error, batch, self.is_array) from None
 
     def number(self, value: Any) -> float:
         """A native scalar, or a plain number, as a number."""
@@ -417,14 +433,23 @@ class Backend(ABC):
             raise DtypeError(f"backend {self.name!r} cannot compute in {dtype!r}. {suggestion(name, self.dtypes)}")
         return name
 
-    def check_device(self, device: str | None) -> str:
-        """A device that is present; the default one for None."""
+    def name_of_device(self, device: Any) -> str:
+        """The name of a device that is given as an object of the framework's own, or by another of its names."""
+        return str(device)
+
+    def check_device(self, device: Any) -> str:
+        """The name of a device that is present, given by name or as the framework's own object; the default for None.
+
+        Raises:
+            DeviceError: There is no such device.
+        """
         present = self.devices()
         if device is None:
             return present[0]
-        if device not in present:
-            raise DeviceError(f"backend {self.name!r} has no device {device!r} here. {suggestion(device, present)}")
-        return device
+        name = device if device in present else self.name_of_device(device)
+        if name not in present:
+            raise DeviceError(f"backend {self.name!r} has no device {device!r} here. {suggestion(name, present)}")
+        return name
 
     def require(self, capability: str) -> None:
         """An error when the backend does not declare a capability."""

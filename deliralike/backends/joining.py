@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import faulthandler
 import importlib
+import importlib.util
 import os
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from deliralike.backends import get
-from deliralike.errors import ProcessError, SettingError, suggestion
+from deliralike.backends import get, known
+from deliralike.errors import BackendUnavailable, ProcessError, SettingError, suggestion
 from deliralike.parallel.processes import Alone, Place, Processes
 
 ENGINES = ("torch", "mpi", "chainermn", "jax")
@@ -16,7 +21,9 @@ ENGINE = "DELIRALIKE_ENGINE"  # the variable by which `deliralike launch` says w
 RANK, COUNT, ADDRESS = "DELIRALIKE_RANK", "DELIRALIKE_COUNT", "DELIRALIKE_ADDRESS"  # and where a process is among them
 PATIENCE = "DELIRALIKE_TIMEOUT"  # and this one, how long processes wait for each other
 TIMEOUT = 300.0  # seconds
+LAST_WORDS = "DELIRALIKE_LAST_WORDS"  # and a file for what it is to say when launchers have said all that they say
 RESTART, MAX_RESTARTS = "DELIRALIKE_RESTART", "DELIRALIKE_MAX_RESTARTS"
+THIS_MACHINE = "127.0.0.1"
 _STDERR = 2
 _RESTARTS = (("TORCHELASTIC_RESTART_COUNT", RESTART), ("TORCHELASTIC_MAX_RESTARTS", MAX_RESTARTS))
 _OF_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -34,7 +41,9 @@ def join(engine: str | None = None, timeout: float | None = None) -> Processes:
             ``"mpi"``, which mpiexec and ``srun --mpi=pmix`` start; ``"chainermn"``, started likewise, by which
             ChainerMN may add the gradients of Chainer's networks; ``"jax"`` for JAX's own runtime, which
             ``deliralike launch``, srun and mpiexec start. What the environment variables of those say when None, which
-            is never ChainerMN, nor JAX's runtime under srun or mpiexec.
+            is never ChainerMN, nor JAX's runtime under srun or mpiexec; where they say nothing, the processes that
+            the program has connected itself, by ``torch.distributed.init_process_group`` or
+            ``jax.distributed.initialize``.
         timeout: Seconds after which a process that others wait for is given up, from the beginning to the end; what
             ``deliralike launch --timeout`` says, or five minutes, when None.
 
@@ -49,26 +58,46 @@ def join(engine: str | None = None, timeout: float | None = None) -> Processes:
         1
     """
     if engine is None:
-        engine = _started_by()
+        engine = _started_by() or _connected()
     if engine not in (None, *ENGINES):
         raise SettingError(f"there is no engine {engine!r}. {suggestion(str(engine), ENGINES)}")
     if engine is None:
         return Alone()
-    timeout = float(os.environ.get(PATIENCE, TIMEOUT)) if timeout is None else timeout
+    timeout = time_limit() if timeout is None else timeout
     if engine == "mpi":
         return _beginning_mpi_with_all_others(timeout).MPIProcesses(timeout=timeout)
     if engine == "chainermn":
         _beginning_mpi_with_all_others(timeout)
         return get("chainer").join(timeout)
     if engine == "jax":
-        return get("jax").join(timeout, _place_of_our_own())
+        return get("jax").join(timeout, _place_of_our_own() or _place_by_mpi(timeout))
     if all(name in os.environ for name in _OF_TORCHRUN):
         return get("torch").join(timeout)
     if all(name in os.environ for name in _OF_SLURM):
         return get("torch").join(timeout, _place_in_slurm())
+    if _connected() == "torch":
+        return get("torch").join(timeout)
     missing = ", ".join(name for name in _OF_TORCHRUN if name not in os.environ)
     raise ProcessError(f"torch.distributed needs the variables {', '.join(_OF_TORCHRUN)} of the environment, and "
                        f"{missing} are not set: start with 'deliralike launch', torchrun or srun")  # fmt: skip
+
+
+def time_limit() -> float:
+    """The seconds after which a process that others wait for is given up, unless a program says otherwise.
+
+    Example:
+        >>> time_limit()
+        300.0
+    """
+    return float(os.environ.get(PATIENCE, TIMEOUT))
+
+
+def say_at_the_end(line: str) -> None:
+    """Print a line on standard error, under `deliralike launch` when all else has been said."""
+    if path := os.environ.get(LAST_WORDS):
+        Path(path).write_text(line)
+    else:
+        print(line, file=sys.stderr, flush=True)
 
 
 def restarts() -> tuple[int, int]:
@@ -95,10 +124,23 @@ def _started_by() -> str | None:
     """The engine whose launcher started this process."""
     if ENGINE in os.environ:
         return os.environ[ENGINE]
-    if any(_number(name) > 1 for name in _OF_MPI) or ("PMIX_RANK" in os.environ and _number(_OF_SLURM[1]) > 1):
+    if _is_of_mpiexec() or ("PMIX_RANK" in os.environ and _number(_OF_SLURM[1]) > 1):
         return "mpi"
     in_step = _number(_OF_SLURM[1]) > 1  # a batch script by itself is in no step, whatever tasks it may start
     return "torch" if in_step or all(name in os.environ for name in _OF_TORCHRUN) else None
+
+
+def _connected() -> str | None:
+    """The engine by which the user's program has connected processes itself."""
+    for name, entry in known().items():
+        with suppress(BackendUnavailable):  # one that is broken disables only itself
+            if entry.packages and entry.packages[0] in sys.modules and get(name).is_connected():
+                return entry.engine
+    return None
+
+
+def _is_of_mpiexec() -> bool:
+    return any(_number(name) > 1 for name in _OF_MPI)
 
 
 def _number(name: str) -> int:
@@ -116,3 +158,24 @@ def _place_of_our_own() -> Place | None:
         return None
     rank, count, address = (os.environ[name] for name in _OF_OUR_OWN)
     return Place(int(rank), int(count), address)
+
+
+def _place_by_mpi(timeout: float) -> Place | None:
+    """Where mpiexec has put this process; of the first one's address all others hear by MPI.
+
+    None where mpiexec has not started it, or mpi4py is missing: JAX by itself finds the tasks of Slurm.
+    """
+    if not _is_of_mpiexec() or importlib.util.find_spec("mpi4py") is None:
+        return None
+    processes = _beginning_mpi_with_all_others(timeout).MPIProcesses(timeout=timeout)
+    told = processes.exchange("the host, and a port of it that is free", (socket.gethostname(), free_port()))
+    host, port = told[0]
+    is_one_machine = {other for other, _ in told} == {host}
+    return Place(processes.rank, processes.count, f"{THIS_MACHINE if is_one_machine else host}:{port}")
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as found:
+        found.bind((THIS_MACHINE, 0))
+        return found.getsockname()[1]

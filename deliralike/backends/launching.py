@@ -8,11 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deliralike.backends import known
-from deliralike.backends.joining import ENGINE, ENGINES, MAX_RESTARTS, RESTART
+from deliralike.backends.joining import ENGINE, ENGINES, LAST_WORDS, MAX_RESTARTS, RESTART
 from deliralike.errors import ProcessError, SettingError, suggestion
 
 _OVER_MPI = ("mpi", "chainermn")
@@ -79,8 +80,18 @@ def launched(
 def watched(engine: str, command: Sequence[str], environment: Mapping[str, str], restarts: int = 0) -> int:
     """Run a launcher to its end, with all signals passed on; the exit code, 128 and its number after a signal.
 
-    After a failure torchrun starts the processes again by itself; the other launchers are started again here.
+    After a failure torchrun starts the processes again by itself; the other launchers are started again here. What
+    processes have left by `say_at_the_end` is said when the launcher has said all that it says.
     """
+    with tempfile.TemporaryDirectory() as folder:
+        last_words = Path(folder) / "last-words"
+        code = _watched(engine, command, dict(environment) | {LAST_WORDS: str(last_words)}, restarts)
+        if last_words.exists():
+            print(last_words.read_text(), file=sys.stderr, flush=True)
+    return code
+
+
+def _watched(engine: str, command: Sequence[str], environment: Mapping[str, str], restarts: int) -> int:
     if engine == "torch":
         return _code_of(command, environment, first_as=None)[0]
     # at SIGTERM and Ctrl-C mpiexec kills its processes at once, before they can save; this one it passes on

@@ -349,9 +349,10 @@ class AbstractOutlineNetwork(AbstractNetwork):
     block_path = ""
     device_name = "none"
 
-    def __init__(self) -> None:
-        """Make an empty block."""
+    def __init__(self, **init_kwargs: Any) -> None:
+        """Make an empty block; keyword arguments are recorded in `init_kwargs`."""
         self.training = True
+        self._record(init_kwargs)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Buffers stay what they are: a new value has no other shape."""

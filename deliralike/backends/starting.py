@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deliralike.backends.joining import ADDRESS, COUNT, RANK
+from deliralike.backends.joining import ADDRESS, COUNT, RANK, THIS_MACHINE, free_port
 
 GRACE = 10.0  # seconds in which the others may say what they know of a failure, before they are ended
 _LOOK = 0.05  # seconds between two looks at the processes
@@ -26,10 +25,7 @@ _LOOK = 0.05  # seconds between two looks at the processes
 def main(count: str, total: str, first: str, address: str, *module: str) -> int:
     """Start, wait, and give the exit code of the first process that failed, or 0."""
     ranks = range(int(first), int(first) + int(count))
-    told = {ADDRESS: address, COUNT: total}
-    if not address:
-        address = f"127.0.0.1:{free_port()}"
-        told |= {ADDRESS: address, "JAX_COORDINATOR_BIND_ADDRESS": address}  # where no other machine is to listen
+    told = {ADDRESS: address or f"{THIS_MACHINE}:{free_port()}", COUNT: total}
     started = [_started(module, told | {RANK: str(rank)}) for rank in ranks]
 
     def ended_by_scheduler(*_: Any) -> None:
@@ -46,13 +42,6 @@ def main(count: str, total: str, first: str, address: str, *module: str) -> int:
     print(f"process {ranks[failed]} of {total} ended {how}", file=sys.stderr, flush=True)
     _end(started)
     return 128 - code if code < 0 else code
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def _started(module: Sequence[str], place: Mapping[str, str]) -> subprocess.Popen[bytes]:

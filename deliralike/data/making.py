@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
+from deliralike.data import progress
 from deliralike.data.collate import collate
 from deliralike.data.keyed import Call, Keyed
 from deliralike.data.source import Source
@@ -57,7 +58,9 @@ class Make:
 
     def __call__(self, job: Job) -> Any:
         """The batch of a job."""
+        progress.at_batch(job.number, job.epoch)
         batch = self._stacked(job)
+        progress.at_batch(job.number, job.epoch)
         if self.batch_transform is None:
             return batch
         keyed = Keyed(self.seed, "data/batch_transform")
@@ -71,6 +74,7 @@ class Make:
 
     def _transformed(self, job: Job, place: int) -> Any:
         index, repeat = int(job.indices[place]), int(job.repeats[place])
+        progress.at_sample(index)
         sample = self.source.sample(index) if self.source is not None else job.read[place]
         if self.transform is None:
             return sample

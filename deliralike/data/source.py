@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from deliralike import nest
-from deliralike.data import batching
+from deliralike.data import batching, progress
 from deliralike.data.collate import collate
 from deliralike.data.keyed import must_be_told
 from deliralike.errors import ArgumentError, BatchError, IndexRangeError
@@ -62,8 +62,8 @@ class Arrays:
     """A nest of arrays of equal length; a batch takes one index operation a leaf."""
 
     def __init__(self, arrays: Any):
+        self._arrays = arrays = batching.on_host(arrays)
         self.samples = batching.size(arrays)
-        self._arrays = arrays
         self._leaves, self._structure = nest.flatten(arrays)
         self._is_array = [isinstance(leaf, np.ndarray) and leaf.ndim > 0 for leaf in self._leaves]
         self._takes = [leaf.take if array else _same(leaf) for leaf, array in self._marked()]
@@ -100,6 +100,7 @@ class Indexed:
 
     def sample(self, index: int) -> Any:
         """One sample; an error of the dataset's own gets a note with the index."""
+        progress.at_sample(int(index))
         try:
             return self._dataset[int(index)]
         except Exception as error:
@@ -176,10 +177,12 @@ def _same(leaf: Any) -> Callable[..., Any]:
 def _counted(samples: Iterable[Any]) -> Iterator[Any]:
     """The same samples; an error of the stream's own gets a note with the number of the sample."""
     count = 0
+    progress.at_sample(count)
     try:
         for sample in samples:
             yield sample
             count += 1
+            progress.at_sample(count)
     except Exception as error:
         error.add_note(f"while sample {count} was read from the stream")
         raise

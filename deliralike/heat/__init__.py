@@ -1,5 +1,6 @@
 """Data parallelism by heat's names: ``import deliralike.heat as ht`` is all that its users change."""
 
+import importlib
 from typing import Any
 
 from deliralike.heat import nn, optim
@@ -9,9 +10,18 @@ __all__ = ["Communication", "get_comm", "nn", "optim", "sanitize_comm", "use_com
 
 
 def __getattr__(name: str) -> Any:
-    """MPI begins when its communicators are asked for, not when this is imported."""
+    """MPI begins when its communicators are asked for; arrays and loaders are those of heat, where it is installed."""
     if name == "MPI_WORLD":
         return world()
     if name == "MPI_SELF":
         return own()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        heat = importlib.import_module("heat")
+    except ImportError as error:
+        raise AttributeError(
+            f"{__name__} has heat's data parallelism; {name!r} would be heat's own, which cannot be imported here "
+            f"({error}): pip install heat, or use what deliralike.data has for it"
+        ) from error
+    return getattr(heat, name)

@@ -7,6 +7,7 @@ import sys
 from functools import cache
 from typing import Any
 
+from deliralike.backends.joining import join, time_limit
 from deliralike.errors import ArgumentError
 from deliralike.parallel.processes import Processes
 
@@ -41,8 +42,11 @@ class Communication:
 
 @cache
 def world() -> Communication:
-    """All processes that mpiexec has started: ``ht.MPI_WORLD``. MPI begins with the first use."""
-    return Communication(_mpi().MPIProcesses())
+    """All processes that mpiexec has started: ``ht.MPI_WORLD``. MPI begins with the first use.
+
+    They wait for each other as long as ``deliralike launch --timeout`` says, or five minutes.
+    """
+    return Communication(join("mpi"))
 
 
 @cache
@@ -92,11 +96,13 @@ def sanitize_comm(comm: Any) -> Communication:
         return comm or get_comm()
     if isinstance(comm, Processes):
         return Communication(comm)
-    handle = getattr(comm, "handle", comm)  # heat's own hold mpi4py's
-    if "mpi4py" not in sys.modules or not isinstance(handle, _mpi().MPI.Comm):
+    kinds = (_mpi().MPI.Comm,) if "mpi4py" in sys.modules else ()
+    # heat's own hold mpi4py's as their handle; in mpi4py 4.1 and later that of a communicator itself is a number
+    found = [each for each in (comm, getattr(comm, "handle", None)) if isinstance(each, kinds)]
+    if not found:
         raise ArgumentError(f"{comm!r} is no communicator: give ht.MPI_WORLD, one of mpi4py's, or what "
                             f"deliralike.join() gives")  # fmt: skip
-    return Communication(_mpi().MPIProcesses(handle))
+    return Communication(_mpi().MPIProcesses(found[0], time_limit()))
 
 
 def _mpi() -> Any:

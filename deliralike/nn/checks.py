@@ -1,11 +1,13 @@
 """What layers and functions demand of their inputs, and the errors that say so."""
 
 import math
+import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from deliralike.errors import IndexRangeError, SettingError, ShapeError
+from deliralike.errors import DtypeError, IndexRangeError, SettingError, ShapeError
 
 
 def where(layer: Any) -> str:
@@ -23,9 +25,19 @@ def where(layer: Any) -> str:
 
 def channels(layer: Any, x: Any, wanted: int, n: int | None = None) -> None:
     """An input ``(batch, channels, *size)`` with the right number of channels and, if given, `n` spatial axes."""
+    floating(layer, x)
     shape = tuple(x.shape)
     if (n is not None and len(shape) != n + 2) or len(shape) < 2 or shape[1] != wanted:
         raise ShapeError(f"{where(layer)}: got an input of shape {shape}, wanted (batch, {wanted}, {_axes(n)})")
+
+
+def floating(layer: Any, x: Any) -> None:
+    """An input of a floating type: frameworks differ in what they do with whole numbers, if they take them."""
+    if "float" not in str(x.dtype):
+        raise DtypeError(
+            f"{where(layer)}: got an input of {str(x.dtype).rpartition('.')[2]}, wanted floating numbers: convert it, "
+            f"such as by images.astype('float32') / 255"
+        )
 
 
 def spatial_axes(layer: Any, x: Any, n: int) -> None:
@@ -42,6 +54,7 @@ def _axes(n: int | None) -> str:
 
 def last_axes(layer: Any, x: Any, wanted: tuple[int, ...]) -> None:
     """An input whose last axes have the sizes `wanted`."""
+    floating(layer, x)
     shape = tuple(x.shape)
     if shape[len(shape) - len(wanted) :] != tuple(wanted) or len(shape) < len(wanted):
         raise ShapeError(f"{where(layer)}: got an input of shape {shape}, wanted (..., {', '.join(map(str, wanted))})")
@@ -79,9 +92,9 @@ def divides(value: int, divisor: int, name: str, by: str) -> None:
         raise SettingError(f"{name}={value} cannot be divided by {by}={divisor}")
 
 
-def index_range(values: np.ndarray | None, size: int, what: str, ignore: int | None = None) -> None:
-    """Whole numbers from 0 to ``size - 1``, `ignore` aside. Values that are not at hand (None) are not checked."""
-    if values is None or values.size == 0 or (values.min() >= 0 and values.max() < size):
+def index_range(values: np.ndarray, size: int, what: str, ignore: int | None = None) -> None:
+    """Whole numbers from 0 to ``size - 1``, `ignore` aside."""
+    if values.size == 0 or (values.min() >= 0 and values.max() < size):
         return
     bad = (values < 0) | (values >= size)
     if ignore is not None:
@@ -91,6 +104,27 @@ def index_range(values: np.ndarray | None, size: int, what: str, ignore: int | N
             f"{what}: {values[bad].flat[0]} is out of range, wanted whole numbers from 0 to {size - 1}"
             + ("" if ignore is None else f" (or {ignore}, which is ignored)")
         )
+
+
+@dataclass(frozen=True)
+class InRange:
+    """`index_range` as a check that `Primitives.checked` makes, possibly later.
+
+    Attributes:
+        warns: Whether to warn when all values are ignored.
+    """
+
+    size: int
+    what: str
+    ignore: int | None = None
+    warns: bool = False
+
+    def __call__(self, values: np.ndarray) -> None:
+        """Make it."""
+        index_range(values, self.size, self.what, self.ignore)
+        if self.warns and (values == self.ignore).all():
+            name = self.what.partition(":")[0]
+            warnings.warn(f"{name}: every label is ignored, the loss is 0", stacklevel=5)
 
 
 def whole_numbers(x: Any, what: str) -> None:

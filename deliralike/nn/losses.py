@@ -1,6 +1,5 @@
 """Losses, written on the primitives. The default is the mean over what counts, as in PyTorch."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -118,7 +117,7 @@ class Losses(Shaping):
             ``(batch, ...)`` gives ``(batch, classes, ...)``.
         """
         checks.whole_numbers(target, "one_hot: target")
-        checks.index_range(self.concrete(target), classes, "one_hot: target")
+        self.checked(target, checks.InRange(classes, "one_hot: target"))
         numbers = np.arange(classes).reshape((1, -1) + (1,) * (len(target.shape) - 1))
         return self.cast(self.expand_dims(target, 1) == self.constant(numbers, like=target), like)
 
@@ -153,10 +152,9 @@ class Losses(Shaping):
         self, logits: Array, target: Array, ignore_index: int, reduction: str, name: str = "cross_entropy"
     ) -> None:
         self._check_label_shape(logits, target, name)
-        values = self.concrete(target)
-        checks.index_range(values, logits.shape[1], f"{name}: target", ignore=ignore_index)
-        if reduction == "mean" and values is not None and (values == ignore_index).all():
-            warnings.warn(f"{name}: every label is ignored, the loss is 0", stacklevel=3)
+        self.checked(
+            target, checks.InRange(logits.shape[1], f"{name}: target", ignore_index, warns=reduction == "mean")
+        )
 
     def _check_label_shape(self, logits: Array, target: Array, name: str = "cross_entropy") -> None:
         if len(logits.shape) < 2:

@@ -29,7 +29,7 @@ class Norms(Primitives):
             IndexRangeError: An index is negative or not below the number of rows.
         """
         checks.whole_numbers(index, "embedding: index")
-        checks.index_range(self.concrete(index), weight.shape[0], "embedding: index")
+        self.checked(index, checks.InRange(weight.shape[0], "embedding: index"))
         return self.select(weight, index, 0)
 
     def var(self, x: Array, dim: int | Sequence[int], keepdim: bool = False, correction: int = 0) -> Array:

@@ -59,6 +59,16 @@ class Primitives(ABC):
     def concrete(self, x: Array) -> np.ndarray | None:
         """The values as a NumPy array if they are at hand on the host at no cost, else None (traced, or on a GPU)."""
 
+    def checked(self, x: Array, check: Callable[[np.ndarray], None]) -> None:
+        """Make a check of the values where they are at hand on the host.
+
+        Args:
+            check: Raises an error; equal ones are made once.
+        """
+        values = self.concrete(x)
+        if values is not None:
+            check(values)
+
     # Element by element ------------------------------------------------------------------------------------------
 
     @abstractmethod

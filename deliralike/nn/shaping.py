@@ -106,13 +106,13 @@ class Shaping(Primitives):
                 inside a compiled JAX program such an element is NaN).
         """
         checks.whole_numbers(index, "take: index")
-        checks.index_range(self.concrete(index), x.shape[dim], "take: index")
+        self.checked(index, checks.InRange(x.shape[dim], "take: index"))
         return self.select(x, index, dim)
 
     def take_along(self, x: Array, index: Array, dim: int) -> Array:
         """One element along an axis for each entry of `index`, which has as many axes as `x` (PyTorch's gather)."""
         checks.whole_numbers(index, "take_along: index")
-        checks.index_range(self.concrete(index), x.shape[dim], "take_along: index")
+        self.checked(index, checks.InRange(x.shape[dim], "take_along: index"))
         return self.select_along(x, index, dim)
 
     def pixel_shuffle(self, x: Array, upscale_factor: int) -> Array:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from deliralike.errors import StructureError
+
 CALLBACK = "__data_parallel_replicate__"
 
 
@@ -18,6 +20,9 @@ def call_replication_callbacks(replicas: Sequence[Sequence[Any]]) -> None:
     Args:
         replicas: The blocks of each replica in the same order; the master is the first.
 
+    Raises:
+        StructureError: A replica has other blocks than the master.
+
     Example:
         >>> class Block:
         ...     def __data_parallel_replicate__(self, context, copy_id):
@@ -28,7 +33,15 @@ def call_replication_callbacks(replicas: Sequence[Sequence[Any]]) -> None:
         >>> second.context.seen, first.context is second.context
         ([0, 1], True)
     """
-    contexts = [CallbackContext() for _ in replicas[0]]
+    wanted = [type(block).__name__ for block in replicas[0]]
+    for copy_id, blocks in enumerate(replicas):
+        names = [type(block).__name__ for block in blocks]
+        if names != wanted:
+            raise StructureError(
+                f"replication callbacks: replica {copy_id} has the blocks {', '.join(names)}, the first replica has "
+                f"{', '.join(wanted)}: give copies of one network"
+            )
+    contexts = [CallbackContext() for _ in wanted]
     for copy_id, blocks in enumerate(replicas):
         for block, context in zip(blocks, contexts, strict=True):
             if hasattr(block, CALLBACK):

@@ -26,6 +26,11 @@ from deliralike.parallel.telling import Telling, digest, present
 from deliralike.rules import rule
 from deliralike.state import Slot
 
+BY_AN_OPTIMIZER = (
+    "make the update by an optimizer over the network, network.backend.wrap_optimizer(optimizer, "
+    "network).update(loss_function, *batch)"
+)
+
 
 class MeetingOfProcesses(Meeting):
     """Where the replicas of different processes exchange values; whoever fails ends its process."""
@@ -63,11 +68,14 @@ class SumOverProcesses:
             return gradients
         reduced = self.network.take_reduced()
         left = {name: gradient for name, gradient in gradients.items() if name not in reduced}
-        return gradients | self._sums(left) if left or not reduced else gradients
+        return gradients | self.sums(left) if left or not reduced else gradients
 
-    def _sums(self, gradients: dict[str, Any]) -> dict[str, Any]:
+    def sums(self, gradients: dict[str, Any], weight: float = 1.0) -> dict[str, Any]:
+        """The sums over processes; this one's gradients count by a weight."""
         backend, device = self.network.backend, self.network.device_name
         arrays = [self._on_host(name, gradient) for name, gradient in gradients.items()]
+        if weight != 1.0:
+            arrays = [array * array.dtype.type(weight) for array in arrays]
         # how many processes have each gradient goes along in the same message
         counts = np.array(
             [gradient is not None for gradient in gradients.values()], arrays[0].dtype if arrays else None
@@ -104,6 +112,8 @@ class DistributedNetwork(ReplicatedNetwork):
     takes_whole: bool = False
     _sits_out = False
     _syncs = True
+    _weighs = True
+    _called: tuple[int, ...] = ()
     _settles_with_loss = False
     _reduced: frozenset[str] = frozenset()
 
@@ -187,6 +197,10 @@ class DistributedNetwork(ReplicatedNetwork):
         with self._set(_syncs=False):
             yield
 
+    def own_gradients(self) -> AbstractContextManager[None]:
+        """A block in which gradients are those of this process's samples, and nothing is done to them."""
+        return self._set(_syncs=False, _weighs=False)
+
     def train_over(self, processes: Processes) -> None:
         """Train over other processes from now on, or alone; what each of them has stays as it is."""
         self._keep(processes=processes, _syncs=processes.count > 1)
@@ -229,8 +243,43 @@ class DistributedNetwork(ReplicatedNetwork):
     def take_reduced(self) -> frozenset[str]:
         """The parameters whose gradients the latest backward has added over all processes; asked once."""
         names = self._reduced
-        self._keep(_reduced=frozenset())
+        if names:  # else nothing is set: JAX compiles a network anew whose attributes are other objects
+            self._keep(_reduced=frozenset())
         return names
+
+    # Backward passes of a loop without an optimizer of this package --------------------------------------------------
+
+    def own_weight(self) -> float:
+        """What this process's gradients count in their mean, if the latest call is followed by a backward pass.
+
+        Raises:
+            CapabilityError: Such a pass cannot give all processes the same update.
+        """
+        sizes = self._called
+        if self.averaging is not None:
+            raise CapabilityError(
+                f"a backward pass of your own, where parameters are averaged now and then, as an "
+                f"optimizer counts its updates: {BY_AN_OPTIMIZER}"
+            )
+        if 0 in sizes:
+            raise CapabilityError(
+                f"a backward pass of your own, and process {sizes.index(0)} has no samples in it, so "
+                f"that it would miss the update: {BY_AN_OPTIMIZER}"
+            )
+        return sizes[self.processes.rank] * len(sizes) / sum(sizes)
+
+    def _note_called(self, sizes: tuple[int, ...]) -> None:
+        if sizes != self._called:  # compiled programs are of the very objects that they were made with
+            self._keep(_called=sizes)
+
+    def weight_of_part(self) -> float:
+        """`own_weight` of a loss of which each process has a part: they add up, and the mean is taken."""
+        self.own_weight()
+        return float(self.processes.count)
+
+    def mean_gradients(self, gradients: dict[str, Any]) -> dict[str, Any]:
+        """The means over processes of gradients that a backward pass of the user's own has left."""
+        return SumOverProcesses(self).sums(gradients, 1 / self.processes.count)
 
     # Shares ----------------------------------------------------------------------------------------------------------
 
@@ -238,8 +287,10 @@ class DistributedNetwork(ReplicatedNetwork):
         """The outputs of this process's share, or of the whole batch."""
         here = current()
         if not self.training or here is not None:
+            self._note_called((1,) * self.processes.count)  # in evaluation nobody tells the others of its share
             return self.root(*args, **kwargs)
         shares = self.scatter((args, kwargs))
+        self._note_called(shares.sizes)
         outputs = self.run(lambda network, arguments: network(*arguments[0], **arguments[1]), shares)
         own = outputs[0] if outputs else None
         if not self.takes_whole:
@@ -321,6 +372,7 @@ class DistributedNetwork(ReplicatedNetwork):
 
     def _loss(self, loss: InReplicas, backward: Callable[[Any], None], batch: tuple[Any, ...], detached: bool) -> Any:
         shares = self.scatter(batch, loss)
+        self._note_called(shares.sizes)
         reduces = detached and self.reduces(shares.sizes)
         self._keep(_reduced=frozenset())
         telling = Telling(self, shares)

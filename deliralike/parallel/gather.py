@@ -37,7 +37,8 @@ def gather(
 ) -> Any:
     """The outputs of replicas as one nest of the same structure: the inverse of `scatter`.
 
-    Arrays are concatenated in the order of the replicas, in one graph with them. With one output the same rules hold.
+    Arrays are concatenated in the order of the replicas, in one graph with them; NumPy's keep their byte order and
+    masks. With one output the same rules hold.
 
     Args:
         dim: The axis that counts samples; negative ones count from each array's last.
@@ -132,7 +133,7 @@ class _Joining:
                            f"it along: reduce it in the network, or gather along another dim.")  # fmt: skip
         if native:
             return self.backend.concatenate(column, self.dim, self.device)  # type: ignore[union-attr]
-        return column[0] if len(column) == 1 else np.concatenate(column, self.dim)
+        return column[0] if len(column) == 1 else on_host_joined(column, self.dim)
 
     def _refuse_unlike(self, column: Sequence[Any], native: bool) -> None:
         for index, leaf in enumerate(column):
@@ -175,7 +176,17 @@ def _is_numpy(value: Any) -> bool:
 
 
 def _concatenate_all(columns: Sequence[Sequence[np.ndarray]], dim: int, device: None) -> list[np.ndarray]:
-    return [column[0] if len(column) == 1 else np.concatenate(column, dim) for column in columns]
+    return [column[0] if len(column) == 1 else on_host_joined(column, dim) for column in columns]
+
+
+def on_host_joined(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
+    """NumPy arrays one after another, with the byte order and the masks that they have."""
+    if any(isinstance(array, np.ma.MaskedArray) for array in arrays):
+        return np.ma.concatenate(arrays, dim)
+    dtype = arrays[0].dtype
+    if dtype.isnative or any(array.dtype != dtype for array in arrays):
+        return np.concatenate(arrays, dim)
+    return np.concatenate(arrays, dim, dtype=dtype)  # NumPy joins them in this machine's order
 
 
 def _alike(first: Sequence[Any], row: Sequence[Any], direct: Sequence[bool], dim: int) -> bool:

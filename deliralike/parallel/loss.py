@@ -11,6 +11,14 @@ from deliralike.errors import ArgumentError, SettingError, ShapeError, suggestio
 REDUCTIONS = ("mean", "sum", "denominator")
 
 
+def no_scalar(shape: Sequence[int]) -> ShapeError:
+    """The error for a loss that is an array."""
+    return ShapeError(
+        f"the loss function gave an array of shape {tuple(shape)}, wanted a scalar: take its mean; where the network "
+        f"itself gives its loss, each replica gives one: deliralike.in_replicas(loss_function)"
+    )
+
+
 @dataclass(frozen=True)
 class InReplicas:
     """A loss function that runs inside each replica, with a declared reduction; see `in_replicas`."""
@@ -46,9 +54,7 @@ class InReplicas:
         """
         loss = result[0] if isinstance(result, tuple) else result
         if tuple(getattr(loss, "shape", ())):
-            raise ShapeError(
-                f"the loss function gave an array of shape {tuple(loss.shape)}, wanted a scalar: take its mean"
-            )
+            raise no_scalar(loss.shape)
         if self.reduction != "denominator":
             return loss, None, result[1:] if isinstance(result, tuple) else None
         if not isinstance(result, tuple) or len(result) < 2:

@@ -22,6 +22,8 @@ from deliralike.parallel.short import shortened, widened
 # slower for it: within the first second the processor is only yielded, as MPI does as well.
 _SPIN, _PAUSE = 1.0, 0.001  # seconds
 _ANSWER = 2.0  # seconds in which the others answer where they are, before one of them is called missing
+_ARRIVAL = 1.0  # seconds in which what a process has sent still comes after word that its program is at its end
+_CALL, _FINISHED = 1, 2  # the tags of messages on the roll
 
 
 class MPIProcesses(Processes):
@@ -41,7 +43,13 @@ class MPIProcesses(Processes):
         ranks = MPI.Group.Translate_ranks(self.comm.Get_group(), range(count), MPI.COMM_WORLD.Get_group())
         super().__init__(self.comm.Get_rank(), count, ranks)
         self._groups: dict[tuple[int, ...], Processes] = {tuple(range(self.count)): self}
-        self._roll = self.comm.Dup()  # for whoever misses somebody
+        self._roll = self.comm.Dup()  # for whoever misses somebody, or is at the end of its program
+        self._farewells: list[Any] = []
+        self._finished: dict[int, float] = {}  # when word came that the program of a process is at its end
+        if self.count == MPI.COMM_WORLD.Get_size() > 1:
+            self.watch_the_end()
+        else:
+            atexit.register(self.finished)
 
     def gathered(self, message: bytes) -> list[bytes]:
         """By `begin_gathering`, waited for."""
@@ -111,6 +119,12 @@ class MPIProcesses(Processes):
         print(why, file=sys.stderr, flush=True)
         MPI.COMM_WORLD.Abort(1)
 
+    def finished(self) -> None:
+        """Say so to each; messages of a few bytes go though nobody receives them."""
+        if not MPI.Is_finalized():
+            others = [rank for rank in range(self.count) if rank != self.rank]
+            self._farewells = [self._roll.isend(None, rank, _FINISHED) for rank in others]
+
     def wait(self, request: Any) -> None:
         """Wait until a request is done.
 
@@ -121,7 +135,10 @@ class MPIProcesses(Processes):
         begin = time.monotonic()
         while not request.Test():
             waited = time.monotonic() - begin
-            if waited > self.timeout or (waited > _SPIN and self._roll.Iprobe()):
+            if waited > _SPIN and (gone := self._gone()):
+                atexit.register(MPI.COMM_WORLD.Abort, 1)
+                raise self.others_finished(gone)
+            if waited > self.timeout or (waited > _SPIN and self._roll.Iprobe(tag=_CALL)):
                 atexit.register(MPI.COMM_WORLD.Abort, 1)  # MPI's own end would wait for all once more
                 raise self.absence(self._answers(), f"waited for {waited:.0f} of {self.timeout:g} s")
             if waited > _SPIN:
@@ -139,13 +156,21 @@ class MPIProcesses(Processes):
 
         return finish
 
+    def _gone(self) -> list[int]:
+        """The processes, by their numbers among all, whose programs were at their end a while ago."""
+        status = MPI.Status()
+        while self._roll.Iprobe(tag=_FINISHED, status=status):
+            self._roll.recv(source=status.source, tag=_FINISHED)
+            self._finished[self.ranks[status.source]] = time.monotonic()
+        return sorted(rank for rank, at in self._finished.items() if time.monotonic() > at + _ARRIVAL)
+
     def _answers(self) -> dict[int, str]:
         """Where the processes are that wait, too: each tells the others once one of them calls."""
-        calls = [self._roll.isend(self.at, rank) for rank in range(self.count) if rank != self.rank]
+        calls = [self._roll.isend(self.at, rank, _CALL) for rank in range(self.count) if rank != self.rank]
         at, end, status = {self.ranks[self.rank]: self.at}, time.monotonic() + _ANSWER, MPI.Status()
         while len(at) < self.count and time.monotonic() < end:
-            while self._roll.Iprobe(status=status):
-                at[self.ranks[status.source]] = self._roll.recv(source=status.source)
+            while self._roll.Iprobe(tag=_CALL, status=status):
+                at[self.ranks[status.source]] = self._roll.recv(source=status.source, tag=_CALL)
             MPI.Request.testall(calls)
             time.sleep(_PAUSE)
         return at

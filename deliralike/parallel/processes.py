@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import pickle
+import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 from weakref import WeakSet
 
@@ -112,6 +115,9 @@ class Processes(ABC):
     def failed(self, why: str) -> None:
         """Let the others know that this process is about to end by an error; where they cannot be told, end them."""
 
+    def finished(self) -> None:
+        """Let the others know that the program of this process has come to its end; it may be that none waits."""
+
     def abandoned(self) -> str:
         """Why others have given up or failed, while this process has not noticed yet; empty when they have not."""
         return ""
@@ -125,6 +131,7 @@ class Processes(ABC):
         for each in self.waiting:
             each.finish()
         self.exchange("the end", None)
+        atexit.unregister(self.finished)
 
     # Written once ----------------------------------------------------------------------------------------------------
 
@@ -180,11 +187,32 @@ class Processes(ABC):
                 self._tell(error, where())
             raise
 
+    def watch_the_end(self) -> None:
+        """Tell the others when this process's program ends, be it by an error that nothing catches."""
+        atexit.register(self.finished)
+        before = sys.excepthook
+
+        def ended_by(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            atexit.unregister(self.finished)
+            is_own = isinstance(error, Exception) and not isinstance(error, ProcessError)
+            is_news = is_own and error is not self._told_of
+            why = f"{self} failed: {type(error).__name__}: {error}; the last that it did with others: {self.at}"
+            if is_news:
+                error.add_note(why)
+            before(kind, error, trace)
+            if is_news:
+                self.failed(why)
+
+        sys.excepthook = ended_by
+
     def _tell(self, error: Exception, where: str) -> None:
+        atexit.unregister(self.finished)
         if isinstance(error, ProcessError):
             error.add_note(f"{self} was in {where}")
         else:
-            self.failed(f"{self} failed in {where}: {type(error).__name__}: {error}")
+            why = f"{self} failed in {where}: {type(error).__name__}: {error}"
+            error.add_note(why)  # a launcher may end the others before they can say so
+            self.failed(why)
 
     def absence(self, at: Mapping[int, str], cause: str) -> ProcessError:
         """The error of a wait that has failed.
@@ -199,6 +227,13 @@ class Processes(ABC):
                                 f"stopped, hanging, or slower than the time limit ({cause})")  # fmt: skip
         places = ", ".join(f"process {rank} at {at[rank]}" for rank in self.ranks)
         return ProcessError(f"{self}: all processes answer, {places} ({cause})")
+
+    def others_finished(self, ranks: Sequence[int]) -> ProcessError:
+        """The error of a wait for processes, by their numbers among all, whose programs are at their end."""
+        who = f"process {ranks[0]} has" if len(ranks) == 1 else f"processes {', '.join(map(str, ranks))} have"
+        return ProcessError(
+            f"{self} is at {self.at}, and {who} finished: every process must make the same steps, as many of them"
+        )
 
     def of_root(self, topic: str, value: Any) -> Any:
         """The root's value, in every process."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError, refuse_unknown_settings, suggestion
-from deliralike.network import AbstractNetwork
+from deliralike.enclosing import EnclosingNetwork
+from deliralike.errors import ReplicaError, SettingError, StateError, refuse_unknown_settings, suggestion
 from deliralike.parallel.gather import OTHERS, SCALARS, gather
 from deliralike.parallel.hooks import AccumulateGradients, CopyParameters
 from deliralike.parallel.loss import InReplicas, or_one
@@ -24,6 +26,7 @@ from deliralike.parallel.side_by_side import one_after_the_other, side_by_side
 from deliralike.state import Slot
 
 BUFFERS = ("root", "mean", "sync")
+_running: ContextVar[frozenset[int]] = ContextVar("deliralike_calls_that_run", default=frozenset())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +90,41 @@ class ReplicaSettings:
         return tuple(device for device, count in zip(self.devices, shards, strict=True) for _ in range(count))
 
 
-class ReplicatedNetwork(AbstractNetwork):
+class OneAtATime:
+    """Lets the calls of one network run one after another, whichever threads they come from.
+
+    A copy has calls of its own.
+    """
+
+    def __init__(self) -> None:
+        """Nobody runs."""
+        self._lock = Lock()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait for the calls of other threads, then run.
+
+        Raises:
+            ReplicaError: This comes from within such a call, which would wait for itself.
+        """
+        if id(self) in _running.get():
+            raise ReplicaError(
+                "a replica calls the replicated network that it belongs to: a loss in replicas computes "
+                "with the network that it is given as its first argument"
+            )
+        with self._lock:
+            token = _running.set(_running.get() | {id(self)})
+            try:
+                yield
+            finally:
+                _running.reset(token)
+
+    def __reduce__(self) -> tuple:
+        """Copy and pickle nothing."""
+        return OneAtATime, ()
+
+
+class ReplicatedNetwork(EnclosingNetwork):
     """A network that runs as several replicas, each on its device and on its share of a batch.
 
     It is an abstract network itself: its state, parameters and blocks are the root's, under the root's names, so a
@@ -97,9 +134,12 @@ class ReplicatedNetwork(AbstractNetwork):
         settings: How it is replicated.
         root: The network that was given; it is the first replica.
         replicas: All replicas, the root first.
+        native_optimizer: The class that keeps replicas in step with an optimizer of the framework's own.
     """
 
     is_replicated = True
+    enclosed = "root"
+    native_optimizer = ""
     settings: ReplicaSettings
     root: Any
     replicas: Sequence[Any]
@@ -148,6 +188,13 @@ class ReplicatedNetwork(AbstractNetwork):
 
     def before_run(self) -> None:
         """What must happen before the replicas run: follow changes of the root's settings, hooks and blocks."""
+
+    def refuse_left_behind(self) -> None:
+        """Refuse to run replicas that do not have the root's parameters.
+
+        Raises:
+            StateError: A parameter of the root was written to, and not copied to the replicas.
+        """
 
     # Written once ----------------------------------------------------------------------------------------------------
 
@@ -210,6 +257,14 @@ class ReplicatedNetwork(AbstractNetwork):
     def _job(self, place: Replica, carried: Callable, function: Callable, share: Any) -> Any:
         with carried(), entered(place):
             return function(self.replicas[place.position], share)
+
+    def left_behind(self, name: str) -> StateError:
+        """The error for a parameter of the root whose value the replicas do not have."""
+        return StateError(
+            f"parameter {name!r} has changed and was not copied to the replicas: update it by an optimizer over the "
+            f"replicated network, network.backend.optimizer(rule, network) or {self.native_optimizer}, which "
+            f"accumulate the replicas' gradients as well; after a change by hand call copy_parameters()"
+        )
 
     # Losses ----------------------------------------------------------------------------------------------------------
 
@@ -276,20 +331,6 @@ class ReplicatedNetwork(AbstractNetwork):
         backward(value)
         value = self.nn.stop_gradient(value)
         return value if extras is None else (value, *extras)
-
-    # Steps -----------------------------------------------------------------------------------------------------------
-
-    def train_step(self, batch: Any, optimizers: Any, *losses: Any, **options: Any) -> dict[str, Any]:
-        """The step of the network that is replicated, made with its replicas."""
-        return type(self.root).train_step(self, batch, optimizers, *losses, **options)
-
-    def val_step(self, batch: Any, *losses: Any, **options: Any) -> dict[str, Any]:
-        """The step of the network that is replicated, made with its replicas."""
-        return type(self.root).val_step(self, batch, *losses, **options)
-
-    def test_step(self, batch: Any, *losses: Any, **options: Any) -> dict[str, Any]:
-        """The step of the network that is replicated, made with its replicas."""
-        return type(self.root).test_step(self, batch, *losses, **options)
 
     # The root's ------------------------------------------------------------------------------------------------------
 

@@ -49,7 +49,8 @@ def scatter(
     Samples keep their order, no share is empty, and any two differ by at most one sample; a batch with fewer samples
     than devices makes fewer shares, and one without samples or without arrays makes one. Leaves that are not arrays
     (a name, a flag, ``None``) go to every device as they are, and so do arrays without axes. Pieces may be views of
-    the batch. NumPy arrays stay NumPy arrays on every backend but Chainer, which computes on them.
+    the batch, and keep its byte order and masks. NumPy arrays stay NumPy arrays on every backend but Chainer, which
+    computes on them.
 
     Args:
         dim: The axis that counts samples; negative ones count from each array's last.

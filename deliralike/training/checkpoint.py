@@ -4,8 +4,8 @@ A folder has one safetensors file for each part that holds arrays, which every r
 ``state.json`` for all else, with the sizes and checksums of the files. Nothing in it is code.
 
 It is written aside, in ``.NAME.new``, and takes the place of the old one by two renames; between them the old one is
-``.NAME.old``, where `read` finds it. One process at a time may write a folder. What a killed one left is ignored, and
-cleaned away by the next.
+``.NAME.old``, where `read` finds it. One process at a time writes a folder, which ``.NAME.lock`` guards. What a killed
+one left is ignored, and cleaned away by the next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,13 @@ import numpy as np
 from deliralike.errors import CheckpointError, CheckpointMissing
 from deliralike.training import array_file
 from deliralike.training.array_file import Content
+from deliralike.training.lock import Lock, locked
 from deliralike.training.plain import Apart, together
 from deliralike.weights import flush
 
 AnyPath = str | os.PathLike[str]
 
-STATE = "state.json"
+STATE, LOCK = "state.json", ".lock"
 FORMAT, VERSION = "deliralike checkpoint", 1
 _END = ',\n "crc32": '
 
@@ -49,8 +50,8 @@ def write(folder: AnyPath, state: Mapping[str, Any]) -> Path:
         The folder.
 
     Raises:
-        CheckpointError: Something cannot be stored exactly, something other than a checkpoint is in the place, or the
-            disk refuses. What was there is left as it was.
+        CheckpointError: Something cannot be stored exactly, something other than a checkpoint is in the place, another
+            process, which is named, is writing it, or the disk refuses. What was there is left as it was.
 
     Example:
         >>> import tempfile
@@ -64,15 +65,16 @@ def write(folder: AnyPath, state: Mapping[str, Any]) -> Path:
     parts = _apart(state)
     with _refused_by_disk(folder):
         _make(folder.parent)
-        _recover(folder)
-        _refuse_foreign(folder)
-        new = _beside(folder, "new")
-        shutil.rmtree(new, ignore_errors=True)
-        try:
-            _fill(new, parts)
-            _replace(folder, new)
-        finally:
+        with _locked(folder):
+            _recover(folder)
+            _refuse_foreign(folder)
+            new = _beside(folder, "new")
             shutil.rmtree(new, ignore_errors=True)
+            try:
+                _fill(new, parts)
+                _replace(folder, new)
+            finally:
+                shutil.rmtree(new, ignore_errors=True)
     return folder
 
 
@@ -109,7 +111,9 @@ def remove(folder: AnyPath) -> None:
         CheckpointError: It is none, or the disk refuses.
     """
     folder = Path(folder).resolve()
-    with _refused_by_disk(folder, "removed"):
+    if not folder.parent.is_dir():
+        return
+    with _refused_by_disk(folder, "removed"), _locked(folder):
         _recover(folder)
         _refuse_foreign(folder)
         gone = _beside(folder, "gone")
@@ -117,6 +121,24 @@ def remove(folder: AnyPath) -> None:
             folder.rename(gone)
         for left in (gone, _beside(folder, "new")):
             shutil.rmtree(left, ignore_errors=True)
+
+
+@contextmanager
+def folder_of_run(folder: AnyPath) -> Iterator[None]:
+    """Hold the folder that a run writes its checkpoints to, which is made if it is not there.
+
+    Raises:
+        CheckpointError: Another process writes there; it is named.
+    """
+    folder = Path(folder)
+    with _refused_by_disk(folder):
+        _make(folder.resolve())
+        lock = Lock(folder / LOCK, str(folder))
+        lock.take()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 # Writing ---------------------------------------------------------------------------------------------------------
@@ -185,6 +207,10 @@ def _refuse_foreign(folder: Path) -> None:
     if any(folder.iterdir()):
         raise CheckpointError(f"{folder} holds something else than a checkpoint, and was left as it was: give another "
                               f"folder")  # fmt: skip
+
+
+def _locked(folder: Path) -> AbstractContextManager[None]:
+    return locked(_beside(folder, "lock"), str(folder))
 
 
 def _file(part: str) -> str:

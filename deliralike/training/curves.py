@@ -48,6 +48,7 @@ def draw_curves(
     Returns:
         The path of the picture.
     """
+    runs = {literal(name): history for name, history in runs.items()}
     names = _metrics(runs) if metrics is None else list(metrics)
     panels: list[Callable[[Any], None]] = [partial(_losses, runs=runs)]
     panels += [partial(_metric, runs=runs, names=family) for family in _families(names, alone=len(runs) > 1)]
@@ -57,7 +58,7 @@ def draw_curves(
     figure, axes = _grid(-(-len(panels) // columns), columns, len(panels))
     for axis, panel in zip(axes, panels, strict=True):
         panel(axis)
-    figure.suptitle(title, fontsize=13, fontweight="bold")
+    figure.suptitle(literal(title), fontsize=13, fontweight="bold")
     figure.savefig(path)
     return Path(path)
 
@@ -93,6 +94,16 @@ def _losses(axis: Any, runs: Mapping[str, History]) -> None:
         axis.legend(frameon=False, loc="upper right", handlelength=3.0, fontsize=9)
 
 
+def literal(text: str) -> str:
+    r"""Text for a picture as it is, where matplotlib would take what stands between two dollars for a formula.
+
+    Example:
+        >>> literal("$x$")
+        '\\$x\\$'
+    """
+    return text.replace("$", r"\$")
+
+
 def _loss(axis: Any, name: str, history: History, style: Mapping[str, Any], smooth: bool) -> None:
     """One line; of a long run alone, a pale one and its moving median."""
     steps = [step.step for step in history.steps]
@@ -122,7 +133,7 @@ def _metric(axis: Any, runs: Mapping[str, History], names: Sequence[str]) -> Non
         )
         style |= {"marker": _MARKERS[index % len(_MARKERS)], "zorder": 2 + index}
         style |= {"markersize": 3.5 + 1.2 * float(style.get("linewidth", 0.0))}
-        axis.plot(*_points(history, name), label=label if len(runs) > 1 else name.rpartition("/")[2], **style)
+        axis.plot(*_points(history, name), label=label if len(runs) > 1 else literal(name.rpartition("/")[2]), **style)
         _band(axis, history, name, style["color"])
     if len(names) > 1:
         axis.legend(frameon=False, fontsize=9, ncols=-(-len(names) // 6))
@@ -219,7 +230,7 @@ def _has_changing_rates(runs: Mapping[str, History]) -> bool:
 
 
 def _prepare(axis: Any, title: str) -> None:
-    axis.set_title(title, loc="left", fontsize=10.5)
+    axis.set_title(literal(title), loc="left", fontsize=10.5)
     axis.grid(True, color="0.9", linewidth=0.8)
     axis.set_axisbelow(True)
     for side in ("top", "right"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike import data
+from deliralike import backends, data
 from deliralike.closure import INPUT, LABEL, taken
 from deliralike.errors import BatchError, SettingError
 from deliralike.network import AbstractNetwork
@@ -47,6 +47,7 @@ def evaluate(
     intervals: bool | Mapping[str, Any] = False,
     losses: ValidationLosses | None = None,
     processes: Processes | None = None,
+    between: Callable[[], None] | None = None,
 ) -> dict[str, float]:
     """Judge a network on labelled samples.
 
@@ -67,6 +68,7 @@ def evaluate(
         intervals: Also give confidence intervals by bootstrap, ``"accuracy/low"`` and ``"accuracy/high"``. A mapping
             holds settings of `Evidence.interval`: ``{"groups": patients}``.
         losses: Also give the losses of training, unless a metric has the name.
+        between: Called after each batch; an error of its ends the evaluation.
         processes: That take turns at the batches; every one of them makes the call, and gets the figures of all data.
 
     Returns:
@@ -84,6 +86,7 @@ def evaluate(
         >>> sorted(evaluate(net, samples))
         ['accuracy', 'loss']
     """
+    network = backends.wrap(network)
     evidence = {name: Evidence(each) for name, each in _named(metrics).items()}
     processes = Alone() if processes is None else processes
     network.settle()
@@ -96,6 +99,8 @@ def evaluate(
         for outputs, targets in judged:
             for each in evidence.values():
                 each.add(outputs, targets)
+            if between is not None:
+                between()
     of_all = partial(_of_all, processes, turns)
     for each in evidence.values():
         each.merge(of_all)
@@ -149,6 +154,7 @@ def predict(network: AbstractNetwork, inputs: Any, *, batch_size: int = 512) -> 
     Raises:
         BatchError: The arrays differ in length, or there is no sample.
     """
+    network = backends.wrap(network)
     for batch in data.batches(inputs, batch_size, shuffle=False):
         yield network.backend.to_numpy(_outputs(network, batch))
 
@@ -225,6 +231,11 @@ def _named(metrics: Metrics | None) -> dict[str, Metric | MetricFunction]:
             raise SettingError(f"two metrics are called {name!r}: give them names, metrics={{'one': …, 'two': …}}")
         found[name] = each
     return found
+
+
+def figure_names(metrics: Metrics | None) -> list[str]:
+    """What the figures of metrics are called; one that has several puts its name before a slash."""
+    return list(_named(metrics))
 
 
 def _figures(evidence: Mapping[str, Evidence], intervals: bool | Mapping[str, Any]) -> dict[str, float]:

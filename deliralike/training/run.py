@@ -36,6 +36,9 @@ class Run:
         in_step: Whether an update is being made: an error in it leaves network and position apart.
         latest_batches: The batches of the step that was made last, as they came from the data: one for each
             micro-batch.
+        validation: What is evaluated after every epoch; None for nothing.
+        fingerprints: What its future depends on, as it was when the run began; see `deliralike.training.fingerprints`.
+        fingerprinted_at: The step at which they were taken; None once they have been compared with a later one.
     """
 
     trainer: Trainer
@@ -51,6 +54,9 @@ class Run:
     resumed: bool = False
     in_step: bool = False
     latest_batches: Sequence[Any] = ()
+    validation: Any = None
+    fingerprints: dict[str, str] = field(default_factory=dict, repr=False)
+    fingerprinted_at: int | None = None
 
     @property
     def network(self) -> AbstractNetwork:

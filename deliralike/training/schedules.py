@@ -15,6 +15,9 @@ from typing import Any, ClassVar
 
 from deliralike.errors import ArgumentError, SettingError, StateError, UnknownName, refuse_unknown_settings, suggestion
 from deliralike.rules import number
+from deliralike.training.fields import COUNT, NUMBER, refuse_wrong_fields
+
+_OF_PLATEAU = {"scale": NUMBER, "best": NUMBER.or_none(), "worse": COUNT, "resting": COUNT}
 
 
 class Schedule(ABC):
@@ -293,9 +296,11 @@ class Plateau(Schedule):
 
         Raises:
             StateError: It is that of another schedule; nothing has changed.
+            CheckpointError: Something in it has another type; nothing has changed.
         """
         if set(state) != set(self.FRESH):
             raise StateError(f"Plateau: the state has {sorted(state)}, wanted {sorted(self.FRESH)}")
+        refuse_wrong_fields("state of Plateau", state, _OF_PLATEAU)
         self._seen.update(state)
 
 

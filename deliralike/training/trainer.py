@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from itertools import islice
 from typing import Any
@@ -19,10 +21,12 @@ from deliralike.errors import ArgumentError, SettingError, suggestion
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer
 from deliralike.parallel import Alone, Processes
-from deliralike.training import checkpoint, evaluation
+from deliralike.training import alike, checkpoint, evaluation
 from deliralike.training.averaging import WeightAverage
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.monitor import Monitor
+from deliralike.training.callbacks.writer import Writer
+from deliralike.training.fingerprints import fingerprints
 from deliralike.training.history import Epoch, History, Step
 from deliralike.training.interrupt import Interrupt, Interrupted, deferred
 from deliralike.training.run import Run
@@ -45,14 +49,17 @@ class Trainer:
         callbacks: What watches the run.
         devices: Replicate the network over these.
         processes: Those that train together, as `deliralike.join` gives them: each makes the same calls with the same
-            data, of which it loads its own shares. Losses and metrics are those of all data, and the root's callbacks
+            data, of which it loads its own shares; with an equal seed above all, as the order is drawn from it. What
+            differs is refused at the start of `fit`. Losses and metrics are those of all data, and the root's callbacks
             write. The network may be one of `DistributedDataParallel` instead.
         precision: ``"bfloat16"`` or ``"float16"`` for a shorter type in the forward pass, in training, evaluation and
             prediction; see `compute_in`.
         average: Evaluate and predict with averaged weights: the decay of an exponential average, or a `WeightAverage`,
             which then follows each step.
         accumulate: How many batches make one update together; what the optimizers have when None.
-        clip_norm: The most that the joint norm of an update's gradients may be; see `ClipNorm`.
+        loss_scale: What float16 losses are multiplied by for backward, ``"dynamic"`` when None; see `LossScale.of`.
+        clip_norm: The most that the joint norm of an update's gradients may be; or, with another norm,
+            ``{"max_norm": 1.0, "norm_type": 1}``. See `ClipNorm`.
         clip_value: The most that an element of a gradient may be; see `ClipValue`.
         schedule: A factor on the learning rate for each update; see `deliralike.training.schedules`. A mapping by
             optimizer, where there are several.
@@ -82,7 +89,8 @@ class Trainer:
         precision: str | None = None,
         average: float | WeightAverage | None = None,
         accumulate: int | None = None,
-        clip_norm: float | None = None,
+        loss_scale: str | float | Mapping[str, Any] | None = None,
+        clip_norm: float | Mapping[str, Any] | ClipNorm | None = None,
         clip_value: float | None = None,
         schedule: Any = None,
         seed: int = 0,
@@ -101,15 +109,17 @@ class Trainer:
         for each in self.optimizers.values():
             if accumulate is not None:
                 each.accumulate = accumulate
-            if precision is not None:
-                each.compute_in(precision)
-            each.pre_update_hooks += [] if clip_norm is None else [ClipNorm(clip_norm)]
+            if precision is not None or loss_scale is not None:
+                each.compute_in(precision or each.precision, loss_scale)
+            each.pre_update_hooks += [] if clip_norm is None else [ClipNorm.of(clip_norm)]
             each.pre_update_hooks += [] if clip_value is None else [ClipValue(clip_value)]
         self.precision = next((each.precision for each in self.optimizers.values() if each.precision is not None), None)
         self.schedules = _schedules(schedule, self.optimizers)
         self.base_lr = {name: optimizer.lr for name, optimizer in self.optimizers.items()}
         self._step_options = {} if losses is None else {"losses": losses}
         self._accumulate = max(each.accumulate for each in self.optimizers.values())
+        if self._accumulate > 1:
+            _warn_of_batch_norm(self.network, self._accumulate)
 
     @property
     def is_main(self) -> bool:
@@ -125,6 +135,7 @@ class Trainer:
         batch_size: int = 32,
         drop_last: bool = False,
         resume: str | os.PathLike[str] | None = None,
+        accept: Sequence[str] = (),
     ) -> History:
         """Train in place; the same batches in the same order on every backend.
 
@@ -135,6 +146,8 @@ class Trainer:
             batch_size, drop_last: For data that are no loader yet.
             resume: A checkpoint to go on from; see `Checkpoint`. What follows is what would have followed there: the
                 same numbers on the same backend, and the same to rounding on another. `epochs` counts from the first.
+            accept: What may differ from the run of the checkpoint, by the names that the error gives: ``["loss"]``,
+                ``["optimizer.default.lr", "clip_norm"]``; all below a name is meant. The run goes on with what is here.
 
         Returns:
             The losses and the time of every step, and the metrics of every epoch.
@@ -142,27 +155,36 @@ class Trainer:
         Raises:
             SettingError: There is nothing to do.
             BatchError: The data do not fit together.
+            UnknownName: A callback or schedule watches a metric that there will not be.
+            ProcessError: The processes that train together have begun with other settings or other data; see
+                `processes`.
             CheckpointError: There is no such checkpoint, it is damaged, or it is one of another run, such as one with
-                other data, batches or seed. Nothing was changed.
+                other data, transforms, losses, rules or seed: what differs is named. Nothing was changed.
             KeyboardInterrupt: Ctrl-C, after the step in progress; callbacks have been told, and have saved. So do
                 SIGTERM and SIGUSR1, by which a scheduler warns before it kills; see `Interrupted`. A signal to any
                 process ends all of them after the same step.
         """
-        if epochs < 1:
-            raise SettingError(f"epochs must be at least 1, not {epochs!r}")
+        if isinstance(epochs, bool) or not isinstance(epochs, int | np.integer) or epochs < 1:
+            raise SettingError(f"epochs={epochs!r} must be a whole number of at least 1")
         train = self.network.backend.loader_of(train, self.seed, self.processes)
         loader = data.Loader.of(train, batch_size=batch_size, seed=self.seed, drop_last=drop_last)
         loader = loader.shared(self.processes.rank, self.processes.count) if self.processes.count > 1 else loader
+        self._refuse_unknown_monitors(validation)
         run = Run(
             self,
             epochs,
             self._steps_in(loader),
             step=max(o.steps for o in self.optimizers.values()),
             loader=loader,
+            validation=validation,
         )
+        if resume is not None or self.callbacks:
+            run.fingerprints, run.fingerprinted_at = fingerprints(run), run.step
         if resume is not None:
-            restore(run, checkpoint.read(resume))
+            with self.processes.telling(run.place):  # one process alone may know what differs
+                restore(run, checkpoint.read(resume), accept)
         with self._with_others(run), deferred(self.processes, run.place) as interrupt:
+            alike.refuse_unlike(run, validation)
             try:
                 run.tell("on_start")
                 while run.epoch < epochs and not run.stopped:
@@ -192,11 +214,21 @@ class Trainer:
         Args:
             batch_size, intervals: See `deliralike.training.evaluate`.
         """
+        return self._evaluate(samples, batch_size=batch_size, intervals=intervals)
+
+    def _evaluate(
+        self,
+        samples: Any,
+        batch_size: int = 512,
+        intervals: bool | Mapping[str, Any] = False,
+        between: Callable[[], None] | None = None,
+    ) -> dict[str, float]:
         samples = self.network.backend.loader_of(samples, self.seed, self.processes)
         with self._judged():
             return evaluation.evaluate(
                 self.network, samples, metrics={} if self.metrics is None else self.metrics, batch_size=batch_size,
                 intervals=intervals, losses=ValidationLosses(self.losses), processes=self.processes,
+                between=between,
             )  # fmt: skip
 
     def predict(self, inputs: Any, *, batch_size: int = 512) -> Iterator[Any]:
@@ -241,13 +273,37 @@ class Trainer:
         if run.stopped:
             return
         begin = time.perf_counter()
-        judged = {} if validation is None else self.evaluate(validation)
+        judged = {} if validation is None else self._validate(validation, interrupt)
         evaluated = time.perf_counter() - begin
         run.epoch, run.batch = run.epoch + 1, 0
         run.history.epochs.append(Epoch(run.epoch - 1, run.step, judged, evaluated))
         self._tell_schedules(run.history.epochs[-1])
         run.tell("on_epoch", run.history.epochs[-1])
         interrupt.check()
+
+    def _validate(self, validation: Any, interrupt: Interrupt) -> dict[str, float]:
+        """Figures of validation data; a signal ends it after a batch, where no other process is to end after the same.
+
+        The run is then at the end of its epoch, which is validated when it is resumed.
+        """
+        if type(self).evaluate is not Trainer.evaluate:
+            return self.evaluate(validation)
+        return self._evaluate(validation, between=interrupt.check if self.processes.count == 1 else None)
+
+    def _refuse_unknown_monitors(self, validation: Any) -> None:
+        """An error before training where a metric is watched that there will not be, as far as that is known."""
+        watched = [each.metric for each in self.schedules.values() if each.metric is not None]
+        monitors = [Monitor(metric) for metric in watched]
+        found = [getattr(each, "monitor", None) for each in self.callbacks]
+        monitors += [each for each in found if isinstance(each, Monitor)]
+        losses = ValidationLosses(self.losses).names(self.network)
+        if any(map(_may_add_figures, self.callbacks)) or (losses is None and validation is not None):
+            return
+        names = [] if validation is None else [*evaluation.figure_names(self.metrics or {}), *(losses or ())]
+        for monitor in monitors:
+            if validation is None:
+                monitor.value(Epoch(0, 0))
+            monitor.refuse_unknown(list(dict.fromkeys(names)))
 
     def _step(self, run: Run, window: list[Any], waited: float) -> Step:
         begin, run.in_step = time.perf_counter(), True
@@ -314,12 +370,24 @@ class Trainer:
 def _spread(
     network: AbstractNetwork, devices: Sequence[str] | None, processes: Processes | None
 ) -> AbstractNetwork:  # fmt: skip
-    """The network over devices or processes, if there are any."""
+    """The network over devices or processes, if there are any; a native one is wrapped in any case."""
     if processes is not None and processes.count > 1 and getattr(network, "processes", None) is not processes:
         if devices is not None and len(devices) > 1:
             raise SettingError("devices and processes: start one process for each device, and leave devices out")
         return backends.DistributedDataParallel(network, processes)
-    return network if devices is None else backends.DataParallel(network, devices)
+    return backends.wrap(network) if devices is None else backends.DataParallel(network, devices)
+
+
+def _warn_of_batch_norm(network: AbstractNetwork, accumulate: int) -> None:
+    """Say that batch normalisation does not see the batches that make one update as one."""
+    owners = [name.rpartition(".")[0] for name in network.neutral_slots() if name.endswith("running_mean")]
+    if owners:
+        warnings.warn(
+            f"accumulate={accumulate} with batch normalisation ({len(owners)} layers, first {owners[0]!r}): each batch "
+            f"is normalised by itself, so an update is not that of one batch of {accumulate} times the size. Group or "
+            f"layer normalisation has no such difference",
+            stacklevel=3,
+        )
 
 
 def _optimizers(network: AbstractNetwork, given: Any) -> dict[str, AbstractOptimizer]:
@@ -364,8 +432,14 @@ def _timed(items: Iterable[Any]) -> Iterator[tuple[Any, float]]:
         begin = time.perf_counter()  # whoever took the item is done with it
 
 
+def _may_add_figures(callback: Callback) -> bool:
+    """Whether a callback may put figures of its own among an epoch's: it sees them, and does not only record."""
+    only_records = isinstance(callback, Writer) or isinstance(getattr(callback, "monitor", None), Monitor)
+    return getattr(type(callback), "on_epoch", None) is not Callback.on_epoch and not only_records
+
+
 def _windows(batches: Iterable[Any], count: int) -> Iterator[list[Any]]:
     """Lists of `count` batches; the last one may have fewer."""
     iterator = iter(batches)
-    while window := list(islice(iterator, count)):
+    while window := list(islice(iterator, min(count, sys.maxsize))):
         yield window

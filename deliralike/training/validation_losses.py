@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
 
 from deliralike.accumulation import samples_of
 from deliralike.network import AbstractNetwork
-from deliralike.steps import TOTAL, Losses, StepLoss, named_losses, step_loss
+from deliralike.steps import TOTAL, Losses, StepLoss, named_losses, step_loss, val_step
 
 
 class ValidationLosses:
     """Means over the samples of what each batch's losses are.
 
     They are computed from the outputs that metrics see, but for a loss function of its own kind and a network with a
-    `val_step` of its own, which run the network once more.
+    `val_step` of its own, which run the network once more. A `val_step` that gives predictions has no say in them.
     """
 
     def __init__(self, losses: Losses | None = None) -> None:
@@ -25,6 +25,13 @@ class ValidationLosses:
         self._loss = step_loss(losses)
         self._values: list[dict[str, Any]] = []
         self._sizes: list[int] = []
+
+    def names(self, network: AbstractNetwork) -> list[str] | None:
+        """What they will be called; None where only computing them shows it."""
+        written: Any = type(getattr(network, "root", network))
+        if not isinstance(self._loss, StepLoss) or written.val_step is not AbstractNetwork.val_step:
+            return None
+        return [TOTAL, *self._loss.names]
 
     def without(self, metrics: Container[str]) -> ValidationLosses | None:
         """These losses, from the beginning; None when there is but one, and a metric has its name."""
@@ -48,12 +55,27 @@ class ValidationLosses:
 
     def _of_batch(self, network: AbstractNetwork, outputs: Any, inputs: Any, target: Any) -> dict[str, Any]:
         backend = network.backend
-        written: Any = type(getattr(network, "root", network))
-        if isinstance(self._loss, StepLoss) and written.val_step is AbstractNetwork.val_step:
-            with backend.evaluating():
-                values = named_losses(network, self._loss.of(network, outputs, backend.prepare(target, network)))
-        else:
-            batch = (*inputs, target) if isinstance(inputs, tuple) else (inputs, target)
+        values = self._values_of_batch(network, outputs, inputs, target)
+        return {name: backend.numpy(value) if backend.is_array(value) else value for name, value in values.items()}
+
+    def _values_of_batch(self, network: AbstractNetwork, outputs: Any, inputs: Any, target: Any) -> Mapping[str, Any]:
+        backend = network.backend
+        batch = (*inputs, target) if isinstance(inputs, tuple) else (inputs, target)
+        if network.has_own("val_step"):
             options = {} if self.losses is None else {"losses": self.losses}
             values = network.val_step(batch, **options)
-        return {name: backend.numpy(value) if backend.is_array(value) else value for name, value in values.items()}
+            if _are_losses(values):
+                return values
+        if not isinstance(self._loss, StepLoss):
+            return val_step(network, batch, self.losses)
+        with backend.evaluating():
+            return named_losses(network, self._loss.of(network, outputs, backend.prepare(target, network)))
+
+
+def _are_losses(values: Any) -> bool:
+    """Whether a `val_step` gave losses by name; those of MMEngine's users give predictions."""
+    return isinstance(values, Mapping) and all(_is_number(value) for value in values.values())
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) or np.prod(getattr(value, "shape", (0,))) == 1

@@ -5,11 +5,11 @@ of a framework's own are left to its backend, loaded on demand, and no way of re
 """
 
 from deliralike.weights.conversion import ConversionReport, Renaming, convert
-from deliralike.weights.expansion import refuse_expansion
+from deliralike.weights.expansion import refuse_expansion, refuse_hostile_archive
 from deliralike.weights.reading import Contents, contents, load, read, read_metadata, without_prefix
 from deliralike.weights.writing import State, channels_last, flush, write
 
 __all__ = [
     "Contents", "ConversionReport", "Renaming", "State", "channels_last", "contents", "convert", "flush", "load",
-    "read", "read_metadata", "refuse_expansion", "without_prefix", "write",
+    "read", "read_metadata", "refuse_expansion", "refuse_hostile_archive", "without_prefix", "write",
 ]  # fmt: skip

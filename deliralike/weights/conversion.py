@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from deliralike.weights.reading import Contents, contents, without_prefix
+from deliralike.weights.expansion import refuse_nul
+from deliralike.weights.mark import mark_archive
+from deliralike.weights.reading import Contents, contents
 from deliralike.weights.writing import replacing, storable, writer_of
 
 
@@ -24,6 +26,7 @@ class Renaming:
         renamed: How many names changed.
         reshaped: The names of arrays whose shape or order of elements changed.
         notes: What somebody who uses the target must know.
+        neutral: False for Chainer's names; such a file is not marked as ours, so that they become neutral when read.
     """
 
     state: dict[str, np.ndarray]
@@ -31,6 +34,7 @@ class Renaming:
     renamed: int = 0
     reshaped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    neutral: bool = True
 
 
 @dataclass(frozen=True)
@@ -86,17 +90,24 @@ def convert(
         dry_run: Read and check everything, write nothing.
         rename: What gives the weights other names and layouts; `deliralike.zoo.convert` has one for each architecture.
     """
-    source, target = Path(source), Path(target)
+    source, target = refuse_nul(source), refuse_nul(target)
     writer = writer_of(target)
     found = contents(source)
-    renaming = rename(found) if rename else Renaming(without_prefix(next(iter(found.states.values()))))
+    renaming = rename(found) if rename else _as_it_is(found)
     state = storable(target, renaming.state)
     if not dry_run:
         with replacing(target) as temporary:
             writer(temporary, state)
+            if renaming.neutral and temporary.is_file():
+                mark_archive(temporary)
     dtypes = Counter(str(array.dtype) for array in state.values())
     size = sum(array.nbytes for array in state.values())
     return ConversionReport(
         source, target, tuple(state), size, dict(dtypes), written=not dry_run, kind=found.kind, layout=renaming.layout,
         renamed=renaming.renamed, reshaped=renaming.reshaped, notes=renaming.notes,
     )  # fmt: skip
+
+
+def _as_it_is(found: Contents) -> Renaming:
+    state, notes = found.best()
+    return Renaming(state, notes=notes)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections import deque
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from deliralike.weights.fitting import natural
 BEGINNING = b"\x89HDF"
 IN_ARCHIVE = "model.weights.h5"  # in a whole model, ``x.keras``
 _MISSING = "is an HDF5 file, and reading it needs the package 'h5py': pip install 'deliralike[hdf5]'"
+_DEEPEST = 100
 _NORM = ("gamma", "beta", "moving_mean", "moving_variance")
 
 
@@ -65,8 +68,7 @@ def _by_list(root: Any) -> dict[trees.Path, Any]:
 
 def _by_tree(h5py: Any, root: Any) -> dict[trees.Path, Any]:
     """Keras 3: a group for each layer, numbered among those of its class, with its arrays by number."""
-    groups: dict[str, Any] = {}
-    root.visititems(lambda name, node: groups.update({name: node}) if _is_variables(h5py, name, node) else None)
+    groups = {name: node for name, node in _nodes(h5py, root) if _is_variables(h5py, name, node)}
     names = {name: str(group.attrs.get("name", "")) for name, group in groups.items()}
     unique = len(set(names.values())) == len(names) and all(names.values())
     found = {}
@@ -77,6 +79,24 @@ def _by_tree(h5py: Any, root: Any) -> dict[trees.Path, Any]:
         for leaf, array in zip(_words(layer, arrays), arrays, strict=True):
             found[(*(names[name].split(".") if unique else path), _depthwise(layer, leaf, array))] = array
     return found
+
+
+def _nodes(h5py: Any, root: Any) -> Iterator[tuple[str, Any]]:
+    """Every group and array below, each once, whatever links there are.
+
+    The library's own walk takes minutes where groups lie thousands deep.
+    """
+    todo, seen = deque([("", root, 0)]), {root.id}
+    while todo:
+        path, group, depth = todo.popleft()
+        if depth > _DEEPEST:
+            raise ValueError(f"groups are nested more than {_DEEPEST} deep, which no network of Keras is")
+        for name in group:
+            if isinstance(group.get(name, getlink=True), h5py.HardLink) and (node := group[name]).id not in seen:
+                seen.add(node.id)
+                yield f"{path}{name}", node
+                if isinstance(node, h5py.Group):
+                    todo.append((f"{path}{name}/", node, depth + 1))
 
 
 def _is_variables(h5py: Any, name: str, node: Any) -> bool:

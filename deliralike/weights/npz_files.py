@@ -11,16 +11,18 @@ from typing import IO
 import numpy as np
 
 from deliralike.errors import WeightFileError
-from deliralike.weights import chainer_names
+from deliralike.weights import chainer_names, mark
 
 
-def read(path: Path, archive: zipfile.ZipFile) -> dict[str, np.ndarray]:
-    """Every array of an open archive; Chainer's names become neutral ones."""
+def read(path: Path, archive: zipfile.ZipFile) -> mark.FileStates:
+    """Every array of an open archive; in one that is not ours, Chainer's names become neutral ones."""
     members = {name.removesuffix(".npy"): name for name in archive.namelist()}
-    if snapshot := {name: member for name, member in members.items() if name.startswith(chainer_names.SNAPSHOT)}:
-        members = {name.removeprefix(chainer_names.SNAPSHOT): member for name, member in snapshot.items()}
-    names = chainer_names.neutral(list(members))
-    return {names[name]: _checked(path, name, _member(path, archive, name, member)) for name, member in members.items()}
+    if len(members) < len(archive.namelist()):
+        raise WeightFileError(f"{path} holds two arrays of one name: it is damaged or hostile")
+    exact = mark.is_marked(archive)
+    names, notes = ({name: name for name in members}, ()) if exact else chainer_names.neutral(list(members))
+    state = {ours: _checked(path, name, _member(path, archive, name, members[name])) for name, ours in names.items()}
+    return mark.FileStates({"": state}, exact, notes)
 
 
 def _member(path: Path, archive: zipfile.ZipFile, name: str, member: str) -> np.ndarray:

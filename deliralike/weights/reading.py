@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import zipfile
@@ -17,12 +18,15 @@ import numpy as np
 from deliralike.errors import BackendUnavailable, StateError, WeightFileError, WeightFileMissing
 from deliralike.state import LoadReport
 from deliralike.weights import frameworks, hdf5_files, npz_files, safetensors_files
-from deliralike.weights.expansion import refuse_expansion
+from deliralike.weights.expansion import refuse_hostile_archive, refuse_nul
+from deliralike.weights.mark import FileStates, archive_is_marked
 
 if TYPE_CHECKING:
     from deliralike.network import AbstractNetwork
 
+_LOGGER = logging.getLogger("deliralike")
 _PARALLEL = "module."  # what torch.nn.DataParallel puts before every name
+_OF_KERAS = "names and layouts taken for Keras's"
 
 
 @dataclass(frozen=True)
@@ -36,16 +40,38 @@ class Contents:
         order: What the order of names tells: ``"all"`` for the order in which the layers were made, ``"kind"`` where
             that holds among layers of one kind only, ``""`` for nothing.
         channels_last: Whether kernels lay in the file with the channels last; they do not in `states`.
+        exact: We wrote the file, and its names are those that were written. Otherwise they may be guessed.
+        notes: In words, what was guessed, and what was left aside.
     """
 
     kind: str
     states: Mapping[str, dict[str, np.ndarray]]
     order: str = "all"
     channels_last: bool = False
+    exact: bool = False
+    notes: tuple[str, ...] = ()
+
+    def first(self) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+        """The most likely state as it lies there; and all notes."""
+        first, *others = self.states
+        if not others:
+            return self.states[first], self.notes
+        note = f"the weights under {first!r} were taken; there are others under {', '.join(map(repr, others))}"
+        return self.states[first], (*self.notes, note)
+
+    def best(self) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+        """The most likely state, without the prefix of data-parallel training in a file of another's; and all notes."""
+        state, notes = self.first()
+        if self.exact or (bare := without_prefix(state)) is state:
+            return state, notes
+        return bare, (*notes, f"the prefix {_PARALLEL!r} was taken off all names")
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """The weights in a file by name, as arrays that the caller owns. No code from the file is run.
+
+    A file that `write` wrote says so, and gives exactly what was written. Names of other files are guessed; what was
+    done is logged to the logger ``"deliralike"`` as a warning, and no array is left out but a trainer's own.
 
     Read are safetensors; ``torch.save(model.state_dict())``, also nested under ``"state_dict"``, ``"model"`` and other
     usual keys, and with the ``module.`` of DataParallel before every name, which is taken off; NumPy's ``.npz``, where
@@ -60,7 +86,15 @@ def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         WeightFileError: The file is hostile, cut short, foreign or unreadable; the message says what was found.
         BackendUnavailable: It is the file of a framework that is not installed.
     """
-    return without_prefix(next(iter(contents(path).states.values())))
+    found = contents(path)
+    state, notes = found.best()
+    _report(path, found.kind, notes)
+    return state
+
+
+def _report(path: object, kind: str, notes: tuple[str, ...]) -> None:
+    if notes:
+        _LOGGER.warning("%s, %s: %s", path, kind, "; ".join(notes))
 
 
 def load(network: AbstractNetwork, path: str | os.PathLike[str], strict: bool = True) -> LoadReport:
@@ -72,9 +106,11 @@ def load(network: AbstractNetwork, path: str | os.PathLike[str], strict: bool = 
         StateError: The weights do not fit the network, which is left as it was.
         WeightFileMissing, WeightFileError, BackendUnavailable: As for `read`.
     """
-    state = next(iter(contents(path).states.values()))
+    found = contents(path)
+    state, notes = found.first()
     if not any(name in state for name in network.neutral_slots()):  # a network may well have a block called "module"
         state = without_prefix(state)
+    _report(path, found.kind, notes)
     try:
         return network.load_neutral_state(state, strict=strict)
     except StateError as error:
@@ -87,7 +123,7 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises:
         WeightFileMissing, WeightFileError: As for `read`.
     """
-    path = Path(path)
+    path = refuse_nul(path)
     if path.is_dir() or not safetensors_files.is_ours(_beginning(path)):
         return {}
     with _explaining(path, "a safetensors file"):
@@ -100,25 +136,26 @@ def contents(path: str | os.PathLike[str]) -> Contents:
     Raises:
         WeightFileMissing, WeightFileError, BackendUnavailable: As for `read`.
     """
-    path = Path(path)
+    path = refuse_nul(path)
     if path.is_dir():
         return _of_framework(path, *_folder_format(path))
     beginning = _beginning(path)
     if safetensors_files.is_ours(beginning):
         with _explaining(path, "a safetensors file"):
-            return Contents("a safetensors file", {"": safetensors_files.read(path)})
+            state, exact = safetensors_files.read(path)
+            return Contents("a safetensors file", {"": state}, exact=exact)
     if beginning.startswith(_ZIP):
         with _explaining(path, "a zip archive"), zipfile.ZipFile(path) as archive:
-            refuse_expansion(path, sum(member.file_size for member in archive.infolist()))
+            refuse_hostile_archive(path, archive)
             if all(name.endswith(".npy") for name in archive.namelist()):
-                return Contents("a NumPy archive (.npz)", {"": npz_files.read(path, archive)})
+                return _contents("a NumPy archive (.npz)", npz_files.read(path, archive))
             if hdf5_files.IN_ARCHIVE in archive.namelist():
                 state, order = hdf5_files.read(path, BytesIO(archive.read(hdf5_files.IN_ARCHIVE)))
-                return Contents("a model of Keras", {"": state}, order, channels_last=True)
+                return Contents("a model of Keras", {"": state}, order, channels_last=True, notes=(_OF_KERAS,))
     if beginning.startswith(hdf5_files.BEGINNING):
         with _explaining(path, "an HDF5 file of Keras"):
             state, order = hdf5_files.read(path)
-            return Contents("an HDF5 file of Keras", {"": state}, order, channels_last=True)
+            return Contents("an HDF5 file of Keras", {"": state}, order, channels_last=True, notes=(_OF_KERAS,))
     name, files = frameworks.find(lambda files: beginning.startswith(files.beginnings))
     if files is None:
         raise WeightFileError(f"{path} is not a weight file: found {_describe(beginning)}, wanted {_wanted()}")
@@ -145,7 +182,17 @@ _FOREIGN = {
 def _of_framework(path: Path, name: str, files: Any) -> Contents:
     with _explaining(path, files.name):
         states = frameworks.backend(name, f"{path} is {files.name}").read_states(path)
-    return Contents(files.name, states, files.order, files.channels_last)
+        if archive_is_marked(path):
+            states = FileStates(states, exact=True)
+    return _contents(files.name, states, files.order, files.channels_last)
+
+
+def _contents(
+    kind: str, states: dict[str, dict[str, np.ndarray]], order: str = "all", channels_last: bool = False
+) -> Contents:
+    if not isinstance(states, FileStates):
+        return Contents(kind, states, order, channels_last)
+    return Contents(kind, states, "all" if states.exact else order, channels_last, states.exact, states.notes)
 
 
 def _folder_format(path: Path) -> tuple[str, Any]:

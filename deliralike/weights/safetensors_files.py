@@ -14,7 +14,8 @@ import safetensors.numpy
 
 from deliralike.errors import WeightFileError
 
-ORDER = "deliralike.order"  # safetensors sorts the names; their own order stands in the metadata under this key
+ORDER = "deliralike.order"  # safetensors sorts the names; under this key is their own order, by which a file is ours
+RESERVED = "__metadata__"  # in the place of a name
 _ZIP = b"PK\x03\x04"
 
 
@@ -24,13 +25,15 @@ def is_ours(beginning: bytes) -> bool:
     return beginning[8:9] == b"{" and not beginning.startswith(_ZIP) and not like_pickle
 
 
-def read(path: Path) -> dict[str, np.ndarray]:
-    """Every array; the library checks the header before a word of it is believed."""
+def read(path: Path) -> tuple[dict[str, np.ndarray], bool]:
+    """Every array, and whether we wrote the file; the library checks the header before a word of it is believed."""
     with safetensors.safe_open(path, framework="np") as file:
-        names = _ordered(file.keys(), (file.metadata() or {}).get(ORDER))
+        order = (file.metadata() or {}).get(ORDER)
+        names = _ordered(file.keys(), order)
     header, start = _header(path)
     with path.open("rb") as bytes_of:
-        return {name: _stored(path, bytes_of, name, header[name], start) for name in names}
+        state = {name: _stored(path, bytes_of, name, header[name], start) for name in names}
+    return state, order is not None
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:

@@ -68,16 +68,20 @@ def neutral_name(path: Path) -> str:
     return ".".join([*path[:-1], _LEAVES.get(path[-1], path[-1])])
 
 
-def channels_last(state: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """A state as nested dicts with flax's names and layouts; `neutral` is its inverse.
+def channels_last(state: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Path]]:
+    """A state as nested dicts with flax's names and layouts, and where each array lies; `from_places` is its inverse.
 
     A matrix is the kernel of a linear layer, or a table where its layer's name says so (``embed``, ``wte`` …).
+
+    Raises:
+        ValueError: Two names need the same place.
     """
     tree: dict[str, Any] = {}
+    places: dict[str, Path] = {}
     for name, array in state.items():
         *path, leaf = name.split(".")
         theirs = array_kind(name, array.ndim) if leaf == "weight" else _BACK.get(leaf, leaf)
-        array = np.moveaxis(array, (0, 1), (-1, -2)) if theirs == "kernel" else array
+        array = np.moveaxis(array, (0, 1), (-1, -2)) if leaf != theirs == "kernel" else array
         node = tree
         for part in path:
             node = node.setdefault(part, {})
@@ -86,7 +90,27 @@ def channels_last(state: Mapping[str, np.ndarray]) -> dict[str, Any]:
         if leaf in node or theirs in node:
             raise ValueError(f"two arrays would be called {name!r}")
         node[theirs] = np.asarray(array, order="C")
-    return tree
+        places[name] = (*path, theirs)
+    return tree, places
+
+
+def from_places(tree: Any, places: Mapping[str, Path]) -> dict[Path, Any]:
+    """The leaves of nested dicts at some places, in their order.
+
+    Raises:
+        ValueError: A place is empty, or there are leaves at others.
+    """
+    found = dict(leaves(tree))
+    if set(found) != set(places.values()):
+        odd = sorted(".".join(place) for place in set(found).symmetric_difference(places.values()))
+        raise ValueError(f"the arrays and the list of their names differ: {', '.join(map(repr, odd[:4]))}")
+    return {place: found[place] for place in places.values()}
+
+
+def turned_back(name: str, place: Path, array: np.ndarray) -> np.ndarray:
+    """One array of `channels_last` in the layout that it had."""
+    turned = place[-1] == "kernel" and name.rpartition(".")[2] == "weight"
+    return np.asarray(np.moveaxis(array, (-1, -2), (0, 1)) if turned else array, order="C")
 
 
 def kernels(state: Mapping[str, np.ndarray]) -> list[str]:

@@ -15,12 +15,15 @@ import numpy as np
 from deliralike.errors import SettingError, StateError, WeightFileError
 from deliralike.state import host_array
 from deliralike.weights import frameworks, npz_files, safetensors_files
+from deliralike.weights.expansion import refuse_nul
+from deliralike.weights.mark import mark_archive
 
 if TYPE_CHECKING:
     from deliralike.network import AbstractNetwork
 
 State = Mapping[str, Any]
 
+_LONGEST_NAME = 60_000  # bytes; a zip archive counts them in two
 _WRITERS: dict[str, Callable[..., None]] = {".safetensors": safetensors_files.write, ".npz": npz_files.write}
 
 
@@ -49,13 +52,15 @@ def write(
         ((2, 3), {'epoch': '5'})
         >>> folder.cleanup()
     """
-    path = Path(path)
+    path = refuse_nul(path)
     writer = writer_of(path)
     state = storable(path, _state_of(weights))
     if metadata is not None:
         _check_metadata(path, writer, metadata)
     with replacing(path) as temporary:
         writer(temporary, state, **({} if metadata is None else {"metadata": dict(metadata)}))
+        if temporary.is_file():
+            mark_archive(temporary)
 
 
 def writer_of(path: Path) -> Callable[..., None]:
@@ -86,10 +91,23 @@ def storable(path: Path, state: State) -> dict[str, np.ndarray]:
     if not state:
         raise WeightFileError(f"{path}: there are no weights to write")
     kept = ("bfloat16",) if path.suffix == ".safetensors" else ()
+    for name in state:
+        _check_name(path, str(name))
     try:
         return {str(name): host_array(name, value, keep=kept) for name, value in state.items()}
     except StateError as error:
         raise WeightFileError(f"{path} cannot hold the weights: {error}") from None
+
+
+def _check_name(path: Path, name: str) -> None:
+    """Files hold names as UTF-8, and zip archives end them at a NUL."""
+    fits = name.encode(errors="replace").decode() == name and len(name.encode(errors="replace")) <= _LONGEST_NAME
+    if "\0" in name or not fits or (path.suffix == ".safetensors" and name == safetensors_files.RESERVED):
+        shown = name if len(name) < 80 else f"{name[:60]}…"
+        raise WeightFileError(
+            f"{path} cannot hold weights by the name {shown!r}: wanted Unicode text of at most {_LONGEST_NAME:,} bytes "
+            f"without a NUL, and for safetensors not {safetensors_files.RESERVED!r}; rename the layer or the parameter"
+        )
 
 
 def _check_metadata(path: Path, writer: Callable[..., None], metadata: Mapping[str, str]) -> None:

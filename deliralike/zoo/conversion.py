@@ -89,7 +89,8 @@ class _Plan:
         if self._to in self._keymaps:
             keymap = self._keymaps[str(self._to)]
             state, layouts = keymap.to_theirs(state), [*layouts, keymap]
-        if self._to in ("chainer", chainer_links.NAME):
+        of_chainer = self._to in ("chainer", chainer_links.NAME)
+        if of_chainer:
             state = chainer_names.renamed(state)
         self._layouts = layouts
         before = {name for found in contents.states.values() for name in found}
@@ -101,7 +102,8 @@ class _Plan:
             layout=f"{words}; written as {self._to or OURS}",
             renamed=sum(name not in before for name in state),
             reshaped=tuple(dict.fromkeys(turned)),
-            notes=tuple(dict.fromkeys(note for keymap in layouts for note in keymap.notes)),
+            notes=tuple(dict.fromkeys([*contents.notes, *(note for keymap in layouts for note in keymap.notes)])),
+            neutral=not of_chainer,
         )
 
     def _to_ours(self, contents: Contents) -> tuple[dict[str, np.ndarray], str, list[KeyMap]]:
@@ -112,7 +114,7 @@ class _Plan:
             return plan.arrays, plan.choice.words, [] if keymap is None else [keymap]
         if 2 * len(plan.arrays) > len(self._slots):  # the names are known: what is wrong is something else
             raise StateError(self._misfit(plan.problem()))
-        state = weight_files.without_prefix(next(iter(contents.states.values())))
+        state, _ = contents.best()
         wanted = {name: slot.shape for name, slot in self._slots.items()}
         try:
             names = fitting.fit({name: value.shape for name, value in state.items()}, wanted, contents.order)
@@ -154,5 +156,7 @@ def _largest(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> float:
 
 
 def _to_chainer(contents: Contents) -> Renaming:
-    state = chainer_names.renamed(weight_files.without_prefix(next(iter(contents.states.values()))))
-    return Renaming(state, "written as chainer", renamed=sum("/" in name for name in state))
+    state, notes = contents.best()
+    state = chainer_names.renamed(state)
+    renamed = sum("/" in name for name in state)
+    return Renaming(state, "written as chainer", renamed=renamed, notes=notes, neutral=False)

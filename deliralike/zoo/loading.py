@@ -6,7 +6,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -121,9 +121,10 @@ def load(network: Any, weights: str | os.PathLike[str] | Mapping[str, Any], stri
         >>> print(load(zoo.build("lenet", backend="torch", seed=1), {"model": state}))
         a mapping, under 'model', without 'module.': 10 names loaded
     """
-    source, states = _states(weights)
+    source, states, notes = _states(weights)
     plan = Plan.of(network, states)
     report = plan.report(source)
+    report = replace(report, notes=(*notes, *report.notes))
     if not plan.arrays or (strict and not plan.fits):
         problem = f"{source}, {plan.problem()}" + (_REMEDY if plan.arrays else "")
         raise StateError(f"the weights do not fit {type(network).__name__}, which was left unchanged: {problem}")
@@ -154,9 +155,11 @@ class Choice:
     keymap: KeyMap | None = None
 
 
-def _states(weights: Any) -> tuple[str, Mapping[str, State]]:
+def _states(weights: Any) -> tuple[str, Mapping[str, State], tuple[str, ...]]:
+    """What they are called, the states in them, and notes on how these were found."""
     if not isinstance(weights, Mapping):
-        return str(weights), weight_files.contents(weights).states
+        found = weight_files.contents(weights)
+        return str(weights), found.states, found.notes
     states, problem = {}, StateError("the mapping is empty")
     for key, state in _flat(weights):
         try:
@@ -165,7 +168,7 @@ def _states(weights: Any) -> tuple[str, Mapping[str, State]]:
             problem = error
     if not states:
         raise problem
-    return "a mapping", states
+    return "a mapping", states, ()
 
 
 def _flat(weights: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -6,7 +6,8 @@ import fnmatch
 import importlib
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deliralike import network
-from deliralike.errors import ArgumentError, SettingError, UnknownName, suggestion
+from deliralike.errors import ArgumentError, DeliralikeError, SettingError, UnknownName, suggestion
 from deliralike.zoo import loading
 
 if TYPE_CHECKING:
@@ -211,10 +212,27 @@ def build(name: str, *, backend: str | Backend, seed: int = 0, dtype: str = "flo
         >>> build("resnet18", backend="torch", num_classes=10).count_parameters()
         11181642
     """
-    built = find(name).on(backend, seed=seed, dtype=dtype, device=device)(**settings)
+    bound = find(name).on(backend, seed=seed, dtype=dtype, device=device)
+    with _blaming_settings(name, settings):
+        built = bound(**settings)
     if weights is not None:
         loading.load(built, weights)
     return built
+
+
+@contextmanager
+def _blaming_settings(name: str, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Say with which settings a network could not be built, where Python says no more than which operation failed."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, DeliralikeError) or not settings:
+            raise
+        shown = ", ".join(f"{key}={value!r}" for key, value in settings.items())
+        raise SettingError(
+            f"{name} cannot be built with {shown}: {error}. A setting is of another type than the network expects; see "
+            f"deliralike.zoo.find({name!r}).settings"
+        ) from error
 
 
 def find(name: str) -> Architecture:

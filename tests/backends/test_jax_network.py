@@ -15,6 +15,7 @@ from flax import nnx
 
 from deliralike import Network, backends, build, random, rules
 from deliralike.backends.jax import AbstractJaxNetwork
+from deliralike.backends.jax.program import Programs
 from deliralike.errors import CapabilityError, ConstructionError, DtypeError, ShapeError
 
 JAX = backends.get("jax")
@@ -452,9 +453,35 @@ def test_a_loss_that_is_no_scalar_is_refused():
 def test_a_new_lambda_at_each_step_is_warned_about():
     net = Partly.on("jax")()
     optimizer = JAX.optimizer(rules.rule("sgd", lr=0.1), net)
-    with pytest.warns(UserWarning, match="more than 16 programs"):
+    with pytest.warns(UserWarning, match=r"more than 16 programs .*a lambda made in the loop"):
         for _ in range(17):
             optimizer.update(lambda net, x: squares(net, x), np.ones((2, 3), np.float32))
+
+
+def test_a_setting_that_is_another_object_at_each_step_is_what_the_warning_names():
+    net = Partly.on("jax")()
+    programs = Programs(net)
+    with pytest.warns(UserWarning, match=r"more than 16 programs .* Steps set Partly.note to other objects"):
+        for _ in range(17):
+            net.note = {"step": object()}
+            programs.compiled(("update", id(programs.members())), object)
+
+
+@pytest.mark.parametrize(("before", "after", "is_same"), [
+    ((1, ("a", 2.0)), (1, ("a", float("2"))), True),
+    (frozenset({"a", (1, None)}), frozenset({(1, None), "a"}), True),
+    ((1, ("a", 2.0)), (1, ("a", 2.5)), False),
+    (1, 1.0, False),
+    (1, True, False),
+    ((1,), (1.0,), False),
+])  # fmt: skip
+def test_equal_settings_of_one_type_are_one_network_to_compile(before, after, is_same):
+    net = Partly.on("jax")()
+    programs = Programs(net)
+    net.setting = before
+    members = programs.members()
+    net.setting = after
+    assert (programs.members() is members) == is_same
 
 
 def test_what_a_loss_function_gives_beside_the_loss_comes_back():

@@ -95,7 +95,8 @@ def test_a_signal_to_launch_ends_all_after_a_step_and_the_rest_is_the_same(engin
     launcher.send_signal(signal.Signals[name])
     said, _ = launcher.communicate(timeout=180)
     assert launcher.returncode == 128 + signal.Signals[name], said
-    assert "all end after a step" in said and f"to go on: deliralike train --resume {several}" in said
+    assert "all end after a step" in said
+    assert said.splitlines()[-1].endswith(f"to go on: deliralike train --resume {several}")
     assert read_status(several).status == "interrupted"
     done = deliralike(*train, "--out", str(several), "--continue")
     assert f"going on in {several}" in done.stdout, done.stderr

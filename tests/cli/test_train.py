@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
-from deliralike.training.experiment import Settings, Status, load_result, read_settings, read_status
+from deliralike import data
+from deliralike.training.experiment import Experiment, Settings, Status, load_result, read_settings, read_status
 from deliralike.training.experiment.folder import write_status
 from tests.cli.test_commands import ROOT, run
 
@@ -219,6 +220,26 @@ def test_a_mistake_is_one_message_and_exit_code_2(place, arguments, message):
 def test_a_finished_run_is_refused_with_what_to_do(several):
     message = run("train", "--resume", several / "a", code=2).stderr
     assert "has finished: there is nothing to go on with. For more: --epochs 6" in message
+
+
+def test_a_setting_is_changed_on_purpose_and_what_is_refused_changes_nothing(place):
+    run("train", "settings.toml", "--epochs", 1, "--out", "run")
+    before = {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()}
+    more = ("train", "--resume", "run", "--epochs", 2, "--set", "clip_norm=0.5")
+    assert "or take the change on purpose, accept=['clip_norm'] (--accept clip_norm)" in run(*more, code=2).stderr
+    assert "accept: a run has no 'clipnorm'. Did you mean" in run(*more[:5], "--accept", "clipnorm", code=2).stderr
+    assert {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()} == before
+    run(*more, "--accept", "clip_norm")
+    assert load_result("run").settings.clip_norm == 0.5
+    assert "--accept is for one run" in run("train", "settings.toml", "--folds", 2, "--accept", "seed", code=2).stderr
+
+
+def test_predictions_of_a_run_on_ones_own_data_want_them_by_name(place):
+    held = data.load("digits").held_out
+    own = data.Dataset("digits", held.take(slice(200)), held.take(slice(200, None)), tuple("0123456789"))
+    Experiment("settings.toml", dataset=own).run("run")
+    assert "the run was made on data of its own, called 'digits'" in run("predict", "run", code=2).stderr
+    assert "of 359 held-out samples are right" in run("predict", "run", "--data", "digits").stdout
 
 
 def test_a_metric_that_no_run_has_is_named(several):

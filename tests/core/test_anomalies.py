@@ -12,19 +12,22 @@ X = np.random.default_rng(2).normal(size=(7, 3))
 
 
 class Branches(Network):
-    """A layer that is used, one that is not, one behind a ReLU that is never active, one that gives no number."""
+    """A layer that is used, one that is not, one behind a ReLU that is never active, one that gives no number.
+
+    The normalisation stands before the layer that is used: behind it, the bias's gradient would be zero up to rounding.
+    """
 
     def __init__(self):
         super().__init__()
         nn = self.nn
         self.used, self.unused = nn.Linear(3, 2), nn.Linear(3, 2)
         self.dead, self.broken = nn.Linear(3, 2), nn.Linear(3, 2, bias=False)
-        self.bn, self.dropout = nn.BatchNorm1d(2), nn.Dropout(0.5)
+        self.bn, self.dropout = nn.BatchNorm1d(3), nn.Dropout(0.5)
 
     def forward(self, x, bad=1.0):
         nn = self.nn
         dead = nn.relu(nn.abs(self.dead(x)) * 0.0 - 1.0)
-        return self.dropout(self.bn(self.used(x))) + dead + self.broken(x) * bad
+        return self.dropout(self.used(self.bn(x))) + dead + self.broken(x) * bad
 
 
 def loss(network, x, bad):
@@ -33,6 +36,7 @@ def loss(network, x, bad):
 
 
 def made(backend, count=1):
+    backend.seed(4)  # what dropout keeps, alone and in replicas
     net = Branches.on(backend, dtype="float64")()
     return DataParallel(net, devices(backend, count)) if count > 1 else net
 

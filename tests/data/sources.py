@@ -1,7 +1,10 @@
 """Datasets and transforms for the tests of loaders; here, where worker processes can import them."""
 
 import os
+import signal
 import threading
+import time
+from pathlib import Path
 
 import numpy as np
 
@@ -28,6 +31,22 @@ class Failing(Squares):
     def __getitem__(self, index):
         if index == 17:
             raise KeyError("a hole")
+        return super().__getitem__(index)
+
+
+class Hanging(Squares):
+    """Its sample 7 never comes: the one who reads it sleeps, or is stopped as by SIGSTOP."""
+
+    def __init__(self, how, said):
+        super().__init__()
+        self.how, self.said = how, said
+
+    def __getitem__(self, index):
+        if index == 7:
+            Path(self.said).write_text(str(os.getpid()))
+            if self.how == "stops":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(3600)
         return super().__getitem__(index)
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from deliralike import data, nest
 from deliralike.data import transfer
-from deliralike.errors import BatchError, SettingError
-from tests.data.sources import Failing, Squares, Stubborn, ended, fail_stubbornly, marked
+from deliralike.errors import BatchError, SettingError, WorkerTimeout
+from tests.data.sources import Failing, Hanging, Squares, Stubborn, ended, fail_stubbornly, marked
 from tests.data.test_loader import RANDOM, labels, same
 
 THREADS = {"workers": 3, "prefetch": 4}
@@ -264,6 +264,108 @@ def test_ctrl_c_is_left_to_the_reader():
         batches = loader.batches()
         os.kill(next(batches)["process"][0], signal.SIGINT)
         assert len(list(batches)) == 29
+
+
+@pytest.mark.parametrize(("how", "kept"), [("sleeps", True), ("stops", False)])
+def test_a_process_that_hangs_is_named_after_the_timeout_and_killed(how, kept, tmp_path, memory):
+    source = Hanging(how, str(tmp_path.parent / f"{tmp_path.name}-said"))
+    loader = data.Loader(source, 5, shuffle=False, timeout=1, **PROCESSES)
+    begin = time.perf_counter()
+    with pytest.raises(WorkerTimeout, match="no batch has come within timeout=1 seconds: process .* is at sample 7. "):
+        if kept:
+            with loader:
+                list(loader)
+        else:
+            list(loader)
+    assert time.perf_counter() - begin < 15
+    assert not is_running(int(Path(source.said).read_text()))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_thread_that_hangs_is_named_after_the_timeout(stream):
+    end = threading.Event()
+
+    class Waiting(Squares):
+        def __getitem__(self, index):
+            if index == 7:
+                end.wait()
+            return super().__getitem__(index)
+
+    source = data.Stream(lambda: map(Waiting().__getitem__, range(23))) if stream else Waiting()
+    batches = data.Loader(source, 5, shuffle=False, workers=2, timeout=0.3).batches()
+    assert len(next(batches)["y"]) == 5
+    who = "thread reader" if stream else "thread worker ."
+    with pytest.raises(WorkerTimeout, match=f"within timeout=0.3 seconds: {who} is at sample 7. It hangs there"):
+        next(batches)
+    end.set()
+    wait_until(lambda: not [each for each in threading.enumerate() if each.name.startswith("deliralike")])
+
+
+def test_a_batch_transform_that_hangs_is_named_by_its_batch():
+    end = threading.Event()
+    with pytest.raises(WorkerTimeout, match="is at batch 1 of epoch 3"):
+        list(data.Loader(Squares(), 20, batch_transform=lambda batch: end.wait(), workers=1, timeout=0.3).batches(3, 1))
+    end.set()
+    wait_until(lambda: not [each for each in threading.enumerate() if each.name.startswith("deliralike")])
+
+
+def test_a_timeout_error_of_the_samples_own_stays_what_it_is():
+    def late(sample):
+        raise TimeoutError("the archive does not answer")
+
+    with pytest.raises(TimeoutError, match="the archive") as raised:
+        next(data.Loader(Squares(), 5, transform=late, workers=1, timeout=9).batches())
+    assert not isinstance(raised.value, WorkerTimeout)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf"), "5"])
+def test_a_timeout_that_makes_no_sense_is_refused(wrong):
+    with pytest.raises(SettingError, match="timeout is a number of seconds above 0, or None"):
+        data.Loader(Squares(), 5, workers=1, timeout=wrong)
+
+
+def test_a_timeout_without_workers_is_refused():
+    with pytest.raises(SettingError, match="timeout=5 limits the wait for workers, and there are none"):
+        data.Loader(Squares(), 5, timeout=5)
+
+
+HANGING = """
+import sys
+from deliralike import data
+from deliralike.parallel import Alone
+from deliralike.training.interrupt import deferred
+from tests.data.sources import Hanging
+if __name__ == "__main__":
+    how, said, kind = sys.argv[1:]
+    with deferred(Alone(), lambda: "here"):
+        list(data.Loader(Hanging(how, said), 5, shuffle=False, workers=2, worker_kind=kind))
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes under /proc")
+@pytest.mark.parametrize(("how", "kind"), [("sleeps", "process"), ("stops", "process"), ("sleeps", "thread")])
+def test_the_second_ctrl_c_ends_a_run_whose_worker_hangs_and_leaves_nothing(how, kind, tmp_path):
+    script, said = tmp_path / "script.py", tmp_path / "said"
+    script.write_text(HANGING)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["", os.getcwd()])}
+    command = [sys.executable, script, how, said, kind]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as reader:
+        wait_until(lambda: said.exists() and said.read_text())
+        folders = [folder for folder in shared_memory() if folder.stat().st_mtime > script.stat().st_mtime]
+        reader.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        assert reader.poll() is None  # the first one waits for the step to end
+        begin = time.perf_counter()
+        reader.send_signal(signal.SIGINT)
+        told = reader.communicate(timeout=20)[1]
+    assert time.perf_counter() - begin < 5
+    assert "KeyboardInterrupt" in told and "while a batch was waited for: " in told and "is at sample 7" in told
+    assert kind == "thread" or not is_running(int(said.read_text()))
+    assert not any(folder.exists() for folder in folders)
+
+
+def shared_memory():
+    return [*Path("/dev/shm").glob("deliralike-*")]
 
 
 def test_no_more_than_the_wanted_number_is_made_ahead():

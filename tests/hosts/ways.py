@@ -9,8 +9,8 @@ import torch
 
 from deliralike import DistributedDataParallel, data, zoo
 from deliralike.backends.torch.distributed import TorchProcesses
-from deliralike.heat.daso import DASO
-from deliralike.heat.multi_gpu import DataParallelMultiGPU
+from deliralike.heat.nn.multi_gpu import DataParallelMultiGPU
+from deliralike.heat.optim.daso import DASO
 from deliralike.parallel import LocalSGD
 from deliralike.rules import rule
 

@@ -146,3 +146,48 @@ def test_a_bound_is_above_zero_and_finite(bad):
         ClipNorm(bad)
     with pytest.raises(SettingError, match="max_value=.* must be above 0 and finite"):
         ClipValue(bad)
+
+
+def numpys_norm(order):
+    """The norm of all elements as one vector."""
+    return float(np.linalg.norm(np.concatenate([gradient.ravel() for gradient in GRADIENTS.values()]), order))
+
+
+@pytest.mark.parametrize("order", [1, 3, np.inf])
+def test_the_norm_may_be_of_another_order(backend, order):
+    norm = numpys_norm(order)
+    net, optimizer = made(backend, ClipNorm(norm / 4, order))
+    optimizer.update(linear, OF_A, OF_B)
+    assert_moved(net, {name: gradient / 4 for name, gradient in GRADIENTS.items()})
+
+
+@pytest.mark.parametrize("order", [1, 2, np.inf])
+def test_no_norm_hides_what_is_not_finite(backend, order):
+    net, optimizer = made(backend, ClipNorm(0.1, order))
+    broken = OF_A.copy()
+    broken[3, 1] = np.nan
+    optimizer.update(linear, broken, OF_B)
+    assert np.isnan(moved(net)["b"]).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("1", r"clip_norm='1' must be a number above 0, or both settings: \{'max_norm': 1.0"),
+        (True, "clip_norm=True must be a number above 0"),
+        (-2, "clip_norm=-2 must be a number above 0"),
+        (float("nan"), "clip_norm=nan must be"),
+        ([1.0], r"clip_norm=\[1.0\] must be"),
+        ({"norm_type": 2}, "clip_norm={'norm_type': 2} must be"),
+        ({"max_norm": "x"}, "max_norm='x' must be above 0 and finite"),
+        ({"max_norm": 1, "norm_type": 0}, "norm_type=0 must be a number above 0, such as 2"),
+    ],
+)
+def test_bounds_that_are_refused(given, message):
+    with pytest.raises(SettingError, match=message):
+        ClipNorm.of(given)
+
+
+def test_a_mapping_with_other_settings_is_refused():
+    with pytest.raises(TypeError, match="clip_norm has no setting 'max_nrom'. Did you mean 'max_norm'"):
+        ClipNorm.of({"max_nrom": 1})

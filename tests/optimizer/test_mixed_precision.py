@@ -4,9 +4,10 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 
 from deliralike import DataParallel, Network, backends, data, in_replicas, start
-from deliralike.errors import CapabilityError, SettingError
+from deliralike.errors import ArgumentError, CapabilityError, SettingError
 from deliralike.precision import LossScale
 from deliralike.rules import rule
 from deliralike.training import Trainer
@@ -368,3 +369,39 @@ def test_a_trainer_trains_evaluates_and_predicts_in_its_precision(backend):
     trainer.network(backend.array(X))
     assert (False, "float32") in TYPES
     assert outputs.dtype in (np.float16, np.float32)
+
+
+def test_a_scale_with_settings_follows_pytorchs_own():
+    settings = {"init_scale": 4096.0, "growth_factor": 4.0, "backoff_factor": 0.125, "growth_interval": 2}
+    own, pytorchs = LossScale.of(settings), torch.amp.GradScaler("cpu", **settings)
+    for finite in (True, False, True, True, True, False, False):
+        parameter = torch.nn.Parameter(torch.ones(2))
+        pytorchs.scale((parameter * (1.0 if finite else float("inf"))).sum()).backward()
+        optimizer = torch.optim.SGD([parameter], lr=0.1)
+        pytorchs.step(optimizer)
+        pytorchs.update()
+        own.observe(finite)
+        assert own.value == pytorchs.get_scale()
+
+
+def test_a_number_is_a_scale_that_stays():
+    scale = LossScale.of(128)
+    for finite in (True, False, True):
+        scale.observe(finite)
+    assert scale.value == 128.0
+    assert LossScale.of("dynamic") == LossScale.of() == LossScale()
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"init_scale": "big"}, SettingError, "init_scale='big' must be a number of at least 1"),
+        ({"growth_interval": 2.5}, SettingError, "growth_interval=2.5 must be a whole number of at least 1"),
+        ({"backoff": 0.5}, ArgumentError, "loss_scale has no setting 'backoff'. Did you mean 'backoff_factor'"),
+        (float("inf"), SettingError, "loss_scale=inf must be a number"),
+        (True, SettingError, "loss_scale=True must be a number"),
+    ],
+)
+def test_scales_that_are_refused(given, error, message):
+    with pytest.raises(error, match=message):
+        LossScale.of(given)

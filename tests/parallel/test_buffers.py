@@ -5,8 +5,9 @@ import importlib
 import numpy as np
 import pytest
 
-from deliralike import Network, in_replicas
-from tests.parallel.networks import built, optimizer_of, replicated, same_named
+from deliralike import DataParallel, Network, in_replicas
+from tests.parallel import native_norms
+from tests.parallel.networks import built, devices, optimizer_of, replicated, same_named
 
 RNG = np.random.default_rng(2)
 
@@ -122,6 +123,17 @@ def test_replicas_that_took_no_part_do_not_count(backend):
 def shares_of(sizes, monkeypatch):
     scatter = importlib.import_module("deliralike.parallel.scatter")  # of that name there is a function, too
     monkeypatch.setattr(scatter, "partition", lambda size, parts: sizes)
+
+
+@pytest.mark.parametrize("kind", native_norms.KINDS)
+def test_a_frameworks_own_batch_norm_is_synchronised_wherever_it_stands(backend, kind):
+    """In a subclass of the native base, and as a layer of a portable network; by NumPy, over the whole batch."""
+    rows = RNG.normal(1, 2, size=(7, native_norms.CHANNELS))
+    network = DataParallel(native_norms.KINDS[kind](backend.name), devices(backend, 3), buffers="sync")
+    found, wanted = native_norms.stepped(network, rows), native_norms.stepped_by_numpy(backend.name, rows)
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-10, err_msg=name)
 
 
 def weighted_sum(network, x, cotangent):

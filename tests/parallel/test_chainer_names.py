@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from deliralike import backends, rules
-from deliralike.errors import ArgumentError, DeviceError, SettingError, ShapeError, StructureError
+from deliralike.errors import (
+    ArgumentError,
+    DeviceError,
+    OptimizerError,
+    SettingError,
+    ShapeError,
+    StateError,
+    StructureError,
+)
 from deliralike.parallel import in_replicas
 
 CHAINER = backends.get("chainer")
@@ -332,15 +340,31 @@ def test_it_is_an_optimizer_of_chainers():
                          ids=lambda wrong: f"{type(wrong).__name__} {getattr(wrong, '__name__', '')}")  # fmt: skip
 def test_a_class_that_is_none_is_an_error(wrong):
     with pytest.raises(
-        ArgumentError, match=r"optim_cls=.* is no class of optimizers, wanted one such as chainer.optimizers"
+        OptimizerError, match=r"optim_cls=.* is no class of optimizers, wanted one such as chainer.optimizers"
     ):
         DataParallelChainerOptimizer.from_optimizer_class(wrong)
 
 
 @pytest.mark.parametrize("wrong", [None, chainer.optimizers.SGD, "SGD"], ids=repr)
 def test_only_an_optimizer_can_be_wrapped(wrong):
-    with pytest.raises(ArgumentError, match="wraps an optimizer such as .* from_optimizer_class makes one"):
+    with pytest.raises(RuntimeError, match="wraps an optimizer such as .* from_optimizer_class makes one") as caught:
         DataParallelChainerOptimizer(wrong)
+    assert isinstance(caught.value, OptimizerError) and isinstance(caught.value, TypeError)
+
+
+def test_deliras_names_of_modules_devices_axis_and_optimizer():
+    """As its users read them: a loop over replicas, the devices, the axis of samples, the optimizer inside."""
+    link = Plain()
+    network = DataParallelChainerNetwork(link, [HOST, HOST, HOST], batch_dim=1)
+    assert network.modules[0] is link and len(network.modules[1:]) == 2
+    assert all(type(copied) is Plain and copied is not link for copied in network.modules[1:])
+    assert (network.devices, network.dim) == ([HOST] * 3, 1)
+    assert type(over(Classifier()).modules[1]) is Classifier
+    rule = chainer.optimizers.Adam()
+    optimizer = DataParallelChainerOptimizer(rule).setup(network)
+    assert optimizer._optimizer is rule
+    for name in ("DataParallelCumulateGradients", "DataParallelUpdateModelParams"):
+        optimizer.remove_hook(name)
 
 
 def test_the_class_is_made_with_its_own_arguments():
@@ -472,14 +496,21 @@ def test_hooks_that_the_user_adds_to_a_plain_optimizer_do_the_same():
     same(trained(network, optimizer), trained(alone, RULES["Adam"]().setup(alone)))
 
 
-@pytest.mark.parametrize("left_out", [ParallelOptimizerCumulateGradientsHook, ParallelOptimizerUpdateModelParameters])
-def test_without_either_hook_the_steps_are_others(left_out):
+def test_without_the_hook_that_accumulates_the_steps_are_others():
     alone = Plain()
     network = over(alone.copy("copy"), 2)
     optimizer = wrapped(RULES["SGD"](), network)
-    optimizer.remove_hook(left_out.name)
+    optimizer.remove_hook("DataParallelCumulateGradients")
     found, wanted = trained(network, optimizer), trained(alone, RULES["SGD"]().setup(alone))
     assert any(abs(found[name] - wanted[name]).max() > 1e-4 for name in wanted)
+
+
+def test_without_the_hook_that_copies_the_second_step_is_an_error():
+    network = over(Plain())
+    optimizer = wrapped(RULES["SGD"](), network)
+    optimizer.remove_hook("DataParallelUpdateModelParams")
+    with pytest.raises(StateError, match="parameter 'hidden.weight' has changed and was not copied to the replicas"):
+        trained(network, optimizer)
 
 
 HOOKS = [

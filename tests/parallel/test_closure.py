@@ -5,10 +5,11 @@ import inspect
 import numpy as np
 import pytest
 
-from deliralike import Network
+from deliralike import DataParallel, Network
 from deliralike.closure import closure
 from deliralike.errors import ArgumentError, BatchError, DeviceError, SettingError
-from tests.parallel.networks import Dense, Small, batch_of, built, devices, optimizer_of
+from deliralike.network import build
+from tests.parallel.networks import Dense, Small, batch_of, built, device_of, devices, optimizer_of, replicated
 
 ARGUMENTS = ["model", "data_dict", "optimizers", "losses", "iter_num", "fold", "kwargs"]
 
@@ -23,6 +24,17 @@ class TwoOutputs(Network):
     def forward(self, x):
         scores = self.fc(x)
         return {"scores": scores, "twice": scores * 2.0}
+
+
+class SideFirst(Network):
+    """What is trained is not the first of its outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.side, self.main = self.nn.Linear(3, 2), self.nn.Linear(3, 2)
+
+    def forward(self, x):
+        return {"aux": self.side(x), "pred": self.main(x)}
 
 
 def batch():
@@ -136,6 +148,29 @@ def test_outputs_in_a_dict_keep_their_names(backend):
     scores = backend.numpy(predictions["scores"])
     assert values["mse"] == pytest.approx((scores**2).mean(), rel=1e-12)
     np.testing.assert_allclose(backend.numpy(predictions["twice"]), 2 * scores, rtol=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_output_called_pred_is_trained_wherever_it_stands(backend, count):
+    network = replicated(backend, count, network=SideFirst) if count > 1 else built(backend, SideFirst)
+    before = network.neutral_state()
+    data = {"data": np.ones((4, 3)), "label": np.zeros(4, np.int64)}
+    network.closure(network, data, {"default": optimizer_of(network)}, {"entropy": backend.nn.cross_entropy})
+    moved = [name for name, value in network.neutral_state().items() if not np.array_equal(value, before[name])]
+    assert moved == ["main.weight", "main.bias"]
+
+
+def test_a_loss_called_as_their_sum_is_refused(network):
+    named = {"total": lambda scores, labels: network.nn.mean(scores), **losses_of(network.backend)}
+    with pytest.raises(
+        SettingError, match="a loss among 'total', 'entropy', 'size' is called 'total', as their sum is"
+    ):
+        network.closure(network, batch(), None, named)
+    values, _ = network.closure(network, batch(), None, {"total": named["total"]})
+    assert values == {"total": pytest.approx(by_hand(network, batch())[0].mean(), rel=1e-12)}
+    named["loss"] = named.pop("total")
+    with pytest.raises(SettingError, match="is called 'loss', as their sum is: give it another name"):
+        network.val_step((batch()["data"], batch()["label"]), named)
 
 
 @pytest.mark.parametrize(("key", "near"), [("data", "Did you mean 'dat'"), ("label", "Did you mean 'labels'")])
@@ -252,6 +287,32 @@ def test_data_goes_to_the_input_device_and_the_rest_to_the_output_device(backend
         assert prepared["data"].devices() != prepared["label"].devices()
     with pytest.raises(DeviceError, match="has no device 'cpuu'"):
         network.prepare_batch({"data": np.ones(2)}, "cpuu")
+
+
+def framework_device(backend):
+    """The first device as the framework's own object."""
+    if backend.name == "torch":
+        import torch
+
+        return torch.device("cpu")
+    if backend.name == "chainer":
+        import chainer
+
+        return chainer.get_device("@numpy")
+    import jax
+
+    return jax.devices("cpu")[0]
+
+
+def test_devices_may_be_objects_of_the_framework(backend):
+    place, (name, *_) = framework_device(backend), devices(backend, 1)
+    network = built(backend, Dense)
+    prepared = network.prepare_batch({"data": np.ones(2), "label": np.ones(2)}, place, output_device=place)
+    assert {device_of(backend, each) for each in prepared.values()} == {name}
+    assert DataParallel(network, [place, place], place).settings.devices == (name, name)
+    assert build(type(network), device=place).device_name == name
+    with pytest.raises(DeviceError, match="has no device 7.5 here"):
+        network.prepare_batch({"data": np.ones(2)}, 7.5)
 
 
 def test_prepared_labels_go_into_cross_entropy(backend):

@@ -33,8 +33,12 @@ def test_whole_numbers(name):
         ({"stability_level": 5}, ArgumentError, "stability_level=5 must be a fraction"),
         ({"use_mpi_groups": False}, SettingError, "use_mpi_groups: the engine makes its groups in its own way"),
         ({"scheduler": torch.optim.lr_scheduler.StepLR}, ArgumentError, "give a scheduler made over the local"),
-        ({"downcast_type": torch.float64}, ArgumentError, "must be torch.bfloat16, torch.half, torch.float or None"),
-        ({"downcast_type": "asdf"}, ArgumentError, "downcast_type='asdf' must be torch.bfloat16, torch.half"),
+        ({"stability_level": -0.5}, SettingError, "stability_level=-0.5 must be at least 0"),
+        ({"verbose": 1}, ArgumentError, "verbose=1 must be True or False"),
+        ({"use_mpi_groups": "yes"}, ArgumentError, "use_mpi_groups='yes' must be True or False"),
+        ({"downcast_type": 5}, ArgumentError, "downcast_type=5 must be torch.bfloat16"),
+        ({"downcast_type": torch.float64}, SettingError, "must be torch.bfloat16, torch.half, torch.float or None"),
+        ({"downcast_type": "asdf"}, SettingError, "downcast_type='asdf' must be torch.bfloat16, torch.half"),
         ({"comm": "world"}, ArgumentError, "'world' is no communicator"),
         ({"members": 2}, ProcessError, "every node needs the same number of processes"),
     ],
@@ -42,6 +46,12 @@ def test_whole_numbers(name):
 def test_arguments_that_are_refused(settings, error, why):
     with pytest.raises(error, match=why):
         made(**settings)
+
+
+@pytest.mark.parametrize("given", ["sgd", torch.optim.SGD, None, 0.1])
+def test_what_is_no_optimizer(given):
+    with pytest.raises(TypeError, match="is no optimizer: give one made over the network's parameters"):
+        ht.optim.DASO(given, total_epochs=1, comm=Alone())
 
 
 def test_the_communicator_is_heats():

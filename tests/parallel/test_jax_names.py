@@ -11,7 +11,7 @@ from flax import nnx
 
 from deliralike import Network, backends
 from deliralike.backends import jax as names
-from deliralike.errors import ArgumentError, CapabilityError, DeviceError, StructureError
+from deliralike.errors import ArgumentError, CapabilityError, DeviceError, OptimizerError, StructureError
 from tests.parallel.networks import Dense, built, same_named
 
 JAX = backends.get("jax")
@@ -152,6 +152,13 @@ def test_clipping_in_a_hook_sees_the_accumulated_gradient():
     optimizer.update(mean_square, x)
     wanted = JAX.gradients(mean_square, built(JAX, Dense), x).parameters["fc.weight"]
     np.testing.assert_allclose(seen[0]["fc.weight"], wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("given", [None, "adam", jnp.ones, optax.adam(0.1)], ids=["None", "name", "function", "made"])
+def test_what_gives_no_optimizer_is_refused(given):
+    with pytest.raises(RuntimeError, match="from_optimizer_class wants a function such as optax.adam, not ") as caught:
+        names.DataParallelJaxOptimizer.from_optimizer_class(given, built(JAX, Dense), 3)
+    assert isinstance(caught.value, OptimizerError)
 
 
 # Synchronised batch norm ---------------------------------------------------------------------------------------------

@@ -227,3 +227,10 @@ def test_a_loss_that_is_no_scalar_is_refused(backend):
     network = replicated(backend, 2, 0.0)
     with pytest.raises(ShapeError, match="wanted a scalar"):
         optimizer_of(network).update(in_replicas(lambda network, x, labels: network(x)), *batch_of(5))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_array_for_a_loss_is_refused_on_gathered_outputs_too(backend, count):
+    network = replicated(backend, count, 0.0)
+    with pytest.raises(ShapeError, match=r"shape \(5, 4\), wanted a scalar.*deliralike.in_replicas"):
+        optimizer_of(network).update(lambda network, x, labels: network(x), *batch_of(5))

@@ -11,6 +11,7 @@ from deliralike import DataParallel, Network, backends, data, in_replicas, rando
 from deliralike.errors import ArgumentError, BatchError, DeviceError, SettingError, StateError
 from tests.parallel.networks import (
     Convolutional,
+    Dense,
     Small,
     Torn,
     batch_of,
@@ -522,5 +523,28 @@ def test_a_text_in_the_place_of_a_list_of_devices_is_an_error(backend):
 
 
 def test_a_replicated_network_is_not_replicated_again(backend):
-    with pytest.raises(SettingError, match="the network is replicated already"):
+    with pytest.raises(SettingError, match="the network is replicated already: replicate what .*, network.root"):
         DataParallel(replicated(backend, 2), devices(backend, 2))
+
+
+class Around(Network):
+    """Two layers, of which the second may be replicated."""
+
+    def __init__(self, tail):
+        super().__init__()
+        self.first, self.tail = self.nn.Linear(3, 3), tail
+
+    def forward(self, x):
+        return self.tail(self.first(x))
+
+
+def test_neither_the_class_of_a_backend_nor_a_network_around_it_replicates_it_again(backend):
+    """The inner replicas' gradients would be lost."""
+    inner, places = replicated(backend, 2, network=Dense), devices(backend, 2)
+    outer = Around.on(backend, dtype="float64")(inner)
+    with pytest.raises(SettingError, match="the block 'tail' of the network is replicated .*, network.tail.root"):
+        DataParallel(outer, places)
+    if backend.name != "chainer":  # whose class has a test of its own
+        for network in (inner, outer):
+            with pytest.raises(SettingError, match="is replicated already: replicate"):
+                type(inner)(network, places)

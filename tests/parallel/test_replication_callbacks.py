@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from deliralike import random
+from deliralike.errors import StructureError
 from deliralike.parallel import CallbackContext, Replica, call_replication_callbacks, current_replica
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import entered
@@ -51,8 +52,10 @@ def test_blocks_without_a_callback_are_passed_by():
 
 
 def test_replicas_with_different_numbers_of_blocks_are_refused():
-    with pytest.raises(ValueError, match="zip.. argument 2 is longer than argument 1"):
-        call_replication_callbacks([[Block("a", []), Block("b", [])], [Block("a", [])]])
+    log = []
+    with pytest.raises(StructureError, match="replica 1 has the blocks Block, the first replica has Block, Block"):
+        call_replication_callbacks([[Block("a", log), Block("b", log)], [Block("a", log)]])
+    assert not log
 
 
 # The replica ---------------------------------------------------------------------------------------------------------

@@ -646,3 +646,21 @@ def test_a_share_on_torch_may_be_changed_in_place(needs_gradient):
     share.add_(weight)
     share.sum().backward()
     np.testing.assert_array_equal(weight.grad.numpy(), [2, 2, 2])
+
+
+@pytest.mark.parametrize("backend", [None, "torch", "chainer", "jax"])
+@pytest.mark.parametrize("kind", [">f4", ">i8", "<f4", ">U3"])
+def test_byte_order_goes_through_scatter_and_gather(backend, kind):
+    native = None if backend is None else backends.get(backend)
+    batch = {"x": np.arange(21).reshape(7, 3).astype(kind)}
+    shares = scatter(batch, ["@numpy" if backend == "chainer" else "cpu"] * 3, backend=native)
+    assert [share["x"].dtype for share in shares] == [batch["x"].dtype] * 3
+    found = gather(shares, backend=native)["x"]
+    assert found.dtype == batch["x"].dtype and found.dtype.byteorder == batch["x"].dtype.byteorder
+    assert np.array_equal(found, batch["x"])
+
+
+def test_masks_go_through_scatter_and_gather():
+    batch = np.ma.masked_array(np.arange(14.0).reshape(7, 2), np.arange(14).reshape(7, 2) % 5 == 0)
+    found = gather(scatter(batch, ["cpu"] * 3))
+    assert np.array_equal(np.ma.getmaskarray(found), np.ma.getmaskarray(batch)) and np.ma.allequal(found, batch)

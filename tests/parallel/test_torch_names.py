@@ -1,6 +1,7 @@
 """The names that PyTorch's users know, with their signatures: on CPU devices, against the module on one device."""
 
 import copy
+import functools
 import inspect
 import pickle
 from collections import OrderedDict, defaultdict, namedtuple
@@ -12,7 +13,15 @@ from torch import nn
 import deliralike
 from deliralike.backends import torch as names
 from deliralike.backends.torch import BACKEND, DataParallelTorchNetwork, DataParallelTorchOptimizer
-from deliralike.errors import ArgumentError, BatchError, CapabilityError, DeviceError, StateError, StructureError
+from deliralike.errors import (
+    ArgumentError,
+    BatchError,
+    CapabilityError,
+    DeviceError,
+    SettingError,
+    StateError,
+    StructureError,
+)
 from deliralike.rules import SGD, rule
 
 Pair = namedtuple("Pair", "first second")
@@ -109,6 +118,49 @@ def test_gradients_of_every_replica_land_on_the_module_that_was_replicated():
     wanted.zero_grad()
     (squared(wanted, x) * 3).backward()
     same(gradients(module), gradients(wanted))
+
+
+class Leaves(nn.Module):
+    """Leaf tensors that are no parameters of the module: a buffer, an attribute, two in a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("offset", torch.ones(3, requires_grad=True))
+        self.factor = torch.full((3,), 2.0, requires_grad=True)
+        self.kept = [torch.ones(3, requires_grad=True), nn.Parameter(torch.ones(3))]
+        self.fixed = torch.ones(3)
+
+    def forward(self, rows):
+        return (rows * self.factor + self.offset) * self.kept[0] * self.kept[1] * self.fixed
+
+    def leaves(self):
+        return {"offset": self.offset, "factor": self.factor, "kept.0": self.kept[0], "kept.1": self.kept[1]}
+
+
+@pytest.mark.parametrize("wrap", [
+    lambda module: names.DataParallel(module, ["cpu"] * 3),
+    lambda module: DataParallelTorchNetwork(module, ["cpu"] * 3, buffers="mean"),
+    lambda module: lambda rows: names.data_parallel(module, rows, ["cpu"] * 3),
+], ids=["DataParallel", "DataParallelTorchNetwork", "data_parallel"])  # fmt: skip
+def test_leaves_that_are_buffers_or_attributes_get_the_whole_gradient(wrap):
+    """That of ``sum((x f + o) k l)`` over seven rows, twice, by hand, where f is 2 and the others are 1."""
+    module, rows = Leaves(), torch.arange(21.0).reshape(7, 3)
+    parallel = wrap(module)
+    for _ in range(2):
+        parallel(rows).sum().backward()
+    total = 2 * rows.sum(0)
+    kept = 2 * total + 14
+    wanted = {"offset": torch.full((3,), 14.0), "factor": total, "kept.0": kept, "kept.1": kept}
+    same({name: leaf.grad for name, leaf in module.leaves().items()}, wanted)
+
+
+def test_sparse_gradients_reach_the_module():
+    """Token k is seen k times, so its row gets k."""
+    table = nn.Embedding(5, 3, sparse=True)
+    tokens = torch.tensor([1, 4, 2, 4, 3, 4, 2, 4, 3, 3])
+    names.DataParallel(table, ["cpu"] * 3)(tokens).sum().backward()
+    assert table.weight.grad.is_sparse
+    assert torch.equal(table.weight.grad.to_dense(), torch.arange(5.0)[:, None].expand(5, 3))
 
 
 def test_detached_replicas_send_no_gradients():
@@ -268,6 +320,36 @@ def test_every_step_may_be_overridden():
     assert mine.called == [("scatter", 3), ("replicate", 2), ("parallel_apply", 2), ("gather", "cpu")]
 
 
+def test_parameters_without_a_shape_are_made_once_on_the_module():
+    """With the start values, and then the gradients, of one device."""
+    both, x = [nn.Sequential(nn.LazyLinear(4), nn.Tanh(), nn.LazyLinear(2)) for _ in range(2)], batch().float()
+    plain, parallel = both[0], names.DataParallel(both[1], ["cpu"] * 3)
+    for net in (plain, parallel):
+        torch.manual_seed(5)
+        net(x).sum().backward()
+    for name, gradient in gradients(plain).items():
+        torch.testing.assert_close(gradients(parallel.module)[name], gradient)
+    assert names.data_parallel(nn.LazyLinear(2), x, ["cpu"] * 3).shape == (7, 2)
+    with pytest.raises(StateError, match="replicate: a parameter of the module has no shape yet: call the module"):
+        names.replicate(nn.LazyLinear(2), ["cpu"] * 2)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+def test_a_replica_that_is_asked_to_clear_gradients_warns_as_pytorchs_do():
+    module = network()
+    first, second = names.replicate(module, ["cpu"] * 2)
+    with pytest.warns(UserWarning, match="from a module created with nn.DataParallel.. has no effect"):
+        second[0].zero_grad()
+    first.zero_grad()
+
+
+@pytest.mark.parametrize("around", [lambda net: net, nn.Sequential], ids=["itself", "within another"])
+def test_a_module_with_lasting_replicas_is_not_replicated_again(around):
+    lasting = DataParallelTorchNetwork(network(), ["cpu"] * 2)
+    with pytest.raises(SettingError, match="is replicated already: replicate"):
+        names.DataParallel(around(lasting), ["cpu"] * 2)(batch())
+
+
 def test_under_no_grad_there_is_no_graph():
     parallel = names.DataParallel(network(), ["cpu"] * 2)
     with torch.no_grad():
@@ -362,6 +444,72 @@ def test_a_replica_that_fails_ends_those_that_wait_for_it(within):
         within(names.DataParallel(Failing().double(), ["cpu"] * 2), batch(5))
 
 
+NORMALISED = {1: (nn.Linear(3, 4), nn.BatchNorm1d(4)), 2: (nn.Conv2d(2, 4, 1), nn.BatchNorm2d(4)),
+              3: (nn.Conv3d(2, 4, 1), nn.BatchNorm3d(4))}  # fmt: skip
+ROWS = {1: (7, 3), 2: (7, 2, 3, 5), 3: (7, 2, 3, 1, 5)}
+
+
+@pytest.mark.parametrize("n", NORMALISED)
+def test_a_converted_model_is_synchronised_and_keeps_its_parameters(n):
+    """An optimizer that was made before the conversion trains what was converted, as on one device."""
+    plain = nn.Sequential(*copy.deepcopy(NORMALISED[n]), nn.Sequential(nn.Tanh())).double()
+    module = copy.deepcopy(plain)
+    optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in (module, plain)]
+    parallel = names.DataParallelWithCallback(names.convert_model(module), ["cpu"] * 3)
+    assert type(module[1]) is getattr(names, f"SynchronizedBatchNorm{n}d")
+    x = torch.randn(ROWS[n], dtype=torch.float64)
+    for net, optimizer in zip((parallel, plain), optimizers, strict=True):
+        for _ in range(2):
+            optimizer.zero_grad()
+            squared(net, x).backward()
+            optimizer.step()
+    same(module.state_dict(), plain.state_dict())
+
+
+def test_what_is_converted_keeps_ties_modes_and_classes_of_my_own():
+    class Mine(nn.BatchNorm1d):
+        pass
+
+    shared, mine = nn.BatchNorm1d(3, momentum=None, affine=False).eval(), Mine(3)
+    first, second, third = names.convert_model(nn.Sequential(shared, shared, mine))
+    assert first is second
+    assert third is mine
+    assert (type(first), first.momentum, first.affine, first.training) == (
+        names.SynchronizedBatchNorm1d, None, False, False
+    )  # fmt: skip
+    assert type(names.convert_model(shared)) is names.SynchronizedBatchNorm1d
+    assert type(shared) is nn.BatchNorm1d
+    parallel = names.convert_model(names.DataParallel(nn.Sequential(nn.BatchNorm1d(3)), ["cpu"] * 2, dim=0))
+    assert type(parallel) is names.DataParallelWithCallback
+    assert parallel.device_ids == ["cpu", "cpu"]
+    assert type(parallel.module[0]) is names.SynchronizedBatchNorm1d
+    assert type(names.convert_model(torch.nn.DataParallel(nn.BatchNorm1d(3))).module) is names.SynchronizedBatchNorm1d
+
+
+def test_batch_norms_made_in_a_patched_block_are_synchronised():
+    before = nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d
+    with pytest.raises(LookupError, match="enough"), names.patch_sync_batchnorm():
+        made = [getattr(nn, f"BatchNorm{n}d")(3) for n in (1, 2, 3)]
+        raise LookupError("enough")
+    assert [type(layer).__name__ for layer in made] == [f"SynchronizedBatchNorm{n}d" for n in (1, 2, 3)]
+    assert (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d) == before
+
+
+def test_the_small_number_may_be_the_least_variance():
+    """One channel's variance is below eps, the other's above; by the definition of each mode."""
+    x = torch.tensor([[0.0, 0.0], [0.1, 6.0], [0.2, 3.0]], dtype=torch.float64)
+    parallel = names.DataParallelWithCallback(names.SynchronizedBatchNorm1d(2, eps=0.5).double(), ["cpu"] * 2)
+    centred, var = x - x.mean(0), x.var(0, unbiased=False)
+    try:
+        names.set_sbn_eps_mode("clamp")
+        torch.testing.assert_close(parallel(x), centred / torch.stack([torch.tensor(0.5).double(), var[1]]).sqrt())
+    finally:
+        names.set_sbn_eps_mode("plus")
+    torch.testing.assert_close(parallel(x), centred / (var + 0.5).sqrt())
+    with pytest.raises(SettingError, match="set_sbn_eps_mode: mode='clmp' is unknown. Did you mean 'clamp'"):
+        names.set_sbn_eps_mode("clmp")
+
+
 # Callbacks -----------------------------------------------------------------------------------------------------------
 
 
@@ -401,6 +549,26 @@ def test_a_data_parallel_can_be_patched(times):
     assert [copy_id for copy_id, _ in module.log] == [0, 1]
     with pytest.raises(ArgumentError, match="wants a DataParallel, not a Called"):
         names.patch_replication_callback(module)
+
+
+def test_a_data_parallel_whose_replicate_is_decorated_can_be_patched():
+    class Timed(names.DataParallel):
+        @functools.wraps(names.DataParallel.replicate)
+        def replicate(self, *args):
+            return super().replicate(*args)
+
+    module = Called()
+    parallel = Timed(module, ["cpu"] * 2)
+    for _ in range(2):
+        names.patch_replication_callback(parallel)
+        parallel.replicate = functools.wraps(parallel.replicate)(functools.partial(parallel.replicate))
+    parallel(torch.ones(6, 3))
+    assert [copy_id for copy_id, _ in module.log] == [0, 1]
+
+
+def test_the_callbacks_of_replicas_that_differ_are_refused():
+    with pytest.raises(StructureError, match="replica 1 has the blocks Sequential, Tanh, Called, Linear"):
+        names.exec_data_parallel_replication_callback([nn.Sequential(Called()), nn.Sequential(nn.Tanh(), Called())])
 
 
 def test_the_callbacks_can_be_called_by_hand():
@@ -617,6 +785,17 @@ def test_what_is_no_optimizer_is_refused():
         DataParallelTorchOptimizer(torch.optim.SGD, parallel)
     with pytest.raises(ArgumentError, match="wants a class of torch.optim, not None"):
         DataParallelTorchOptimizer.from_optimizer_class(None, parallel)
+    with pytest.raises(RuntimeError, match="wants an optimizer, not None"):  # as delira has it
+        DataParallelTorchOptimizer(None, parallel)
+
+
+def test_names_and_errors_of_the_ancestors():
+    assert names.DataParallelPyTorchNetwork(nn.Linear(3, 2), ["cpu", "cpu"], "cpu", 0)(torch.ones(5, 3)).shape == (5, 2)
+    modules = [Called(), Called()]
+    names.execute_replication_callbacks(modules)
+    assert [module.log[0][0] for module in modules] == [0, 1]
+    with pytest.raises(RuntimeError, match="'cuda:99'"):  # as PyTorch has it
+        deliralike.DataParallel(nn.Linear(3, 2), ["cuda:99", "cpu"])
 
 
 # Replicas that were left behind --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from deliralike import DataParallel, backends, in_replicas
-from deliralike.backends.torch import DataParallelTorchNetwork, SynchronizedBatchNorm1d
+from deliralike.backends.torch import DataParallelTorchNetwork, DataParallelTorchOptimizer, SynchronizedBatchNorm1d
 from deliralike.errors import CapabilityError, DeviceError, ReplicaError, ShapeError
 from deliralike.network import build
 from deliralike.parallel.scatter import Shares
@@ -330,6 +330,73 @@ def test_a_hook_that_was_removed_does_not_run():
     handle.remove()
     network(batch())
     assert not seen
+
+
+def _clamped(weight, seen):
+    """Keep the whole gradient's numbers between -1 and 1."""
+
+    def clamp(gradient):
+        seen.append(gradient.clone())
+        return gradient.clamp(-1, 1)
+
+    return weight.register_hook(clamp)
+
+
+def _halved(weight, seen):
+    """Halve the whole gradient once it is there."""
+
+    def halve(parameter):
+        seen.append(parameter.grad.clone())
+        parameter.grad.mul_(0.5)
+
+    return weight.register_post_accumulate_grad_hook(halve)
+
+
+GRADIENT_HOOKS = {"register_hook": (_clamped, 1.0), "register_post_accumulate_grad_hook": (_halved, 10.5)}
+LOOPS = {
+    "gathered": lambda network, x: BACKEND.optimizer(SGD(lr=1.0), network).update(summed, x),
+    "in replicas": lambda network, x: BACKEND.optimizer(SGD(lr=1.0), network).update(in_replicas(summed, "sum"), x),
+    "PyTorch's loop": lambda network, x: stepped(network, x),
+}
+
+
+def summed(network, x):
+    return network(x).sum()
+
+
+def stepped(network, x):
+    optimizer = DataParallelTorchOptimizer.from_optimizer_class(torch.optim.SGD, network, lr=1.0)
+    network(x).sum().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("run", LOOPS.values(), ids=LOOPS)
+@pytest.mark.parametrize(("hook", "step"), GRADIENT_HOOKS.values(), ids=GRADIENT_HOOKS)
+def test_hooks_of_parameters_act_once_on_the_gradient_of_the_whole_batch(hook, step, run):
+    """Rows 0 to 6 in shares of 3, 2 and 2: the whole gradient is 21, of which a hook leaves 1, or half."""
+    module, seen, x = nn.Linear(1, 1, bias=False).double(), [], torch.arange(7.0).double()[:, None]
+    network = over(module)
+    handle, before = hook(module.weight, seen), module.weight.item()
+    for number in (1, 2):
+        run(network, x)
+        assert [gradient.item() for gradient in seen] == [21.0] * number
+        assert before - module.weight.item() == pytest.approx(number * step)
+        network.zero_grad()
+    handle.remove()
+    run(network, x)
+    assert len(seen) == 2
+    assert before - module.weight.item() == pytest.approx(2 * step + 21.0)
+    assert [replica.native.weight.item() for replica in network.replicas] == [module.weight.item()] * 3
+
+
+def test_gradients_from_before_a_hook_are_kept_and_untouched_by_it():
+    module, x = nn.Linear(1, 1, bias=False).double(), torch.arange(7.0).double()[:, None]
+    network = over(module)
+    network(x).sum().backward()
+    module.weight.register_hook(lambda gradient: gradient.clamp(-1, 1))
+    network(x).sum().backward()
+    DataParallelTorchOptimizer(torch.optim.SGD(network.parameters()), network).accumulate()
+    assert module.weight.grad.item() == 21.0 + 1.0
 
 
 NORMS = {

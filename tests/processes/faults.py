@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from deliralike import backends, in_replicas
-from deliralike.backends.joining import restarts
+from deliralike import heat as ht
+from deliralike.backends.joining import PATIENCE, restarts
 from deliralike.conformance.planted import replicas as planted
 from deliralike.data import Loader
 from deliralike.rules import rule
@@ -142,3 +144,30 @@ def fewer_batches(processes):
     with network.training_mode(True):
         for _ in range(3 - processes.rank):
             optimizer.update(subject.loss, *planted.batch(3))
+
+
+# Programs of one's own -----------------------------------------------------------------------------------------------
+
+
+def ends_early(processes):
+    """The second process makes two steps, the others three; nobody says goodbye."""
+    for _ in range(2 if processes.rank == 1 else 3):
+        processes.exchange("a step of my own", 0)
+    sys.exit(0)
+
+
+def fails_in_its_own_loop(processes):
+    """An error of the user's between two steps, outside of any trainer."""
+    for step in range(3):
+        if (processes.rank, step) == (1, 2):
+            raise KeyError("the colour of the bikeshed")
+        processes.exchange("a step of my own", 0)
+
+
+def heats_time_limits(processes):
+    """The time limits of communicators by heat's names, once the launcher has named one; in seconds."""
+    os.environ[PATIENCE] = "17"
+    from mpi4py import MPI  # which begins MPI
+
+    given = ht.communication.sanitize_comm(MPI.COMM_WORLD.Dup())
+    return [comm.processes.timeout for comm in (ht.MPI_WORLD, given)]

@@ -184,6 +184,45 @@ def native_chain(processes):
     return found
 
 
+def kept_blocks(processes):
+    """Training by blocks that were kept from before the network was made, on PyTorch and Chainer."""
+    inside, optimizer, _ = made(processes, False)
+    first, last = inside[0], inside[2]
+    for x, y in batches():
+        optimizer.zero_grad()
+        outputs = last(torch.tanh(first(torch.from_numpy(share(x, processes)))))
+        ((outputs - torch.from_numpy(share(y, processes))) ** 2).mean().backward()
+        optimizer.step()
+    torch_state = listed(inside.state_dict())
+    chainer, chain = _chain()
+    first, last = chain[0], chain[2]
+    optimizer = ht.optim.DataParallelOptimizer(chainer.optimizers.MomentumSGD(lr=0.1).setup(chain))
+    KEPT.append(ht.nn.DataParallel(chain, processes, optimizer))
+    for x, y in batches():
+        chain.cleargrads()
+        outputs = last(chainer.functions.tanh(first(share(x, processes))))
+        chainer.functions.mean_squared_error(outputs, share(y, processes)).backward()
+        optimizer.step()
+    KEPT[-1].finish()
+    return [torch_state, {name: p.array.tolist() for name, p in chain.namedparams()}]
+
+
+def kept_blocks_alone():
+    inside = plain()
+    optimizer = torch.optim.SGD(inside.parameters(), lr=0.1)
+    for x, y in batches():
+        optimizer.zero_grad()
+        ((inside(torch.from_numpy(x)) - torch.from_numpy(y)) ** 2).mean().backward()
+        optimizer.step()
+    chainer, chain = _chain()
+    optimizer = chainer.optimizers.MomentumSGD(lr=0.1).setup(chain)
+    for x, y in batches():
+        chain.cleargrads()
+        chainer.functions.mean_squared_error(chain(x), y).backward()
+        optimizer.update()
+    return [listed(inside.state_dict()), {name: p.array.tolist() for name, p in chain.namedparams()}]
+
+
 def native_chain_alone():
     chainer, chain = _chain()
     optimizer = chainer.optimizers.MomentumSGD(lr=0.1).setup(chain)
@@ -277,6 +316,16 @@ READS = {
         name: torch.from_numpy(value) for name, value in network.neutral_state().items()
     },
     "after eval": lambda inside, optimizer, network: network.eval() and _tensors(inside),
+    "after a call of a part that was kept": lambda inside, optimizer, network: (
+        inside[2](torch.ones(1, 6).double()),
+        _tensors(inside),
+    )[1],
+    "parameters of a container": lambda inside, optimizer, network: {
+        name.removeprefix("0.module."): p for name, p in torch.nn.Sequential(network).named_parameters()
+    },
+    "the state of a container": lambda inside, optimizer, network: {
+        name.removeprefix("0."): p for name, p in torch.nn.Sequential(network).state_dict().items()
+    },
     "after the optimizer's state": lambda inside, optimizer, network: optimizer.state_dict() and _tensors(inside),
     "after a call of the module": lambda inside, optimizer, network: (
         inside(torch.ones(1, 5).double()),

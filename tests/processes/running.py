@@ -37,7 +37,7 @@ class Outcome:
 
 def run(
     engine: str, count: int, function: str, *arguments: Any, timeout: float = 120.0, check: bool = True,
-    patience: float = 60.0, restarts: int = 0, late: float = 0.0,
+    patience: float = 60.0, restarts: int = 0, late: float = 0.0, launcher: str = "",
 ) -> Outcome:  # fmt: skip
     """Run ``"module:function"`` with arguments that JSON can hold in every process; each returns what JSON can hold.
 
@@ -46,18 +46,20 @@ def run(
         patience: Seconds after which the processes themselves give up one that does not come.
         restarts: How often they are started again when one fails.
         late: Seconds that the last one waits before it joins the others.
+        launcher: The engine whose launcher starts them; that of `engine` unless given.
 
     Raises:
         AssertionError: They did not end in time, or (with `check`) one failed.
     """
-    if engine in ("mpi", "chainermn") and importlib.util.find_spec("mpi4py") is None:
+    launcher = launcher or engine
+    if launcher in ("mpi", "chainermn") and importlib.util.find_spec("mpi4py") is None:
         pytest.skip("mpi4py is not installed: pip install 'deliralike[mpi]'")
     with tempfile.TemporaryDirectory() as folder:
         worker = ["tests.processes.worker", engine, folder, function, json.dumps(arguments)]
-        command, environment = launched(engine, count, worker, restarts=restarts)
+        command, environment = launched(launcher, count, worker, restarts=restarts)
         environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PATIENCE": str(patience), "LATE": str(late)}
         if restarts:
-            command = [sys.executable, "-m", "tests.processes.launcher", engine, str(restarts), *command]
+            command = [sys.executable, "-m", "tests.processes.launcher", launcher, str(restarts), *command]
         with tempfile.TemporaryFile("w+") as said:
             process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=said, stderr=subprocess.STDOUT,
                                        start_new_session=True)  # fmt: skip

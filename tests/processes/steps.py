@@ -5,7 +5,9 @@ import torch
 
 from deliralike import Network, backends, in_replicas, nest, random
 from deliralike.conformance.planted import replicas as planted
+from deliralike.errors import DeliralikeError
 from deliralike.rules import rule
+from tests.parallel import native_norms
 
 STEPS = 2
 KEPT = []  # networks that live until the process ends, as those of a script do
@@ -193,6 +195,25 @@ def synchronised(processes):
         optimizer.update(planted.subject("jax").loss, *planted.batch(3))
 
 
+def norms_of_frameworks(processes, sizes):
+    """Each network that may hold a batch norm of its framework's own, after an update; or why there is none."""
+    rows = share_of(norm_rows(sum(sizes)), sizes, processes.rank)
+    found = {backend: {} for backend in native_norms.NORMS}
+    for backend, of_kinds in found.items():
+        for kind, make in native_norms.KINDS.items():
+            try:
+                network = backends.DistributedDataParallel(make(backend), processes)
+                of_kinds[kind] = native_norms.stepped(network, rows)
+            except DeliralikeError as error:
+                of_kinds[kind] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def norm_rows(count):
+    """What goes into those batch norms."""
+    return np.random.default_rng(4).normal(1, 2, size=(count, native_norms.CHANNELS))
+
+
 def pending(processes, mixed):
     """Two sums under way at once, waited for in the other order; or begun in another order by the second process."""
     found = {}
@@ -204,3 +225,26 @@ def pending(processes, mixed):
         sums = [each.wait() for each in (under_way["layers.1"], under_way["layers.0"])]
         found[dtype] = [[str(array.dtype), array.tolist()] for pair in sums for array in pair]
     return found
+
+
+def compilations(processes):
+    """How many programs XLA compiled in each of six steps on JAX."""
+    import jax  # here, as the other functions need none
+
+    compiled = []
+
+    def note(event, seconds, **settings):
+        if event.endswith("backend_compile_duration"):
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    network = backends.DistributedDataParallel(Random.on("jax", seed=4)(), processes, buffers="root")
+    optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
+    samples, counts = 3 + processes.rank, []
+    x, labels = np.ones((samples, 70), np.float32), np.arange(samples) % 4
+    for _ in range(6):
+        before = len(compiled)
+        with network.training_mode(True):
+            optimizer.update(mean_loss, x, labels)
+        counts.append(len(compiled) - before)
+    return counts

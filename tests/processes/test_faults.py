@@ -135,3 +135,31 @@ def test_a_number_that_is_not_finite_stops_all_together_and_its_process_is_named
     assert came[0] == came[1]
     assert came[0][1] == 1
     assert came[0][0].startswith("not finite in step 0 of epoch 0: in process 1: ")
+
+
+@pytest.mark.parametrize(("engine", "count"), [("torch", 3), ("mpi", 2), ("jax", 2)])
+def test_a_process_that_has_finished_is_told_as_such_at_once(engine, count):
+    """By the end of its program, without a word; the time limit is far longer."""
+    begin = time.monotonic()
+    ended = run(engine, count, "tests.processes.faults:ends_early", check=False, patience=100, timeout=90)
+    assert ended.code != 0 and not ended.results
+    assert re.search(r"process 0 of . \(.*\) is at a step of my own, and process 1 has finished: every", ended.said)
+    assert time.monotonic() - begin < 60
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ("torch", "ProcessError: process 1 of 2 (torch.distributed) failed: KeyError: 'the colour of the bikeshed'"),
+        ("mpi", "KeyError: 'the colour of the bikeshed'"),
+        ("jax", "process 1 of 2 (JAX) failed: KeyError: 'the colour of the bikeshed'"),
+    ],
+)
+def test_an_error_in_a_loop_of_ones_own_is_told_to_the_others(engine, words):
+    ended = run(engine, 2, "tests.processes.faults:fails_in_its_own_loop", check=False, patience=100, timeout=90)
+    assert ended.code != 0 and not ended.results
+    assert words in ended.said
+
+
+def test_communicators_by_heats_names_follow_the_time_limit():
+    assert run("mpi", 2, "tests.processes.faults:heats_time_limits").of_ranks() == [[17.0, 17.0]] * 2

@@ -1,5 +1,8 @@
 """Data parallelism by heat's names: the updates of one process, and each thing that heat itself does wrong."""
 
+import importlib
+import sys
+import types
 from functools import cache
 
 import numpy as np
@@ -10,7 +13,7 @@ import deliralike.heat as ht
 from deliralike import backends
 from deliralike.errors import ArgumentError, SettingError
 from deliralike.parallel import Alone
-from tests.processes import heat_steps
+from tests.processes import heat_example, heat_steps
 from tests.processes.running import run
 
 MODULE = "tests.processes.heat_steps"
@@ -54,6 +57,21 @@ def test_a_native_chain():
         assert (at_once, under_way) == (False, True)
         assert largest_difference(blocking, wanted) < 1e-12
         assert largest_difference(waiting, blocking) < 1e-15
+
+
+def test_blocks_that_were_kept_train_on_the_latest_weights():
+    wanted = heat_steps.kept_blocks_alone()
+    for each in run("mpi", 2, f"{MODULE}:kept_blocks").of_ranks():
+        assert [largest_difference(*pair) < 1e-12 for pair in zip(each, wanted, strict=True)] == [True, True]
+
+
+@pytest.mark.slow
+def test_the_example_of_heats_users_runs_with_another_import():
+    accuracy, wanted = heat_example.alone()
+    assert accuracy > 0.4
+    for found, state in run("mpi", 2, "tests.processes.heat_example:main", False).of_ranks():
+        assert found == accuracy
+        assert largest_difference(state, wanted) < 1e-10
 
 
 # What heat does wrong ----------------------------------------------------------------------------------------------
@@ -173,6 +191,9 @@ def test_errors():
         optimizer.step()
     with pytest.raises(ArgumentError, match=r"wanted ht.optim.DataParallelOptimizer"):
         ht.nn.DataParallel(linear, Alone(), optimizer.torch_optimizer)
+    daso = ht.optim.DASO(optimizer.torch_optimizer, total_epochs=1, comm=Alone())
+    with pytest.raises(TypeError, match=r"DASO came, which goes with ht.nn.DataParallelMultiGPU"):
+        ht.nn.DataParallel(linear, Alone(), daso)
     with pytest.raises(ArgumentError, match="'all' is no communicator"):
         ht.nn.DataParallel(linear, "all", optimizer)
     with pytest.raises(ArgumentError, match="blocking=1 is a int, wanted True or False"):
@@ -187,9 +208,78 @@ def test_errors():
 
 def test_names_of_heat():
     assert ht.nn.Linear is torch.nn.Linear and ht.optim.SGD is torch.optim.SGD
-    assert ht.nn.functional is torch.nn.functional
+    assert ht.nn.functional.relu is torch.nn.functional.relu
+    functional = importlib.import_module("deliralike.heat.nn.functional")
+    schedulers = importlib.import_module("deliralike.heat.optim.lr_scheduler")
+    assert functional.nll_loss is torch.nn.functional.nll_loss
+    assert schedulers.StepLR is torch.optim.lr_scheduler.StepLR
+    with pytest.raises(AttributeError, match="'deliralike.heat.nn' has no attribute 'Linnear'"):
+        _ = ht.nn.Linnear
     ht.use_comm(Alone())
     assert (ht.get_comm().size, ht.get_comm().rank, ht.get_comm().is_distributed()) == (1, 0, False)
+
+
+def test_other_names_are_heats_own_where_it_is_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "heat", None)
+    with pytest.raises(AttributeError, match="'array' would be heat's own.*pip install heat"):
+        _ = ht.array
+    monkeypatch.setitem(sys.modules, "heat", types.SimpleNamespace(array=np.array))
+    assert ht.array is np.array
+    with pytest.raises(AttributeError, match="arrray"):
+        _ = ht.arrray
+
+
+class Scaled(ht.nn.DataParallel):
+    """What a user of heat adds to it: a layer behind the network."""
+
+    def __init__(self, module, comm, optimizer):
+        super().__init__(module, comm, optimizer)
+        self.scale = torch.nn.Linear(2, 2, bias=False)
+
+    def forward(self, x):
+        return self.scale(super().forward(x))
+
+
+def linear_and_optimizer():
+    linear = torch.nn.Linear(3, 2)
+    return linear, ht.optim.DataParallelOptimizer(torch.optim.SGD(linear.parameters(), lr=0.5))
+
+
+def test_networks_are_modules_of_heats_classes():
+    linear, optimizer = linear_and_optimizer()
+    network = Scaled(linear, Alone(), optimizer)
+    assert isinstance(network, ht.nn.DataParallel) and isinstance(network, torch.nn.Module)
+    assert (network.comm.size, network.blocking_parameter_updates) == (1, False)
+    whole = torch.nn.Sequential(network, torch.nn.ReLU()).to(torch.float64)
+    assert linear.weight.dtype == torch.float64
+    assert list(network.state_dict()) == ["weight", "bias", "scale.weight"]
+    assert list(whole.state_dict()) == ["0.weight", "0.bias", "0.scale.weight"]
+    inputs = torch.arange(6.0).double().reshape(2, 3)
+    wanted = (linear(inputs) @ network.scale.weight.T).relu()
+    torch.testing.assert_close(whole(inputs), wanted)
+    before = linear.weight.detach().clone()
+    whole(inputs).sum().backward()
+    gradient = linear.weight.grad.clone()
+    optimizer.step()
+    torch.testing.assert_close(whole.state_dict()["0.weight"], before - 0.5 * gradient)
+
+
+def test_a_container_loads_what_it_saved():
+    linear, optimizer = linear_and_optimizer()
+    saved = torch.nn.Sequential(ht.nn.DataParallel(linear, Alone(), optimizer)).state_dict()
+    other, its_optimizer = linear_and_optimizer()
+    torch.nn.Sequential(ht.nn.DataParallel(other, Alone(), its_optimizer)).load_state_dict(saved)
+    torch.testing.assert_close(other.weight, linear.weight)
+
+
+def test_a_network_of_daso_is_a_module():
+    linear = torch.nn.Linear(3, 2)
+    optimizer = ht.optim.DASO(torch.optim.SGD(linear.parameters(), lr=0.1), total_epochs=1, comm=Alone())
+    network = ht.nn.DataParallelMultiGPU(linear, optimizer)
+    whole = torch.nn.Sequential(network, torch.nn.ReLU())
+    assert isinstance(network, ht.nn.DataParallelMultiGPU)
+    assert list(whole.state_dict()) == ["0.weight", "0.bias"] and list(network.state_dict()) == ["weight", "bias"]
+    torch.testing.assert_close(whole(torch.ones(1, 3)), linear(torch.ones(1, 3)).relu())
 
 
 def test_checkpoints_of_heat_can_be_loaded():

@@ -80,9 +80,14 @@ def test_layers_of_flax_are_synchronised_with_one_stream_and_what_does_not_fit_i
             assert error.startswith(words)
 
 
-def test_sums_and_long_messages_of_groups_keep_their_type():
-    """Three processes, and two of them as a group; a message that is longer than the coordinator's store takes."""
-    for rank, (sums, lengths, of_group) in enumerate(run("jax", 3, "tests.processes.jax_runtime:messages").of_ranks()):
+@pytest.mark.parametrize("launcher", ["jax", "mpi"])
+def test_sums_and_long_messages_of_groups_keep_their_type(launcher):
+    """Three processes, and two of them as a group; a message that is longer than the coordinator's store takes.
+
+    They are started by ``deliralike launch``, and by mpiexec, of whose variables JAX knows those of Open MPI 4 alone.
+    """
+    came = run("jax", 3, "tests.processes.jax_runtime:messages", launcher=launcher).of_ranks()
+    for rank, (sums, lengths, of_group) in enumerate(came):
         assert sums == [[dtype, [3, 6, 9]] for dtype in ("float64", "float32", "float16", "int64", "int8")]
         assert lengths == [20_000, 20_001, 20_002]
         assert of_group == ([None, None] if rank == 1 else [["here", 0, 2], [2.0, 4.0]])
@@ -100,6 +105,12 @@ def test_a_process_that_fails_ends_all_and_is_told(function, arguments, said):
     ended = run("jax", 2, f"tests.processes.jax_runtime:{function}", *arguments, check=False, patience=300)
     assert ended.code != 0 and not ended.results
     assert said in ended.said
+
+
+def test_a_process_that_fails_under_mpiexec_ends_all_and_is_told():
+    ended = run("jax", 2, "tests.processes.jax_runtime:one_fails", "raises", check=False, patience=60, launcher="mpi")
+    assert ended.code != 0 and not ended.results
+    assert "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats" in ended.said
 
 
 def test_a_process_that_stops_is_given_up_after_the_timeout():

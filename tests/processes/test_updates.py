@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from deliralike.conformance.planted import replicas as planted
+from tests.parallel import native_norms
 from tests.processes import steps
 from tests.processes.running import ENGINES, run
 
@@ -36,6 +37,14 @@ def test_a_parameter_that_one_process_uses_counts_as_zero_in_the_others(backend)
         np.testing.assert_allclose(came[0][name], wanted, rtol=1e-13)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_on_jax_only_the_first_step_compiles(engine):
+    for counts in run(engine, 2, "tests.processes.steps:compilations").of_ranks():
+        assert counts[0] > 0
+        assert counts[1:] == [0] * 5
+
+
 def test_micro_batches_are_sent_together():
     assert run("torch", 2, "tests.processes.steps:collectives", 3).of_ranks() == [[2, 2]] * 2
     assert run("mpi", 2, "tests.processes.steps:collectives", 1).of_ranks() == [[6, 6]] * 2
@@ -48,6 +57,19 @@ def test_statistics_of_shares_are_not_those_of_the_batch():
         came = run("mpi", 2, "tests.processes.steps:by_policy", policy).of_ranks()
         assert steps.largest_difference(wanted, came[0]) > 1e-3
         assert steps.largest_difference(came[0], came[1]) == 0.0
+
+
+def test_a_frameworks_own_batch_norm_is_synchronised_over_processes_or_refused():
+    """By default, in a portable network and in a subclass of the native base; by NumPy, over the whole batch."""
+    for found in run("mpi", 2, "tests.processes.steps:norms_of_frameworks", [4, 3]).of_ranks():
+        for backend in ("torch", "chainer"):
+            wanted = native_norms.stepped_by_numpy(backend, steps.norm_rows(7))
+            for kind in native_norms.KINDS:
+                for name, value in wanted.items():
+                    where = f"{backend}, {kind}: {name}"
+                    np.testing.assert_allclose(found[backend][kind][name], value, rtol=1e-10, err_msg=where)
+        for kind in native_norms.KINDS:  # flax's layer asks nobody whether one share's statistics will do
+            assert found["jax"][kind].startswith("CapabilityError: standardise (flax.nnx.BatchNorm): "), kind
 
 
 def statistics_of(samples):

@@ -26,6 +26,7 @@ ONE_FOR_ALL = {"find_unused_parameters": True}
     (2, [(NAMED, 1), ({"parts": ["generator"]}, 1), (ONE_FOR_ALL, 1), ({"parts": True}, 2)], [0, 4, 0, 4]),
     (4, [({"parts": True}, 1), (ONE_FOR_ALL, 1)], [4, 4]),
 ])  # fmt: skip
+@pytest.mark.filterwarnings("ignore:accumulate=2 with batch normalisation")
 def test_a_network_of_several_parts_makes_the_updates_of_one_process(count, settings, sums):
     """DCGAN with synchronised batch norm: a wrapper for each part; for one part; one for all; with micro-batches.
 
@@ -44,6 +45,15 @@ def largest_difference(one, other):
     pairs = [(one["losses"], other["losses"])]
     pairs += [(value, other["state"][name]) for name, value in one["state"].items()]
     return max(float(np.abs(np.subtract(a, b)).max() / max(np.abs(a).max(), 1e-3)) for a, b in pairs)
+
+
+def test_a_native_network_of_several_parts_makes_its_own_steps():
+    wanted = wrapping.native_adversaries(Alone())
+    assert wanted["types"] == ["Tensor", "Tensor"]
+    for came in run("torch", 2, f"{HERE}:native_adversaries", {"parts": True}).of_ranks():
+        assert largest_difference(wanted, came) < 1e-12
+        np.testing.assert_allclose(came["pred"], wanted["pred"], rtol=1e-12)
+        assert came["types"] == wanted["types"]
 
 
 def test_each_update_sends_the_gradients_of_its_own_part():

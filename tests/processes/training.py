@@ -1,5 +1,7 @@
 """What the processes of the tests do: whole runs of the trainer."""
 
+import warnings
+
 import numpy as np
 
 from deliralike import backends, rules, zoo
@@ -24,10 +26,18 @@ def data():
 def trainer(backend, processes, folder=None, every_steps=1):
     network = zoo.build("resnet8", backend=backend, in_channels=1, num_classes=4, seed=1, dtype="float64")
     callbacks = [] if folder is None else [Checkpoint(folder, every_steps=every_steps, keep=None)]
-    return Trainer(
-        network, rules.rule("sgd", lr=0.1, momentum=0.9), metrics={"accuracy": Accuracy(), "entropy": CrossEntropy()},
-        callbacks=callbacks, processes=processes, clip_norm=1.0, accumulate=2, seed=5,
-    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "accumulate=2 with batch normalisation")
+        return Trainer(
+            network,
+            rules.rule("sgd", lr=0.1, momentum=0.9),
+            metrics={"accuracy": Accuracy(), "entropy": CrossEntropy()},
+            callbacks=callbacks,
+            processes=processes,
+            clip_norm=1.0,
+            accumulate=2,
+            seed=5,
+        )
 
 
 def fitted(processes, backend, folder=None, epochs=EPOCHS, resume=None):

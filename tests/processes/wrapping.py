@@ -89,6 +89,52 @@ def adversaries_alone(accumulate):
     return adversaries(Alone(), accumulate=accumulate)
 
 
+class TorchAdversaries(torch.nn.Module):
+    """A GAN of PyTorch's own modules, with steps of its own; it says what validation gives it, and where it ran."""
+
+    rate = 0.5
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        self.generator, self.critic = torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)
+        self.double()
+
+    def forward(self, noise):
+        return self.generator(noise)
+
+    def train_step(self, data, optim_wrapper):
+        real, noise = data
+        told = optim_wrapper["critic"].update(in_replicas(self.distance), real, noise)
+        return {"critic": told, "generator": optim_wrapper["generator"].update(in_replicas(self.fooled), noise)}
+
+    def distance(self, network, real, noise):
+        made = network.generator(noise).detach()
+        return self.rate * ((network.critic(real) - 1) ** 2 + network.critic(made) ** 2).mean()
+
+    def fooled(self, network, noise):
+        return network.rate * ((network.critic(network.generator(noise)) - 1) ** 2).mean()
+
+    def val_step(self, data):
+        with torch.no_grad():
+            return {"pred": self(data[1])}
+
+    def test_step(self, data):
+        return [type(each).__name__ for each in data]
+
+
+def native_adversaries(processes, in_backward=None):
+    """The losses and weights of a run by steps of the module's own, and what its other steps give."""
+    module, batch = TorchAdversaries(), np.random.default_rng(4).normal(size=(6, 5))
+    over = kept(DistributedDataParallel(module, processes, in_backward=in_backward))
+    rules = {name: rule("adam", lr=0.05) for name in ("critic", "generator")}
+    history = Trainer(over, rules, seed=4).fit((batch[:, :2], batch[:, 2:]), epochs=2, batch_size=4)
+    given = over.val_step((batch[:, :2], batch[:, 2:]))
+    return {"losses": [[step.losses[name] for name in rules] for step in history.steps],
+            "state": {name: value.tolist() for name, value in over.neutral_state().items()},
+            "pred": given["pred"].tolist(), "types": over.test_step((batch, batch))}  # fmt: skip
+
+
 def sent(processes):
     """How many numbers the buckets of each update hold, and how many parameters each part has."""
     sizes = []

@@ -1,5 +1,7 @@
 """Small runs that draw on everything a resume must bring back, written once for the tests of it."""
 
+import warnings
+
 import numpy as np
 
 from deliralike import Network, backends, data, rules
@@ -66,7 +68,9 @@ def trainer(backend, *callbacks, seed=1, dtype="float64", rule=None, **options):
     network = Small.on(backend, seed=seed, dtype=dtype)()
     settings = {"seed": 7, "accumulate": 2, "clip_norm": 0.5, "average": 0.9, "schedule": schedules.Cosine(steps=40)}
     rule = rule or rules.rule("adam", lr=0.02)
-    return Trainer(network, rule, callbacks=callbacks, **(settings | options))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "accumulate=2 with batch normalisation")
+        return Trainer(network, rule, callbacks=callbacks, **(settings | options))
 
 
 def pair_trainer(backend, *callbacks, seed=1, dtype="float32", **options):

@@ -156,7 +156,9 @@ def test_the_best_weights_are_not_changed_by_the_steps_after_them():
 
 def test_a_metric_that_is_not_there_is_an_error_with_those_that_are():
     each = trainer("torch", [EarlyStopping("acuracy")], metrics=["accuracy", "loss"])
-    with pytest.raises(UnknownName, match="no metric 'acuracy' on validation data. Did you mean 'accuracy'.*has: acc"):
+    with pytest.raises(
+        UnknownName, match="no metric 'acuracy' on validation data. Did you mean 'accuracy'.*will give: acc"
+    ):
         each.fit(samples(), samples(3))
 
 

@@ -57,6 +57,7 @@ def test_a_bad_sample_is_named_by_its_place_in_the_batch(backend):
     assert len(history.steps) == 1
 
 
+@pytest.mark.filterwarnings("ignore:accumulate=2 with batch normalisation")
 def test_a_bad_sample_of_a_dict_in_an_earlier_micro_batch_is_named():
     inputs = samples(8).inputs.copy()
     inputs[1, 0] = np.nan

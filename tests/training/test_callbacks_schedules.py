@@ -44,6 +44,7 @@ def test_two_replicas_have_the_same_rates(backend):
     assert trace(backend.name, devices=devices) == trace("torch")
 
 
+@pytest.mark.filterwarnings("ignore:accumulate=2 with batch normalisation")
 def test_accumulated_batches_have_the_same_rates_epoch_by_epoch():
     assert trace("torch", accumulate=2) == trace("torch")[::2]
 

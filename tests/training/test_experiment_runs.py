@@ -13,7 +13,7 @@ from scipy import stats
 from sklearn.model_selection import StratifiedKFold
 
 from deliralike import data
-from deliralike.errors import CheckpointError, SettingError
+from deliralike.errors import CheckpointError, DataUnavailable, SettingError
 from deliralike.training import Callback, accuracy, predict
 from deliralike.training.experiment import (
     Experiment,
@@ -454,3 +454,66 @@ def test_segmentation_is_judged_by_the_overlap_of_its_classes():
     settings = complete(Settings(network="unet"), masks)
     assert settings.metrics[0] == {"name": "dice", "classes": ("background", "cell")}
     assert settings.network_settings == {"in_channels": 1, "out_channels": 2, "dims": 2}
+
+
+# Refused, or gone on with on purpose ---------------------------------------------------------------------------------
+
+SHORT = Settings(network="mlp", network_settings={"hidden": [5]}, batch_size=719, epochs=1)
+
+
+def files_in(folder):
+    """Every file with its bytes and when it was written."""
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+
+
+def twice(network, inputs, labels):
+    return 2 * network.nn.cross_entropy(network(inputs), labels)
+
+
+def test_a_refused_resume_leaves_every_file_of_the_run_as_it_was(tmp_path):
+    folder = Experiment(SHORT).run(tmp_path / "run").folder
+    before = files_in(folder)
+    with pytest.raises(CheckpointError, match="loss was None, here it is function twice.*accept=\\['loss'\\]"):
+        Experiment(SHORT, epochs=2, losses=twice).run(folder, resume=True)
+    assert files_in(folder) == before
+    (torn,) = (folder / "checkpoints").glob("step-*/network.safetensors")
+    torn.write_bytes(torn.read_bytes()[:-1])
+    before = files_in(folder)
+    with pytest.raises(CheckpointError, match="it was cut short or changed"):
+        Experiment(SHORT, epochs=2).run(folder, resume=True)
+    assert files_in(folder) == before
+    assert read_status(folder).status == "finished"
+    assert set(read_status(folder).metrics) == {"accuracy", "loss"}
+
+
+def test_a_run_goes_on_with_what_is_changed_on_purpose(tmp_path):
+    folder = Experiment(SHORT).run(tmp_path / "run").folder
+    changed = Experiment(SHORT, epochs=2, losses=twice, clip_norm=0.5, transforms=["flip"])
+    result = changed.run(folder, resume=True, accept=["loss", "clip_norm", "transforms"])
+    assert (len(result.history.steps), result.settings.clip_norm) == (4, 0.5)
+    again = changed.with_(epochs=3).run(folder, resume=True)  # the checkpoint is one of the changed run now
+    assert len(again.history.steps) == 6
+
+
+def test_a_run_on_ones_own_data_says_so_and_wants_them_again(tmp_path):
+    named = replace(dataset(), name="digits")  # as those that everybody can load
+    experiment = Experiment({"network": "mlp", "epochs": 1}, dataset=named)
+    folder = experiment.run(tmp_path / "run").folder
+    assert 'data = "own:digits"' in (folder / "settings.toml").read_text()
+    message = "data: the run was made on data of its own, called 'digits', which are not kept: give them again"
+    for refused in (lambda: load_run(folder), lambda: Experiment(folder).run(folder, resume=True)):
+        with pytest.raises(DataUnavailable, match=message):
+            refused()
+    network, settings, found = load_run(folder, dataset=named)
+    assert (settings.data, len(found.held_out.labels)) == ("own:digits", 10)
+    weights = load_result(folder).network.neutral_state()
+    assert all((weights[name] == value).all() for name, value in network.neutral_state().items())
+    assert len(experiment.with_(epochs=2).run(folder, resume=True).history.epochs) == 2
+
+
+def test_other_data_than_the_runs_own_are_refused(tmp_path):
+    folder = Experiment({"network": "mlp", "epochs": 1}, dataset=dataset()).run(tmp_path / "run").folder
+    other = dataset()
+    other.train.labels[3] = 1 - other.train.labels[3]
+    with pytest.raises(CheckpointError, match=r"data.labels was int64 \(30,\), digest"):
+        Experiment(folder, dataset=other, epochs=2).run(folder, resume=True)

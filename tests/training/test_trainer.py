@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from deliralike import backends, data, rules, zoo
+from deliralike.clipping import ClipNorm
 from deliralike.errors import ArgumentError, SettingError
-from deliralike.training import Trainer, schedules
+from deliralike.training import Trainer, evaluate, predict, schedules
 
 RNG = np.random.default_rng(0)
 SAMPLES = data.Samples(RNG.normal(size=(23, 5)), RNG.integers(0, 3, 23))
@@ -124,7 +125,8 @@ def test_a_stream_of_samples_is_trained_on_without_knowing_its_length():
         ({"optimizer": 0.1}, ArgumentError, "optimizer 'default' is a float, wanted a rule"),
         ({"schedule": {"generater": None}}, SettingError, "there is no optimizer 'generater' for a schedule"),
         ({"accumulate": 0}, SettingError, "accumulate=0 must be a whole number of at least 1"),
-        ({"clip_norm": -1.0}, SettingError, "max_norm=-1.0 must be above 0"),
+        ({"clip_norm": -1.0}, SettingError, "clip_norm=-1.0 must be a number above 0"),
+        ({"loss_scale": 512.0}, SettingError, "loss_scale=512.0 belongs to a shorter type"),
         ({"clip_value": 0.0}, SettingError, "max_value=0.0 must be above 0"),
         ({"precision": "float8"}, SettingError, "there is no mixed precision 'float8'"),
     ],
@@ -134,6 +136,29 @@ def test_a_trainer_that_cannot_be_made_says_why(options, error, message):
         Trainer(network(), **({"optimizer": SGD} | options))
 
 
+def test_a_trainer_takes_what_users_of_mmengine_write():
+    """``clip_grad`` and ``loss_scale`` as dictionaries."""
+    trainer = Trainer(
+        zoo.build("mlp", backend="torch", in_features=3, out_features=2),
+        SGD,
+        precision="float16",
+        loss_scale=dict(init_scale=512.0, growth_interval=5, backoff_factor=0.25),
+        clip_norm=dict(max_norm=35, norm_type=1),
+    )
+    (optimizer,) = trainer.optimizers.values()
+    assert (optimizer.loss_scale.value, optimizer.loss_scale.growth_interval) == (512.0, 5)
+    optimizer.loss_scale.observe(False)
+    assert optimizer.loss_scale.value == 128.0
+    assert ClipNorm(35, 1) in optimizer.pre_update_hooks
+
+
+@pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
+def test_batch_normalisation_with_several_batches_in_one_update_is_warned_of(backend):
+    net = zoo.build("resnet8", backend=backend, in_channels=1, num_classes=3)
+    with pytest.warns(UserWarning, match=r"accumulate=3 with batch normalisation \(\d+ layers, first '.*bn1'\)"):
+        Trainer(net, SGD, accumulate=3)
+
+
 def test_an_optimizer_of_another_network_is_refused():
     other = network()
     with pytest.raises(ArgumentError, match="updates another network than the one that is trained"):
@@ -141,7 +166,7 @@ def test_an_optimizer_of_another_network_is_refused():
 
 
 def test_no_epochs_are_refused():
-    with pytest.raises(SettingError, match="epochs must be at least 1, not 0"):
+    with pytest.raises(SettingError, match="epochs=0 must be a whole number of at least 1"):
         Trainer(network(), SGD).fit(SAMPLES, epochs=0)
 
 
@@ -153,3 +178,34 @@ def test_a_step_that_returns_no_losses_by_name_is_refused():
     net = Odd.on("torch")(5, 3)
     with pytest.raises(ArgumentError, match="train_step of Odd gave a float: it returns its losses by name"):
         Trainer(net, SGD).fit(SAMPLES)
+
+
+def native_linear(backend, weight):
+    """A layer of the framework's own, from 5 to 3 without a bias, and what reads its weight."""
+    if backend.name == "torch":
+        import torch
+
+        layer = torch.nn.Linear(5, 3, bias=False)
+    elif backend.name == "chainer":
+        from chainer import links
+
+        layer = links.Linear(5, 3, nobias=True)
+    else:
+        from flax import nnx
+
+        layer = nnx.Linear(5, 3, use_bias=False, rngs=nnx.Rngs(0))
+    backends.wrap(layer).load_neutral_state({"weight": weight})
+    return layer
+
+
+def test_a_native_network_is_taken_as_it_is(backend):
+    """By a trainer, and for evaluation and prediction; what is trained is that network."""
+    x, y = (RNG.normal(size=(7, size)).astype(np.float32) for size in (5, 3))
+    weight = RNG.normal(size=(3, 5)).astype(np.float32)
+    layer = native_linear(backend, weight)
+    Trainer(layer, rules.rule("sgd", lr=0.5)).fit((x, y), epochs=1, batch_size=7)
+    after = weight - 0.5 * 2 / y.size * (x @ weight.T - y).T @ x
+    np.testing.assert_allclose(backends.wrap(layer).neutral_state()["weight"], after, atol=1e-5)
+    np.testing.assert_allclose(np.concatenate(list(predict(layer, x))), x @ after.T, atol=1e-5)
+    squares = evaluate(layer, (x, y), metrics={"squares": lambda outputs, targets: ((outputs - targets) ** 2).mean()})
+    assert squares["squares"] == pytest.approx(((x @ after.T - y) ** 2).mean(), abs=1e-5)

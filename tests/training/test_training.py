@@ -172,7 +172,7 @@ def test_callbacks_see_every_moment_in_order():
 
 
 def test_a_run_without_epochs_is_refused():
-    with pytest.raises(SettingError, match="epochs must be at least 1, not 0"):
+    with pytest.raises(SettingError, match="epochs=0 must be a whole number of at least 1"):
         fit(optimizer_of(built("torch")), samples(), epochs=0)
 
 

@@ -176,7 +176,7 @@ def test_a_folder_that_is_there_is_not_replaced(tmp_path):
 def test_a_damaged_folder_is_an_error_that_names_it(tmp_path):
     weights.write(tmp_path / "x.orbax", {"a.weight": np.ones((2, 3))})
     (tmp_path / "x.orbax" / "_METADATA").write_text("{")
-    with pytest.raises(WeightFileError, match=r"x\.orbax looks like a flax checkpoint"):
+    with pytest.raises(WeightFileError, match=r"x\.orbax is a damaged folder of Orbax: its '_METADATA'"):
         weights.read(tmp_path / "x.orbax")
 
 

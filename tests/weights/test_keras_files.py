@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import time
 import zipfile
 
 import numpy as np
@@ -291,3 +292,23 @@ def test_keras_itself_writes_such_files(tmp_path, monkeypatch):
         network = zoo.build("like_keras", backend="torch", dtype="float64", weights=tmp_path / f"{name}.npz")
         with network.training_mode(False):
             np.testing.assert_allclose(network(torch.from_numpy(x)).detach(), np.load(tmp_path / "out.npy"), rtol=1e-4)
+
+
+def test_groups_that_are_nested_thousands_deep_are_refused_at_once(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        group = file
+        for _ in range(3000):
+            group = group.create_group("a")
+        group.create_group("vars")["0"] = np.ones(2)
+    begin = time.perf_counter()
+    with pytest.raises(WeightFileError, match=r"x\.h5.*groups are nested more than 100 deep"):
+        weights.read(tmp_path / "x.h5")
+    assert time.perf_counter() - begin < 10
+
+
+def test_groups_that_hold_themselves_are_read_once(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        variables = file.create_group("layers/dense/vars")
+        variables["0"], variables["1"] = np.ones((3, 2)), np.ones(2)
+        file["layers/dense/again"] = file["layers"]
+    assert set(weights.read(tmp_path / "x.h5")) == {"dense.weight", "dense.bias"}

@@ -55,6 +55,12 @@ class ChainerBackend(Backend):
     def devices(self) -> list[str]:
         return arrays.devices()
 
+    def name_of_device(self, device: Any) -> str:
+        try:
+            return str(chainer.get_device(device))
+        except (RuntimeError, TypeError, ValueError):  # there is no such device in Chainer, or CuPy is missing
+            return str(device)
+
     def precision(self) -> dict[str, str]:
         return arrays.precision()
 
@@ -82,13 +88,17 @@ class ChainerBackend(Backend):
     def is_native(self, value: Any) -> bool:
         return isinstance(value, chainer.Link)
 
+    def is_parameter(self, value: Any) -> bool:
+        return isinstance(value, chainer.Parameter)
+
     def wrap(self, native: chainer.Link) -> AbstractNetwork:
         return native if isinstance(native, AbstractNetwork) else WrappedChainerNetwork(native)
 
     def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
         inputs = nest.map(_leaf, self.prepare(inputs, network))
         network.cleargrads()
-        result = loss_function(network, *inputs)
+        with network.own_gradients():
+            result = loss_function(network, *inputs)
         loss, *beside = result if isinstance(result, tuple) else (result,)
         loss.backward()
         slots = {name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable}
@@ -101,6 +111,8 @@ class ChainerBackend(Backend):
 
     def set_dtype(self, network: chainer.Link, dtype: str) -> None:
         set_dtype(network, dtype)
+        for replicated in replicated_networks(network):
+            replicated.copy_parameters()
 
     def add(self, total: Any, addition: Any, device: str) -> Any:
         # Not in place: Chainer may give two parameters one array as their gradient.
@@ -123,10 +135,8 @@ class ChainerBackend(Backend):
     ) -> DistributedChainerNetwork:
         return DistributedChainerNetwork.joined(network, settings, processes, takes_whole)
 
-    def layerwise(
-        self, network: AbstractNetwork, module: Any, processes: Processes, **settings: Any
-    ) -> LayerwiseChainerNetwork:
-        return LayerwiseChainerNetwork(network, module, processes, **settings)
+    def layerwise(self) -> type[LayerwiseChainerNetwork]:
+        return LayerwiseChainerNetwork
 
     def neutral_layer(self, block: Any) -> tuple[str, dict[str, Any]] | None:
         return neutral_layer(block)

@@ -21,6 +21,7 @@ from chainer import Variable  # noqa: E402
 from chainer.backends import cuda  # noqa: E402
 
 from deliralike.errors import DtypeError, suggestion  # noqa: E402
+from deliralike.parallel.gather import on_host_joined  # noqa: E402
 
 DTYPES = ("float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
 HOST = "@numpy"
@@ -81,7 +82,8 @@ def concatenate(values: Sequence[Any], dim: int, device: Any = None) -> Any:
         return values[0]
     if any(isinstance(value, Variable) for value in values):
         return F.concat(values, dim % values[0].ndim)
-    return array_module(values[0]).concatenate(values, dim)
+    xp = array_module(values[0])
+    return on_host_joined(values, dim) if xp is np else xp.concatenate(values, dim)
 
 
 def stack(values: Sequence[Any], device: Any = None) -> Any:

@@ -16,6 +16,7 @@ from chainer.link_hooks import SpectralNormalization, WeightStandardization
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.network import set_requires_grad
+from deliralike.errors import StructureError
 
 _NAMES = ("_params", "_persistent", "_children")  # of a link's parameters, persistent values and children
 _HOOKS = "_local_link_hooks"
@@ -105,6 +106,24 @@ class Copies:
                 if parameter.is_initialized and not other.is_initialized:
                     copy_parameter(parameter, other)
 
+    # Parameters ------------------------------------------------------------------------------------------------------
+
+    def left_behind(self) -> chainer.Parameter | None:
+        """A parameter of the root whose values a copy does not have; None where all do.
+
+        Chainer counts no changes of an array, so values are compared, which takes as long as copying them. Copies are
+        always written together, so the first one tells of all.
+        """
+        pairs = ((parameter, others[0]) for parameter, *others in self.parameters if others)
+        return next((parameter for parameter, other in pairs if _differs(parameter, other)), None)
+
+    def share(self, given: Copies) -> None:
+        """Hold the very arrays that the copies of a network hold whose parameters the root shares."""
+        for (_, *others), (_, *theirs) in zip(self.parameters, given.parameters, strict=True):
+            for other, its in zip(others, theirs, strict=True):
+                if its.is_initialized:
+                    other.array = its.array
+
     # Persistent values -----------------------------------------------------------------------------------------------
 
     def copy_persistent(self) -> None:
@@ -161,8 +180,24 @@ def copy_parameter(source: chainer.Parameter, target: chainer.Parameter) -> None
         start, target.initializer = target.initializer, _CopyOf(source.array)
         target.initialize(source.shape)
         target.initializer = start
-    else:
+    elif target.shape == source.shape and target.dtype == source.dtype:
         chainer.backend.copyto(target.array, source.array)
+    else:  # an array of another kind has taken the place of the source's
+        target.cleargrad()
+        target.array = target.device.send(source.array.copy())
+
+
+def _differs(parameter: chainer.Parameter, other: chainer.Parameter) -> bool:
+    """Whether values differ; those that are not a number are equal."""
+    if not (parameter.is_initialized and other.is_initialized):
+        return False
+    if parameter.shape != other.shape or parameter.dtype != other.dtype:
+        return True
+    mine, theirs = parameter.array, parameter.device.send(other.array)
+    unequal = mine != theirs
+    if not unequal.any():
+        return False
+    return bool((unequal & ~((mine != mine) & (theirs != theirs))).any())
 
 
 class _CopyOf(chainer.Initializer):
@@ -243,8 +278,24 @@ def _unique(things: Iterable[Any]) -> list[Any]:
     return list({id(thing): thing for thing in things}.values())
 
 
-def _aligned(columns: Iterable[Iterable[Any]]) -> list[tuple]:
-    return list(zip(*columns, strict=True))
+def _aligned(columns: Iterable[list[Any]]) -> list[tuple]:
+    """What stands for each other in a network and its copies.
+
+    Raises:
+        StructureError: A copy is built otherwise.
+    """
+    first, *others = map(list, columns)
+    for replica, column in enumerate(others, start=1):
+        if [type(each) for each in column] != [type(each) for each in first]:
+            raise StructureError(
+                f"the network is {_listed(first)} on replica 0 and {_listed(column)} on replica {replica}: a copy, "
+                f"copy.deepcopy(network), must have the links and parameters of the network"
+            )
+    return list(zip(first, *others, strict=True))
+
+
+def _listed(things: Sequence[Any]) -> str:
+    return ", ".join(type(thing).__name__ for thing in things) or "nothing"
 
 
 def _parameters(network: chainer.Link) -> Iterator[chainer.Parameter]:

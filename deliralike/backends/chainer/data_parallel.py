@@ -14,15 +14,20 @@ from deliralike.backends.chainer.arrays import chainer
 from deliralike.backends.chainer.carried import Reports, settings_of_this_thread
 from deliralike.backends.chainer.chance import Draws, drawing
 from deliralike.backends.chainer.copies import Copies, copy_parameter, starting_together
-from deliralike.backends.chainer.network import AbstractChainerNetwork, ChainerNetworkType, WrappedChainerNetwork
+from deliralike.backends.chainer.network import (
+    AbstractChainerNetwork,
+    ChainerNetworkType,
+    WrappedChainerNetwork,
+    tie_as,
+)
 from deliralike.backends.chainer.synchronised import all_sum, synchronised_links
-from deliralike.errors import DeviceError
+from deliralike.errors import DeviceError, SettingError
 from deliralike.network import _bind_arguments
 from deliralike.parallel.callbacks import call_replication_callbacks
 from deliralike.parallel.gather import gather
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica
-from deliralike.parallel.replicated import ReplicaSettings, ReplicatedNetwork
+from deliralike.parallel.replicated import OneAtATime, ReplicaSettings, ReplicatedNetwork
 from deliralike.parallel.scatter import Shares, split_batch
 from deliralike.parallel.side_by_side import all_of, blas_threads, blas_threads_now
 
@@ -40,7 +45,8 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
     ``params``, ``namedparams``, ``links``, ``serialize`` … are those of the network inside, without a prefix: a file
     saved here loads in the bare network, and the other way round. What is set on the module later (attributes, hooks,
     frozen parameters, training mode, other layers) reaches the replicas at the next call; weights that are written
-    into its arrays do after `copy_parameters`.
+    into its arrays do after `copy_parameters`, and a call before that is an error. Calls from several threads run one
+    after another.
 
     In portable mode dropout does not depend on the number of replicas. Else our own layers draw from a generator that
     each replica has for the call; ``F.dropout`` and whatever draws from NumPy's generator itself does so in the order
@@ -55,6 +61,7 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
 
     Raises:
         DeviceError: There is no such device, or the module is on another one than the first.
+        SettingError: A setting makes no sense, or the module, or a part of it, is replicated already.
 
     Better than in delira: every sample goes to exactly one replica; replicas own their arrays, on one device too; they
     run in threads with the caller's ``chainer.config``; parameters without a shape start equal in all of them; names,
@@ -67,16 +74,20 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         ((5, 2), ['/W', '/b'])
     """
 
+    native_optimizer = "DataParallelChainerOptimizer"
+
     def __init__(self, module: chainer.Link, devices: Sequence[Any], output_device: Any = None, batch_dim: int = 0,
                  **settings: Any) -> None:  # fmt: skip
         AbstractChainerNetwork.__init__(self)
-        names = tuple(self._named(device) for device in devices)
-        output = None if output_device is None else self._named(output_device)
+        names = tuple(self.backend.check_device(device) for device in devices)
+        output = None if output_device is None else self.backend.check_device(output_device)
         self.settings = ReplicaSettings.of(devices=names, output_device=output, dim=batch_dim, **settings)
         root = module if isinstance(module, AbstractChainerNetwork) else WrappedChainerNetwork(module)
         object.__setattr__(self, "root", root)  # not a child: it would get a prefix
         object.__setattr__(self, "module", root.native if isinstance(root, WrappedChainerNetwork) else root)
+        object.__setattr__(self, "_one_at_a_time", OneAtATime())
         self._refuse_other_device()
+        self._refuse_replicated()
         self._replicate()
 
     @classmethod
@@ -86,15 +97,20 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         devices, output, dim = (others.pop(name) for name in ("devices", "output_device", "dim"))
         return cls(network, devices, output, dim, **others)
 
-    def _named(self, device: Any) -> str:
-        return self.backend.check_device(device if isinstance(device, str) else str(chainer.get_device(device)))
-
     def _refuse_other_device(self) -> None:
         if str(self.module.device) != self.settings.devices[0]:
             raise DeviceError(
                 f"the network is on {str(self.module.device)!r}, the first device is {self.settings.devices[0]!r}: "
                 f"move it there before it is replicated, or name its device first"
             )
+
+    def _refuse_replicated(self) -> None:
+        if len(self.settings.places) == 1:
+            return  # what is inside has its replicas, and there are no others
+        for name, link in self.module.namedlinks():
+            if isinstance(link, DataParallelChainerNetwork):
+                what = "the network" if link is self.module else f"the link {name!r} of the network"
+                raise SettingError(f"{what} is replicated already: replicate what it was made from, network.root")
 
     def _replicate(self) -> None:
         """Make the replicas from the root as it is now."""
@@ -165,8 +181,24 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
             self._replicate()
 
     def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
-        """See `ReplicatedNetwork.run`."""
-        self.before_run()
+        """See `ReplicatedNetwork.run`; one call after another.
+
+        Raises:
+            ReplicaError: A replica calls the network that it is a replica of.
+            StateError: A parameter of the root was written to, and not copied to the replicas.
+        """
+        with self._one_at_a_time.turn():
+            self.before_run()
+            self.refuse_left_behind()
+            return self._run(function, shares, in_threads)
+
+    def refuse_left_behind(self) -> None:
+        """By their values, as Chainer counts no changes of an array."""
+        behind = self._copies.left_behind()
+        if behind is not None:
+            raise self.left_behind(next(name for name, own in self._tables[0].items() if own is behind))
+
+    def _run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool) -> list[Any]:
         draws = [Draws() for _ in shares.nests]
         reports = Reports(self._copies.links, self, self.sizes_here(shares))
         links = [link for links in self._copies.links for link in links] if len(shares.sizes) > 1 else []
@@ -246,7 +278,8 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
     def serialize(self, serializer: Any) -> None:
         """The module's entries, without a prefix; what is loaded goes to every replica."""
         self.module.serialize(serializer)
-        self._copied_anew()
+        if not isinstance(serializer, chainer.Serializer):  # which writes: replicas left behind stay an error
+            self._copied_anew()
 
     def copyparams(self, link: chainer.Link, copy_persistent: bool = True) -> None:
         """Take over another network's parameters, in every replica."""
@@ -275,10 +308,18 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
                 parameter.grad = parameter.xp.zeros_like(parameter.array)
 
     def copy(self, mode: str = "share") -> DataParallelChainerNetwork:
-        """A replicated copy of the module; see ``chainer.Link.copy``. Tied parameters stay tied."""
+        """A replicated copy of the module; see ``chainer.Link.copy``. Tied parameters stay tied.
+
+        With ``"share"`` each replica shares the arrays of the replica that it copies, too.
+        """
         module = copy.deepcopy(self.module) if mode == "copy" else self.module.copy(mode)
+        if mode != "copy":
+            tie_as(self.module, module, {})
         wrapped = module if isinstance(module, AbstractChainerNetwork) else WrappedChainerNetwork(module)
-        return type(self).of(wrapped, self.settings)
+        made = type(self).of(wrapped, self.settings)
+        if mode == "share":
+            made._copies.share(self._copies)
+        return made
 
     def device_resident_accept(self, visitor: Any) -> None:
         """Refuse to move: each replica has the device that it was made for.
@@ -300,6 +341,21 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
     __str__ = __repr__
 
     # By the names of delira's ----------------------------------------------------------------------------------------
+
+    @property
+    def modules(self) -> list[chainer.Link]:
+        """The module and its copies, one for each device."""
+        return [each.native if isinstance(each, WrappedChainerNetwork) else each for each in self.replicas]
+
+    @property
+    def devices(self) -> list[str]:
+        """The names of the devices, one for each replica."""
+        return list(self.settings.places)
+
+    @property
+    def dim(self) -> int:
+        """The axis that counts samples."""
+        return self.settings.dim
 
     @classmethod
     def _scatter(

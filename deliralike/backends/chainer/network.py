@@ -12,6 +12,7 @@ import numpy as np
 
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer, chainermn
+from deliralike.enclosing import EnclosingNetwork
 from deliralike.errors import ArgumentError, ConstructionError, StateError
 from deliralike.network import AbstractNetwork, Block, NetworkType
 from deliralike.state import Slot
@@ -217,9 +218,11 @@ class AbstractChainerNetwork(AbstractNetwork, chainer.Chain, metaclass=ChainerNe
     block_path = ""
     _training = True
 
-    def __init__(self, **links: chainer.Link) -> None:
-        """Make a chain of these links."""
+    def __init__(self, **arguments: Any) -> None:
+        """Make a chain of the links among the keyword arguments; all others are recorded in `init_kwargs`."""
+        links = {name: value for name, value in arguments.items() if isinstance(value, chainer.Link)}
         chainer.Chain.__init__(self, **links)
+        self._record({name: value for name, value in arguments.items() if name not in links})
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Register parameters, links and buffers; a buffer takes over the value of an array."""
@@ -341,7 +344,7 @@ class AbstractChainerNetwork(AbstractNetwork, chainer.Chain, metaclass=ChainerNe
     def copy(self, mode: str = "share") -> AbstractChainerNetwork:
         """Chainer's `copy`, which would give each name of a shared link or parameter a copy of its own; here one."""
         new = super().copy(mode)
-        _tie_as(self, new, {})
+        tie_as(self, new, {})
         return new
 
     @property
@@ -365,22 +368,30 @@ class AbstractChainerNetwork(AbstractNetwork, chainer.Chain, metaclass=ChainerNe
     __str__ = __repr__
 
 
-def _tie_as(link: chainer.Link, twin: chainer.Link, twins: dict[int, Any]) -> None:
-    """Where a link holds one parameter or child under several names, let its copy do so too."""
+def tie_as(link: chainer.Link, twin: chainer.Link, twins: dict[int, Any]) -> None:
+    """Where a link holds one parameter or child under several names, let its copy do so too.
+
+    Args:
+        twins: What stands in the copy for what, by id; empty to begin with.
+    """
     twins[id(link)] = twin
     for name in link._params:
         vars(twin)[name] = twins.setdefault(id(vars(link)[name]), vars(twin)[name])
-    for (name, child), (_, copied) in zip(_children(link), _children(twin), strict=True):
+    pairs = zip(_children(link), _children(twin), strict=True)
+    links = [(name, child, copied) for (name, child), (_, copied) in pairs if isinstance(child, chainer.Link)]
+    for name, child, copied in links:  # and no functions, which a chainer.Sequential may hold
         if id(child) not in twins:
-            _tie_as(child, copied, twins)
+            tie_as(child, copied, twins)
         elif isinstance(twin, chainer.ChainList):
             twin._children[int(name)] = twins[id(child)]
         else:
             vars(twin)[name] = twins[id(child)]
 
 
-class WrappedChainerNetwork(AbstractChainerNetwork):
+class WrappedChainerNetwork(EnclosingNetwork, AbstractChainerNetwork):
     """A plain link seen as an abstract network: the same parameters under the same names."""
+
+    enclosed = "native"
 
     def __init__(self, native: chainer.Link) -> None:
         """Share the link's parameters; nothing is copied."""

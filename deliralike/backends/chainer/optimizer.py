@@ -15,7 +15,7 @@ from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUp
 from deliralike.errors import ArgumentError
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
-from deliralike.parallel.loss import InReplicas
+from deliralike.parallel.loss import InReplicas, no_scalar
 from deliralike.parallel.replicated import ReplicatedNetwork
 
 
@@ -95,6 +95,12 @@ class ChainerOptimizer(AbstractOptimizer):
         for inside in self._members.replicated:
             inside.copy_parameters()
 
+    def settings(self):
+        """Its hyperparameters, and the class."""
+        native = getattr(self.native, "optimizer", self.native)
+        held = {name: value for name, value in native.hyperparam.get_dict().items() if name != self._lr_name()}
+        return {"class": type(native).__name__, **held}
+
     @property
     def lr(self) -> float:
         """The learning rate; of Chainer's Adam it is called `alpha`."""
@@ -149,6 +155,8 @@ def _attach(parameter: chainer.Parameter, rule: chainer.UpdateRule | None) -> No
 
 
 def _backward(loss: Any) -> None:
+    if loss.size != 1:
+        raise no_scalar(loss.shape)
     loss.backward()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork, replicated_networks
-from deliralike.errors import ArgumentError, ShapeError
+from deliralike.errors import OptimizerError, ShapeError
 from deliralike.parallel.loss import InReplicas
 
 
@@ -22,7 +22,7 @@ class ParallelOptimizerCumulateGradientsHook:
     noticed by Chainer's dynamic loss scaling.
     """
 
-    name = "ParallelOptimizerCumulateGradients"
+    name = "DataParallelCumulateGradients"
     call_for_each_param = False
     timing = "pre"
 
@@ -41,7 +41,7 @@ class ParallelOptimizerUpdateModelParameters:
     Better than in delira: the replicas' running statistics stay as the network's ``buffers`` policy has set them.
     """
 
-    name = "ParallelOptimizerUpdateModelParams"
+    name = "DataParallelUpdateModelParams"
     call_for_each_param = False
     timing = "post"
 
@@ -62,7 +62,7 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
         optimizer: The optimizer inside.
 
     Raises:
-        ArgumentError: It is no Chainer optimizer.
+        OptimizerError: It is no Chainer optimizer.
 
     Better than in delira: `setup` returns the optimizer; ``lr``, ``t``, ``epoch``, ``hyperparam`` … are really those
     of the optimizer inside; it is a ``chainer.Optimizer``; `update` also takes a loss that the replicas compute.
@@ -81,21 +81,26 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
     def __init__(self, optimizer: chainer.Optimizer) -> None:
         """Wrap an optimizer; nothing of it changes."""
         if not isinstance(optimizer, chainer.Optimizer):
-            raise ArgumentError(
+            raise OptimizerError(
                 f"DataParallelChainerOptimizer wraps an optimizer such as chainer.optimizers.SGD(), not {optimizer!r}: "
                 f"from_optimizer_class makes one from its class"
             )
         object.__setattr__(self, "optimizer", optimizer)
+
+    @property
+    def _optimizer(self) -> chainer.Optimizer:
+        """The optimizer inside, by the name that it has in delira."""
+        return self.optimizer
 
     @classmethod
     def from_optimizer_class(cls, optim_cls: type, *args: Any, **kwargs: Any) -> DataParallelChainerOptimizer:
         """Make the optimizer inside from its class and arguments.
 
         Raises:
-            ArgumentError: `optim_cls` is None or no class of Chainer's optimizers.
+            OptimizerError: `optim_cls` is None or no class of Chainer's optimizers.
         """
         if not (isinstance(optim_cls, type) and issubclass(optim_cls, chainer.Optimizer)):
-            raise ArgumentError(
+            raise OptimizerError(
                 f"from_optimizer_class: optim_cls={optim_cls!r} is no class of optimizers, wanted one such as "
                 f"chainer.optimizers.Adam; its arguments follow it"
             )

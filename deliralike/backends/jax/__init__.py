@@ -115,6 +115,9 @@ class JaxBackend(Backend):
     def is_native(self, value: Any) -> bool:
         return isinstance(value, nnx.Module)
 
+    def is_parameter(self, value: Any) -> bool:
+        return isinstance(value, nnx.Param)
+
     def wrap(self, native: nnx.Module) -> AbstractNetwork:
         return native if isinstance(native, AbstractNetwork) else WrappedJaxNetwork(native)
 
@@ -123,7 +126,8 @@ class JaxBackend(Backend):
             raise CapabilityError("gradients of a network in processes that compute together are an optimizer's: set "
                                   "optimizer.keep_gradients, and read optimizer.latest_gradients")  # fmt: skip
         find = summed_gradients if isinstance(network, DataParallelJaxNetwork) else network_gradients
-        return find(loss_function, network, self.prepare(inputs, network))
+        with network.own_gradients():
+            return find(loss_function, network, self.prepare(inputs, network))
 
     def set_dtype(self, network: AbstractNetwork, dtype: str) -> None:
         before = np.dtype(network.dtype_name)
@@ -152,6 +156,9 @@ class JaxBackend(Backend):
     def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> DataParallelJaxNetwork:
         return DataParallelJaxNetwork.of(network, settings)
 
+    def is_connected(self) -> bool:
+        return jax.distributed.is_initialized()
+
     def join(self, timeout: float, place: Place | None = None) -> Processes:
         return JaxProcesses(timeout, place)
 
@@ -165,10 +172,8 @@ class JaxBackend(Backend):
     def shard(self, network: AbstractNetwork, processes: Processes, **keywords: Any) -> ShardedJaxNetwork:
         return ShardedJaxNetwork.spread_out(network, processes, **keywords)
 
-    def layerwise(
-        self, network: AbstractNetwork, module: Any, processes: Processes, **settings: Any
-    ) -> LayerwiseJaxNetwork:
-        return LayerwiseJaxNetwork(network, module, processes, **settings)
+    def layerwise(self) -> type[LayerwiseJaxNetwork]:
+        return LayerwiseJaxNetwork
 
     def optimizer(
         self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None
@@ -208,8 +213,11 @@ class JaxBackend(Backend):
     def load_random_state(self, network: AbstractNetwork, state: Mapping[str, Any]) -> None:
         chance.load_state(network, state)
 
-    def check_device(self, device: str | None) -> str:
-        """A device that is present; the default one for None."""
+    def name_of_device(self, device: Any) -> str:
+        return arrays.name_of(device) if isinstance(device, jax.Device) else str(device)
+
+    def check_device(self, device: Any) -> str:
+        """See `Backend.check_device`."""
         try:
             return super().check_device(device)
         except DeviceError as error:

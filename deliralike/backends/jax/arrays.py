@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from deliralike.errors import DeviceError, DtypeError, suggestion
+from deliralike.errors import CapabilityError, DeviceError, DtypeError, IndexRangeError, suggestion
 
 DTYPES = (
     "float64",
@@ -55,14 +55,57 @@ def array(value: Any, name: str | None = None, device: Any = None) -> jax.Array:
         enable_float64()
     if not isinstance(value, jax.Array):
         value = np.asarray(value)
-        wanted = jax.dtypes.canonicalize_dtype(value.dtype) if name is None else dtype(name)
+        if name in (None, "int64", "uint64"):
+            value = narrowed(value)
+        wanted = value.dtype if name is None else dtype(name)
         return put(value.astype(wanted, copy=False), device)
     value = value if name is None else value.astype(dtype(name))
     return value if device is None or name_of_device(value) == device else jax.device_put(value, find_device(device))
 
 
+def refuse_fork() -> None:
+    """An error in a process that was forked after JAX had computed: its threads are not there, and it would hang.
+
+    Raises:
+        CapabilityError: Says how to start such a process.
+    """
+    first = _computing[0] if _computing else os.getpid()
+    if first != os.getpid():
+        raise CapabilityError(
+            f"process {os.getpid()} was forked from process {first} after backend 'jax' had computed there: JAX's "
+            f"threads are not copied, and it would hang. Start it with multiprocessing.get_context('spawn'), or fork "
+            f"before anything is computed"
+        )
+    if not _computing:
+        _computing.append(first)
+
+
+_computing: list[int] = []  # the process that computed first, and by this those that were forked from it
+
+
+def narrowed(value: np.ndarray) -> np.ndarray:
+    """A host array in the type that it has on a device: without 64-bit types, whole numbers are int32 there.
+
+    Raises:
+        IndexRangeError: One of them does not fit; JAX would take others in its place.
+    """
+    wanted = jax.dtypes.canonicalize_dtype(value.dtype)
+    if wanted == value.dtype:
+        return value
+    if wanted.kind in "iu" and value.size:
+        fits = np.iinfo(wanted)
+        found = next((each for each in (value.min(), value.max()) if not fits.min <= each <= fits.max), None)
+        if found is not None:
+            raise IndexRangeError(
+                f"the whole number {found} does not fit {wanted}, which backend 'jax' computes in while 64-bit types "
+                f"are off: turn them on with jax.config.update('jax_enable_x64', True), or give smaller numbers"
+            )
+    return value.astype(wanted)
+
+
 def put(value: np.ndarray, device: str | None = None) -> jax.Array:
     """A copy of a host array on a device; on the default device it stays free to follow other arrays."""
+    refuse_fork()
     if device is None or device == default_device():
         return jnp.array(value)
     return jax.device_put(value.copy(), find_device(device))
@@ -70,6 +113,7 @@ def put(value: np.ndarray, device: str | None = None) -> jax.Array:
 
 def put_like(value: np.ndarray, like: jax.Array) -> jax.Array:
     """A copy of a host array, in the type and where `like` is, be it spread over several devices or processes."""
+    refuse_fork()
     value = value.astype(like.dtype)  # a copy
     if not like.is_fully_addressable:
         return jax.make_array_from_callback(value.shape, like.sharding, lambda index: value[index])
@@ -83,6 +127,16 @@ def numpy(value: Any) -> np.ndarray:
     """
     value = np.array(whole(value) if isinstance(value, jax.Array) else value)
     return value.astype(np.float32) if value.dtype == jnp.bfloat16 else value
+
+
+def at_hand(value: Any) -> np.ndarray | None:
+    """The values as a NumPy array if they are on the host, else None: traced, on a GPU, or in other processes."""
+    if isinstance(value, np.ndarray):
+        return value
+    if not isinstance(value, jax.Array) or isinstance(value, jax.core.Tracer):
+        return None
+    on_host = all(device.platform == "cpu" for device in value.devices())
+    return np.asarray(value) if on_host and value.is_fully_addressable else None
 
 
 def whole(value: jax.Array) -> jax.Array:

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from deliralike import nest
@@ -26,7 +27,7 @@ from deliralike.parallel.callbacks import call_replication_callbacks
 from deliralike.parallel.loss import InReplicas
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica, entered
-from deliralike.parallel.replicated import ReplicaSettings, ReplicatedNetwork
+from deliralike.parallel.replicated import OneAtATime, ReplicaSettings, ReplicatedNetwork
 from deliralike.parallel.scatter import Shares
 from deliralike.parallel.side_by_side import one_after_the_other
 
@@ -47,16 +48,33 @@ class Held:
     def __init__(self, settings: ReplicaSettings) -> None:
         """Hold settings."""
         self.settings, self.seats = settings, Seats(settings.places)
+        self.one_at_a_time = OneAtATime()
         self.root: Any = None
         self.mirrors: list[Mirror] = []
         self.gradients: list[Named] = []
         self.programs: Any = None
         self.followed: Any = None
         self.settled: dict[int, tuple] = {}
+        self.copied: dict[int, Any] = {}  # by a parameter's id, the root's value that the mirrors have
 
     def note_settled(self, variables: Sequence[nnx.Variable]) -> None:
         """Remember that all replicas have these variables alike: until one sets another value they are settled."""
         self.settled = {id(variable): _column(self, variable) for variable in variables}
+
+    def note_copied(self, variables: Sequence[nnx.Variable], values: Sequence[Any]) -> None:
+        """Remember which values of the root's the mirrors have."""
+        self.copied |= {id(variable): value for variable, value in zip(variables, values, strict=True)}
+
+    def is_behind(self, variable: nnx.Variable, value: Any) -> bool:
+        """Whether the root has another value than the mirrors; compared where it is not the very array copied."""
+        if self.copied.get(id(variable)) is value:
+            return False
+        other = self.mirrors[0].of(variable).get_value()  # all are written together
+        may_be_nan = jnp.issubdtype(value.dtype, jnp.inexact)
+        if not np.array_equal(arrays.numpy(value), arrays.numpy(other), equal_nan=may_be_nan):
+            return True
+        self.note_copied([variable], [value])
+        return False
 
     def __reduce__(self) -> tuple:
         """Copy and pickle the settings alone."""
@@ -91,6 +109,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
 
     Raises:
         DeviceError: A device is not present, or the network is on another one than the first.
+        SettingError: The network, or a block of it, is replicated already.
         CapabilityError: Virtual shards together with flax's own batch norm, synchronised.
 
     Example:
@@ -100,6 +119,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         (5, 2)
     """
 
+    native_optimizer = "DataParallelJaxOptimizer"
     root: Any
     _inside: Any = None
 
@@ -122,6 +142,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         return cls(network, **{field.name: getattr(settings, field.name) for field in fields(settings)})
 
     def _refuse(self) -> None:
+        self.root.refuse_replicas()
         device = self.settings.devices[0]
         if self.root.device_name != device:
             raise DeviceError(
@@ -195,7 +216,26 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         self._mirrored().gradients = gradients
 
     def before_run(self) -> None:
-        """Let the replicas follow the root's settings, blocks and random streams."""
+        """Follow the root.
+
+        Raises:
+            StateError: A parameter of the root has another value, and it was not copied to the replicas.
+        """
+        self.follow()
+        if self._held.mirrors:
+            self.refuse_left_behind()
+
+    def refuse_left_behind(self) -> None:
+        """By their arrays, which never change."""
+        held = self._mirrored()
+        members = held.programs.members()
+        parameters, frozen, _ = members.values()
+        for name, value in (parameters | frozen).items():
+            if held.is_behind(members.slots[name].native, value):
+                raise self.left_behind(name)
+
+    def follow(self) -> None:
+        """Let the replicas have the root's settings, blocks and random streams; parameters are not copied."""
         held = self._mirrored()
         members = held.programs.members()
         for mirror in held.mirrors:
@@ -207,11 +247,13 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica: those named, or all."""
         held = self._mirrored()
-        self.before_run()
+        self.follow()
         slots = held.programs.members().slots
         variables = [slot.native for name, slot in slots.items() if names is None or name in names]
+        values = [variable.get_value() for variable in variables]
         for mirror in held.mirrors:
-            mirror.store(variables, [variable.get_value() for variable in variables])
+            mirror.store(variables, values)
+        held.note_copied(variables, values)
 
     def replica_gradients(self) -> Iterator[Named]:
         """The gradients that the latest backward pass left in replicas 1, 2 and so on."""
@@ -220,7 +262,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
     def settle_buffers(self, sizes: Sequence[int]) -> None:
         """Make the replicas' buffers the same; random streams follow the root's before the next run."""
         held = self._mirrored()
-        self.before_run()
+        self.follow()
         variables = [variable for variable in held.programs.members().others if _is_settled(variable)]
         moved = [variable for variable in variables
                  if not _alike(_column(held, variable), held.settled.get(id(variable)))]  # fmt: skip
@@ -244,19 +286,25 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
             args, kwargs = self._inside.shared_out((args, kwargs))
             return self.root(*args, **kwargs)
         if self._runs_compiled((args, kwargs)):
-            return run_forward(self, self._mirrored().programs, _called, args, kwargs)
+            return self._run_compiled(_called, args, kwargs)
         return super().forward(*args, **kwargs)
 
     def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
-        """``function(replica network, its share)`` on each replica that takes part; then the buffers are settled."""
+        """``function(replica network, its share)`` on each replica that takes part; then the buffers are settled.
+
+        Calls from several threads run one after another, where they are in no program.
+
+        Raises:
+            ReplicaError: A replica calls the network that it is a replica of.
+        """
         if isinstance(self._inside, Mapped):
             return self._inside.run(function, shares)
         if not self._is_concrete(shares.nests):
             return self._run_in_trace(function, shares)
-        self.before_run()
-        replicas = self.replicas
-        results = self._one_by_one(function, shares, replicas)
-        self.settle_buffers(shares.sizes)
+        with self._held.one_at_a_time.turn():
+            self.before_run()
+            results = self._one_by_one(function, shares, self.replicas)
+            self.settle_buffers(shares.sizes)
         return results
 
     def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
@@ -264,8 +312,12 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         if isinstance(self._inside, Whole):
             return loss.whole(self.root, *self._inside.shared_out(batch))
         if self._runs_compiled(batch):
-            return run_forward(self, self._mirrored().programs, loss, *batch)
+            return self._run_compiled(loss, *batch)
         return super().loss_in_replicas(loss, *batch)
+
+    def _run_compiled(self, function: Callable, *arguments: Any) -> Any:
+        with self._held.one_at_a_time.turn():
+            return run_forward(self, self._mirrored().programs, function, *arguments)
 
     def _runs_compiled(self, arguments: Any) -> bool:
         """Whether a call outside of any program must be made one: its replicas wait for each other."""

@@ -9,6 +9,7 @@ from deliralike.backends.jax import over_mesh
 from deliralike.backends.jax.data_parallel import DataParallelJaxNetwork
 from deliralike.backends.jax.optimizer import JaxOptimizer
 from deliralike.backends.jax.update_rules import NativeRule
+from deliralike.errors import OptimizerError
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer
 
@@ -26,6 +27,9 @@ class DataParallelJaxOptimizer(JaxOptimizer):
     ) -> DataParallelJaxOptimizer:
         """An optimizer from one of optax's functions and its arguments; it holds the state that optax hands around.
 
+        Raises:
+            OptimizerError: It is no function of optax's kind.
+
         Example:
             >>> import optax
             >>> from deliralike import zoo
@@ -33,7 +37,13 @@ class DataParallelJaxOptimizer(JaxOptimizer):
             >>> DataParallelJaxOptimizer.from_optimizer_class(optax.sgd, net, learning_rate=0.1).steps
             0
         """
-        return cls(network, NativeRule(optimizer_class(*args, **kwargs)))
+        made = optimizer_class(*args, **kwargs) if callable(optimizer_class) else None
+        if not (hasattr(made, "init") and hasattr(made, "update")):
+            raise OptimizerError(
+                f"from_optimizer_class wants a function such as optax.adam, not {optimizer_class!r}: one that gives a "
+                f"gradient transformation"
+            )
+        return cls(network, NativeRule(made))
 
     def prepared(self, batch):
         """On the devices, for a replicated network."""

@@ -19,7 +19,7 @@ from flax import nnx
 from jax import lax
 
 from deliralike import random
-from deliralike.backends.jax import arrays, inner
+from deliralike.backends.jax import arrays, host_checks, inner
 from deliralike.backends.jax.chance import Chance
 from deliralike.construction import require_construction
 from deliralike.errors import ConstructionError
@@ -72,11 +72,12 @@ class JaxFunctions(Functions):
         return lax.stop_gradient(value_of(x))
 
     def concrete(self, x):
-        x = value_of(x)
-        if isinstance(x, np.ndarray):
-            return x
-        on_host = not isinstance(x, jax.core.Tracer) and all(device.platform == "cpu" for device in x.devices())
-        return np.asarray(x) if on_host and x.is_fully_addressable else None
+        return arrays.at_hand(value_of(x))
+
+    def checked(self, x, check):
+        """Within a program, what came with the batch is checked before each call."""
+        super().checked(x, check)
+        host_checks.note(value_of(x), check)
 
     # Element by element ------------------------------------------------------------------------------------------
 

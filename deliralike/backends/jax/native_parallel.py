@@ -103,6 +103,7 @@ def replicate(network: Any, devices: Sequence[Any]) -> list[Any]:
 
     Raises:
         DeviceError: The module is not on the first device.
+        SettingError: The module, or a block of it, is replicated already.
 
     Example:
         >>> from flax import nnx
@@ -111,7 +112,9 @@ def replicate(network: Any, devices: Sequence[Any]) -> list[Any]:
         True
     """
     names = list(map(named, devices))
-    place = AbstractJaxNetwork.backend.wrap(network).device_name
+    wrapped = AbstractJaxNetwork.backend.wrap(network)
+    wrapped.refuse_replicas()
+    place = wrapped.device_name
     if place != names[0]:
         raise DeviceError(f"the module is on {place!r}, the first device is {names[0]!r}: name its device first")
     copies = [Mirror(network, name, index) for index, name in enumerate(names[1:], start=1)]

@@ -14,6 +14,7 @@ from flax import nnx
 from flax.nnx.module import ModuleMeta
 
 from deliralike.backends.jax import arrays, inner
+from deliralike.enclosing import EnclosingNetwork
 from deliralike.network import AbstractNetwork, NetworkType, refuse_plain_container
 from deliralike.state import Slot
 
@@ -127,12 +128,14 @@ class AbstractJaxNetwork(AbstractNetwork, nnx.Module, metaclass=JaxNetworkType):
     training = True
     _order: tuple[str, ...] = ()
 
-    def __init__(self) -> None:
-        """Make an empty module in training mode."""
+    def __init__(self, **init_kwargs: Any) -> None:
+        """Make an empty module in training mode; keyword arguments are recorded in `init_kwargs`."""
         self.training = True
+        self._record(init_kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the outputs."""
+        arrays.refuse_fork()
         return self.forward(*args, **kwargs)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -215,8 +218,10 @@ class AbstractJaxNetwork(AbstractNetwork, nnx.Module, metaclass=JaxNetworkType):
         )
 
 
-class WrappedJaxNetwork(AbstractJaxNetwork):
+class WrappedJaxNetwork(EnclosingNetwork, AbstractJaxNetwork):
     """A module of flax's own seen as an abstract network: the same variables under the same names."""
+
+    enclosed = "native"
 
     def __init__(self, native: nnx.Module) -> None:
         """Share the module's weights; nothing is copied."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deliralike import nest
+from deliralike import host_arrays, nest
 from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays
+from deliralike.backends.jax.host_checks import checked
 from deliralike.backends.jax.program import (
     Arguments,
     Members,
@@ -24,6 +26,7 @@ from deliralike.backends.jax.program import (
     where,
 )
 from deliralike.backends.jax.update_rules import UpdateRule
+from deliralike.errors import DtypeError
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
 
@@ -55,10 +58,16 @@ class JaxOptimizer(AbstractOptimizer):
 
         def leaf(value: Any) -> Any:
             if isinstance(value, np.ndarray):
-                return np.array(value, dtype if value.dtype.kind == "f" else None)
-            return arrays.array(value, None, network.device_name) if isinstance(value, jax.Array) else value
+                value = host_arrays.plain(value)
+                return np.array(arrays.narrowed(value), dtype if value.dtype.kind == "f" else None)
+            if isinstance(value, jax.Array):
+                return arrays.array(value, None, network.device_name)
+            return host_arrays.refuse_foreign(value, network.backend.is_array)
 
-        return tuple(map(leaf, batch)) if all(isinstance(x, np.ndarray) for x in batch) else nest.map(leaf, batch)
+        try:
+            return tuple(map(leaf, batch)) if all(isinstance(x, np.ndarray) for x in batch) else nest.map(leaf, batch)
+        except DtypeError as error:
+            raise host_arrays.explained(error, batch, network.backend.is_array) from None
 
     def update_at_once(self, loss_function, batch):
         """One step as one program; two of them when the gradients are to be kept."""
@@ -137,7 +146,7 @@ class JaxOptimizer(AbstractOptimizer):
             parameters, state = self.rule.update(compiled, values[0], frozen, gradients, state, passed)
             return result, changed, parameters, state
 
-        return self._jit(step, donate_argnums=0)
+        return checked(step, 2, partial(self._jit, donate_argnums=0))
 
     def _jit(self, function: Callable, **options: Any) -> Callable:
         """A function of the network's and the optimizer's arrays as a program."""
@@ -185,7 +194,7 @@ def run_gradients(
             with here.entered(numbers):
                 return differentiated(loss, (values[0], chosen))
 
-        return jit(run)
+        return checked(run, 1, jit)
 
     key = ("gradients", loss_function, id(members), arguments.key, here.seed, of_inputs, in_arrays)
     ((result, changed), value), gradients = programs.compiled(key, make)(

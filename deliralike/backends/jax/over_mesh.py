@@ -12,6 +12,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.backends.base import Gradients
 from deliralike.backends.jax.arrays import compiling_quickly
+from deliralike.backends.jax.host_checks import checked
 from deliralike.backends.jax.mapped import Mapped, Values
 from deliralike.backends.jax.mesh import Seats
 from deliralike.backends.jax.program import (
@@ -83,7 +84,7 @@ def run_gradients(
                 beside, gradients = differentiated(of, ([values[0] for values in by_slot], chosen))
             return (beside, seats.replicated(gradients)) if is_whole else (beside, gradients)
 
-        return seats.compiled(body, is_whole)
+        return checked(body, 1, lambda traced: seats.compiled(traced, is_whole))
 
     key = ("over the mesh", loss_function, id(members), arguments.key, here.seed, of_inputs, in_arrays, is_whole)
     program = programs.compiled(key, make)

@@ -21,14 +21,16 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from deliralike import nest, random
 from deliralike.backends.base import Gradients
+from deliralike.backends.jax import arrays
 from deliralike.backends.jax.arrays import numpy as to_host
 from deliralike.backends.jax.channels_last import channels_last
 from deliralike.backends.jax.network import holds, walk
-from deliralike.errors import ShapeError
+from deliralike.parallel.loss import no_scalar
 from deliralike.state import Slot
 
 _KEPT = 16
 _BY_VALUE = (bool, int, float, str, type(None))
+_OF_PARTS = (tuple, frozenset)
 
 
 class Members:
@@ -68,7 +70,15 @@ class Members:
         """What changes when a setting, a block or a frozen parameter does, but not when a value does."""
         settings = (value for node in self.nodes for name, value in vars(node).items() if name[:8] != "_pytree_")
         frozen = (slot.trainable for slot in self.slots.values())
-        return (*(value if type(value) in _BY_VALUE else id(value) for value in settings), *frozen)
+        return (*map(_mark, settings), *frozen)
+
+    def set_since(self, before: Members) -> list[str]:
+        """The attributes that are marked otherwise than in an earlier look at the same network, as ``Class.name``."""
+        found = []
+        for node, held, then in zip(self.nodes, self.held, before.held, strict=False):
+            changed = (name for name, value in held.items() if _mark(value) != _mark(then.get(name)))
+            found += [f"{type(node).__name__}.{name}" for name in changed if name[:8] != "_pytree_"]
+        return list(dict.fromkeys(found))
 
     def is_untouched(self) -> bool:
         """Whether every setting, block and parameter is the very object that it was: quicker than a mark."""
@@ -109,6 +119,16 @@ class Members:
                 variable.set_value(value)
 
 
+def _mark(value: Any) -> Any:
+    """What is equal for two settings with which a network computes the same."""
+    kind = type(value)
+    if kind in _BY_VALUE:
+        return kind, value  # as 1, 1.0 and True are equal, and do not compute the same
+    if kind in _OF_PARTS:
+        return kind, kind(map(_mark, value))
+    return id(value)
+
+
 def _is_plain(variable: nnx.Variable) -> bool:
     """Whether a variable is an array and nothing else: no reference to one, no hook that wants to see it."""
     hooks = any(variable.has_metadata(name) for name in ("on_get_value", "on_set_value"))
@@ -135,6 +155,7 @@ class Programs:
 
     def members(self) -> Members:
         """The network's variables; looked through anew only where something but a value has changed."""
+        arrays.refuse_fork()
         if self._members:
             latest = self._members[next(reversed(self._members))]
             if latest.is_untouched():
@@ -153,13 +174,23 @@ class Programs:
             if len(self._compiled) == _KEPT and not self._warned:
                 self._warned = True
                 warnings.warn(
-                    f"{type(self.network).__name__}: more than {_KEPT} programs were compiled. Does each step bring a "
-                    f"new loss function (a lambda made in the loop), or new values that are no arrays?",
+                    f"{type(self.network).__name__}: more than {_KEPT} programs were compiled. {self._cause()}",
                     stacklevel=4,
                 )
             _keep(self._compiled, key, make())
         self._compiled.move_to_end(key)
         return self._compiled[key]
+
+    def _cause(self) -> str:
+        """What is likely to have made so many programs necessary."""
+        looks = list(self._members.values())
+        changed = looks[-1].set_since(looks[-2]) if len(looks) >= _KEPT // 2 else []
+        if changed:
+            return (
+                f"Steps set {', '.join(changed)} to other objects, and a network is compiled for each setting: "
+                f"change it less often, or make it an array, an nnx.Variable or nn.Buffer"
+            )
+        return "Does each step bring a new loss function (a lambda made in the loop), or new values that are no arrays?"
 
 
 @dataclass(frozen=True)
@@ -246,7 +277,7 @@ def loss_in(result: Any) -> Any:
     """The loss in what a loss function returned."""
     loss = result[0] if isinstance(result, tuple) else result
     if np.shape(loss) != ():
-        raise ShapeError(f"the loss function gave an array of shape {np.shape(loss)}, wanted a scalar: take its mean")
+        raise no_scalar(np.shape(loss))
     return loss
 
 

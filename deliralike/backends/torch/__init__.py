@@ -17,9 +17,11 @@ import torch
 from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.torch import arrays, chance, files, mixed
+from deliralike.backends.torch.carried import named
 from deliralike.backends.torch.data_parallel import DataParallelTorchNetwork
 from deliralike.backends.torch.distributed import DistributedTorchNetwork, LayerwiseTorchNetwork, TorchProcesses
 from deliralike.backends.torch.functional import TorchFunctions
+from deliralike.backends.torch.holder import TorchHolder
 from deliralike.backends.torch.layers import NATIVE
 from deliralike.backends.torch.native_data_parallel import (
     DataParallel,
@@ -36,6 +38,13 @@ from deliralike.backends.torch.synchronised import (
     SynchronizedBatchNorm1d,
     SynchronizedBatchNorm2d,
     SynchronizedBatchNorm3d,
+    set_sbn_eps_mode,
+)
+from deliralike.backends.torch.synchronised_names import (
+    DataParallelWithCallback,
+    convert_model,
+    execute_replication_callbacks,
+    patch_sync_batchnorm,
 )
 from deliralike.backends.torch.update_rules import native_optimizer
 from deliralike.errors import CapabilityError
@@ -48,25 +57,34 @@ from deliralike.rules import Rule
 
 __all__ = [
     "BACKEND",
+    "AbstractPyTorchNetwork",
     "AbstractTorchNetwork",
     "CallbackContext",
     "DataParallel",
+    "DataParallelPyTorchNetwork",
     "DataParallelTorchNetwork",
     "DataParallelTorchOptimizer",
+    "DataParallelWithCallback",
     "ReplicationCallbackDataParallel",
     "SynchronizedBatchNorm1d",
     "SynchronizedBatchNorm2d",
     "SynchronizedBatchNorm3d",
     "TorchOptimizer",
+    "convert_model",
     "data_parallel",
     "exec_data_parallel_replication_callback",
+    "execute_replication_callbacks",
     "gather",
     "parallel_apply",
     "patch_replication_callback",
+    "patch_sync_batchnorm",
     "replicate",
     "scatter",
     "scatter_kwargs",
+    "set_sbn_eps_mode",
 ]
+
+AbstractPyTorchNetwork, DataParallelPyTorchNetwork = AbstractTorchNetwork, DataParallelTorchNetwork  # delira's names
 
 
 class TorchBackend(Backend):
@@ -78,13 +96,25 @@ class TorchBackend(Backend):
         {"double_backward", "compile", "threads", "sparse_gradients", "mixed bfloat16", "mixed float16"}
     )
     native_layers_mix = True
-    modules: ClassVar[Mapping[str, Any]] = {"nn": torch.nn, "optim": torch.optim}
+    modules: ClassVar[Mapping[str, Any]] = {
+        "nn": torch.nn,
+        "functional": torch.nn.functional,
+        "optim": torch.optim,
+        "lr_scheduler": torch.optim.lr_scheduler,
+    }
+    holder = TorchHolder
 
     def version(self) -> str:
         return f"torch {torch.__version__}"
 
     def devices(self) -> list[str]:
         return arrays.devices()
+
+    def name_of_device(self, device: Any) -> str:
+        try:
+            return named(device)
+        except (RuntimeError, TypeError):  # there is no such device in PyTorch
+            return str(device)
 
     def precision(self) -> dict[str, str]:
         return arrays.precision()
@@ -130,6 +160,9 @@ class TorchBackend(Backend):
         of_shards = () if sharded is None else (sharded.FSDPModule, sharded.FullyShardedDataParallel)
         return (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel, *of_shards)
 
+    def is_parameter(self, value: Any) -> bool:
+        return isinstance(value, torch.nn.Parameter)
+
     def wrap(self, native: torch.nn.Module) -> AbstractNetwork:
         return native if isinstance(native, AbstractNetwork) else WrappedTorchNetwork(native)
 
@@ -138,7 +171,8 @@ class TorchBackend(Backend):
             raise CapabilityError("gradients of a fully sharded network are taken by an optimizer over it, and kept "
                                   "with optimizer.keep_gradients = True")  # fmt: skip
         inputs = nest.map(_leaf, self.prepare(inputs, network))
-        result = loss_function(network, *inputs)
+        with network.own_gradients():
+            result = loss_function(network, *inputs)
         loss, *beside = result if isinstance(result, tuple) else (result,)
         trainable = {name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable}
         wanted = [*trainable.values(), *(x for x in nest.leaves(inputs) if _is_leaf(x))]
@@ -200,6 +234,9 @@ class TorchBackend(Backend):
     def replicate(self, network: AbstractNetwork, settings: ReplicaSettings) -> DataParallelTorchNetwork:
         return DataParallelTorchNetwork.of(network, settings)
 
+    def is_connected(self) -> bool:
+        return torch.distributed.is_available() and torch.distributed.is_initialized()
+
     def join(self, timeout: float, place: Place | None = None) -> TorchProcesses:
         return TorchProcesses(timeout, place)
 
@@ -212,10 +249,8 @@ class TorchBackend(Backend):
         sharded = importlib.import_module("deliralike.backends.torch.distributed.sharded")  # see there
         return sharded.FullyShardedTorchNetwork.sharded(network, processes, **keywords)
 
-    def layerwise(
-        self, network: AbstractNetwork, module: Any, processes: Processes, **settings: Any
-    ) -> LayerwiseTorchNetwork:
-        return LayerwiseTorchNetwork(network, module, processes, **settings)
+    def layerwise(self) -> type[LayerwiseTorchNetwork]:
+        return LayerwiseTorchNetwork
 
     def optimizer(
         self, rule: Rule, network: AbstractNetwork, parameters: str | None = None, groups: Settings | None = None

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
 from functools import partial
-from threading import Lock
 from typing import Any
 
 import torch
@@ -15,19 +13,18 @@ from deliralike.backends.torch.carried import carried, current_device, devices_o
 from deliralike.backends.torch.chance import draws_masks
 from deliralike.backends.torch.lazy import has_lazy, make_lazy
 from deliralike.backends.torch.network import AbstractTorchNetwork, WrappedTorchNetwork
-from deliralike.backends.torch.replicas import Copies
+from deliralike.backends.torch.replicas import Copies, has_hooks
 from deliralike.backends.torch.sums import sum_in_threads, sum_of_graphs
 from deliralike.backends.torch.synchronised import synchronising
-from deliralike.errors import DeviceError, ReplicaError, StateError
+from deliralike.errors import DeviceError
 from deliralike.network import NetworkType
 from deliralike.parallel.callbacks import call_replication_callbacks
 from deliralike.parallel.loss import InReplicas
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica
-from deliralike.parallel.replicated import ReplicaSettings, ReplicatedNetwork
+from deliralike.parallel.replicated import OneAtATime, ReplicaSettings, ReplicatedNetwork
 from deliralike.parallel.scatter import Shares
 
-_running: ContextVar[frozenset[int]] = ContextVar("deliralike_running_replicated_networks", default=frozenset())
 _COMPILE_FIRST = "replicas run in threads: compile the network, torch.compile(network), then replicate what that gives"
 
 
@@ -46,9 +43,10 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
     batch normalisation can be synchronised; the loss can be computed in the replicas.
 
     Plain attributes that ``forward`` sets stay in the replica that set them. Hooks registered on the module run once
-    in each replica; hooks registered on this wrapper run once for the whole batch. Dropout layers of this package draw
-    from a generator of each replica; PyTorch's own draw from the global one, in the order in which the threads come.
-    To compile, wrap ``torch.compile(module)``; compiling the wrapper changes nothing.
+    in each replica; hooks registered on this wrapper, and those of parameters (``weight.register_hook``), run once for
+    the whole batch. Dropout layers of this package draw from a generator of each replica; PyTorch's own draw from the
+    global one, in the order in which the threads come. To compile, wrap ``torch.compile(module)``; compiling the
+    wrapper changes nothing.
 
     Args:
         module: A module of PyTorch's or a network of this package, on the first device.
@@ -64,12 +62,15 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         (torch.Size([5, 2]), ['weight', 'bias'])
     """
 
+    native_optimizer = "DataParallelTorchOptimizer"
+
     def __init__(self, module: torch.nn.Module, devices: Sequence[Any] | None = None, output_device: Any = None,
                  dim: int = 0, *, device_ids: Sequence[Any] | None = None, **settings: Any) -> None:  # fmt: skip
         """Replicate the module; neither its weights nor the random state change.
 
         Raises:
             DeviceError: A device is not present, or the module is on another one than the first.
+            SettingError: The module, or a block of it, is replicated already.
         """
         root = self.backend.wrap(module)
         places = devices_of(devices if devices is not None else device_ids, root.device_name)
@@ -88,6 +89,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         return network
 
     def _start(self, root: AbstractTorchNetwork, settings: ReplicaSettings) -> None:
+        root.refuse_replicas()
         vars(self).update(root=root, settings=settings)
         torch.nn.Module.__init__(self)
         self._share_tables()
@@ -102,7 +104,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
     def _make_replicas(self) -> None:
         vars(self)["_copies"] = [Copies(torch.device(place)) for place in self.settings.places[1:]]
         vars(self)["replicas"] = [self.root]
-        vars(self)["_one_at_a_time"] = Lock()
+        vars(self)["_one_at_a_time"] = OneAtATime()
         if not has_lazy(self.root):
             self.follow()
 
@@ -127,17 +129,15 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         Raises:
             StateError: A parameter of the root was written to, and not copied to the replicas.
         """
-        if not self._copies:
-            return
-        self.follow()
+        if self._copies:
+            self.follow()
+            self.refuse_left_behind()
+
+    def refuse_left_behind(self) -> None:
+        """By the versions that PyTorch counts."""
         for parameter in self.module.parameters():
             if any(copies.is_behind(parameter) for copies in self._copies):
-                raise StateError(
-                    f"parameter {self._name_of(parameter)!r} has changed and was not copied to the replicas: update it "
-                    f"by an optimizer over the replicated network, network.backend.optimizer(rule, network) or "
-                    f"DataParallelTorchOptimizer, which accumulate the replicas' gradients as well; after a change by "
-                    f"hand call copy_parameters()"
-                )
+                raise self.left_behind(self._name_of(parameter))
 
     def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
         """The shares; lazily shaped parameters are made on the first one, before there are replicas."""
@@ -159,22 +159,15 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         Raises:
             ReplicaError: A replica calls the network that it is a replica of.
         """
-        if id(self) in _running.get():
-            raise ReplicaError("a replica calls the replicated network that it belongs to: a loss in replicas computes "
-                               "with the network that it is given as its first argument")  # fmt: skip
-        with self._one_at_a_time:
-            token = _running.set(_running.get() | {id(self)})
+        with self._one_at_a_time.turn():
             try:
                 return super().run(function, shares, in_threads)
             except BaseException:
                 self.settle_buffers(())
                 raise
-            finally:
-                _running.reset(token)
 
     def _job(self, place: Replica, carried: Callable, function: Callable, share: Any) -> Any:
-        native = isinstance(self.root, WrappedTorchNetwork)  # layers of this package know what to do
-        synchronise = place.synchronised and place.count > 1 and native
+        synchronise = place.synchronised and place.count > 1
         take_share()
         with current_device(place.device), synchronising(place) if synchronise else nullcontext():
             return super()._job(place, carried, function, share)
@@ -198,16 +191,20 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         return partial(sum_in_threads if in_threads else sum_of_graphs, meeting, replica_index)
 
     def backward_in_replicas(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """Backward in each replica's thread on the CPU; elsewhere PyTorch has one thread a device for it."""
+        """Backward in each replica's thread on the CPU; elsewhere PyTorch has one thread a device for it.
+
+        Hooks of parameters see the gradient of the whole batch, which there is in one backward pass over all replicas.
+        """
         on_cpu = all(place == "cpu" for place in self.settings.places)
-        run = super().backward_in_replicas if on_cpu else self.backward_at_once
+        hooked = len(self.replicas) > 1 and any(map(has_hooks, self.module.parameters()))
+        run = super().backward_in_replicas if on_cpu and not hooked else self.backward_at_once
         return run(loss, backward, *batch)
 
     # Parameters and gradients ----------------------------------------------------------------------------------------
 
     def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """What stands for one of the root's tensors in the other replicas, in their order."""
-        return [copy for copies in self._copies if (copy := copies.of(tensor)) is not None]
+        """What keeps gradients of one of the root's parameters in the other replicas, in their order."""
+        return [copy for copies in self._copies if (copy := copies.leaf_of(tensor)) is not None]
 
     def replica_gradients(self, names: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """The replicas' gradients (those named, or all), handed over: they are cleared there.
@@ -216,7 +213,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         """
         chosen = self._chosen(names)
         for copies in self._copies:
-            own = {name: copies.of(parameter) for name, parameter in chosen.items()}
+            own = {name: copies.leaf_of(parameter) for name, parameter in chosen.items()}
             gradients = {name: copy.grad for name, copy in own.items() if copy is not None}
             for copy in own.values():
                 if copy is not None:
@@ -261,7 +258,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         found: dict[int, torch.Tensor] = {}
         for module in self.root.modules():
             for name, buffer in module._buffers.items():
-                if buffer is None or not (buffer.is_floating_point() or buffer.is_complex()):
+                if buffer is None or buffer.requires_grad or not (buffer.is_floating_point() or buffer.is_complex()):
                     continue
                 if id(buffer) not in found:
                     others = [copies.of(module)._buffers[name] for copies in self._copies[: len(sizes) - 1]]
@@ -296,13 +293,17 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of every replica."""
-        for replica in self.replicas:
-            replica.zero_grad(set_to_none)
+        self.root.zero_grad(set_to_none)
+        for parameter in self.module.parameters():
+            for copy in self.copies_of(parameter):
+                copy.grad = None
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         """Freeze or thaw every replica."""
-        for replica in self.replicas:
-            replica.requires_grad_(requires_grad)
+        self.root.requires_grad_(requires_grad)
+        for parameter in self.module.parameters():
+            for copy in self.copies_of(parameter):
+                copy.requires_grad_(requires_grad)
         return self
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:

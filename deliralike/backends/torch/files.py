@@ -1,8 +1,5 @@
-"""PyTorch's own weight files, read with the safe loader only, and written so that it reads them."""
+"""PyTorch's own weight files, read without a loader that runs anything, and written so that PyTorch reads them."""
 
-import argparse
-import warnings
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,32 +7,39 @@ from typing import Any
 import numpy as np
 import torch
 
-from deliralike.backends.torch import arrays
+from deliralike.backends.torch.archives import Archive, opened
+from deliralike.backends.torch.pickles import TYPES, Other, Storage, Tensor
 from deliralike.errors import WeightFileError
 from deliralike.weights import refuse_expansion
 
 # Where trainers keep the weights: Lightning, PyTorch's tutorials, timm and torchvision, nnU-Net; then averaged ones.
 _NESTED_UNDER = ("state_dict", "model_state_dict", "model", "network_weights",
                  "state_dict_ema", "model_ema", "ema")  # fmt: skip
-# What checkpoints hold beside the weights; making one of these runs nothing.
-_HARMLESS = [argparse.Namespace, np.dtype, np._core.multiarray.scalar, *(type(np.dtype(k)) for k in "?bhilqBHILQefd")]
-_ADVICE = ("Weights only load failed", "(1)", "(2)", "Check the documentation")  # to read the file unsafely
+TOP = "(top level)"  # the place of tensors that stand beside a nested state
 _WANTED = "wanted what torch.save(model.state_dict(), path) writes"
 
 
 def read(path: Path) -> dict[str, dict[str, np.ndarray]]:
-    """The tensors by name, as arrays that own their storage; no code of the file is run.
+    """The tensors by name, as arrays that own their storage; nothing that the file names is imported or called.
 
     Returns:
         A state for each usual key of the checkpoint that holds one, by key; ``""`` where the file is a plain state.
 
     Raises:
-        WeightFileError: The safe loader refuses the file, or there is something else than tensors by name in it.
+        WeightFileError: The file is damaged or hostile, or there is something else than tensors by name in it.
     """
-    states = _states(path, _load(path))
-    tensors = [tensor for state in states.values() for tensor in state.values()]
-    refuse_expansion(path, sum(tensor.numel() * tensor.element_size() for tensor in tensors))
-    return {key: {name: _array(path, name, tensor) for name, tensor in state.items()} for key, state in states.items()}
+    try:
+        with opened(path) as archive:
+            states = _states(path, archive.value, set())
+            refuse_expansion(path, sum(tensor.nbytes for state in states.values() for tensor in state.values()))
+            return _arrays(archive, states)
+    except WeightFileError:
+        raise
+    except Exception as error:
+        raise WeightFileError(
+            f"{path} looks like a PyTorch checkpoint, but the safe loader refuses it: "
+            f"{str(error)[:300] or type(error).__name__}; {_WANTED}"
+        ) from error
 
 
 def write(path: Path, state: Mapping[str, np.ndarray]) -> None:
@@ -47,68 +51,89 @@ def write(path: Path, state: Mapping[str, np.ndarray]) -> None:
         torch.save(tensors, file)
 
 
-def _load(path: Path) -> Any:
-    with warnings.catch_warnings(), torch.serialization.safe_globals(_HARMLESS):
-        warnings.simplefilter("ignore")  # about old storages: the file's age is not the user's fault
-        try:
-            if _mappable(path):
-                return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            with path.open("rb") as file:
-                return torch.load(file, map_location="cpu", weights_only=True)
-        except Exception as error:  # noqa: BLE001 - a hostile file may make the loader fail in any way
-            raise WeightFileError(
-                f"{path} looks like a PyTorch checkpoint, but the safe loader refuses it: {_reason(error)}; {_WANTED}"
-            ) from None
+_States = dict[str, dict[str, Tensor]]
 
 
-def _mappable(path: Path) -> bool:
-    """Whether the tensors lie in the file as they are; and under ``.safetensors`` PyTorch would go by the suffix."""
-    if path.suffix == ".safetensors" or not zipfile.is_zipfile(path):
-        return False
-    with zipfile.ZipFile(path) as archive:
-        return all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
+def _states(path: Path, loaded: Any, seen: set[int]) -> _States:
+    """The tensors by name, also out of a checkpoint that holds them beside other things.
 
-
-def _reason(error: Exception) -> str:
-    """What is wrong with the file, without PyTorch's advice to read it unsafely."""
-    lines = [line.strip() for line in str(error).replace("WeightsUnpickler error:", "\n").splitlines()]
-    useful = [line.split(". ")[0] for line in lines if line and not line.startswith(_ADVICE)]
-    return useful[0][:200] if useful else type(error).__name__
-
-
-def _states(path: Path, loaded: Any) -> dict[str, dict[str, torch.Tensor]]:
-    """The tensors by name, also out of a checkpoint that holds them beside other things."""
-    if not isinstance(loaded, Mapping) or not loaded:
+    Args:
+        seen: The dicts that were looked at, by identity: a hostile file may nest them in themselves.
+    """
+    if not isinstance(loaded, dict) or not loaded or id(loaded) in seen:
         raise WeightFileError(f"{path} holds {_kind(loaded)} in place of tensors by name; {_WANTED}")
-    nested = [key for key in _NESTED_UNDER if isinstance(loaded.get(key), Mapping)]
+    seen.add(id(loaded))
+    nested = [key for key in _NESTED_UNDER if isinstance(loaded.get(key), dict)]
     if not nested:
         return {"": _tensors(path, loaded)}
-    found: dict[str, dict[str, torch.Tensor]] = {}
+    found: _States = {}
     problems = []
     for key in nested:
         try:
-            found |= {f"{key}.{inner}".strip("."): state for inner, state in _states(path, loaded[key]).items()}
+            found |= {f"{key}.{inner}".strip("."): state for inner, state in _states(path, loaded[key], seen).items()}
         except WeightFileError as error:  # the settings of a model may stand under "model"
             problems.append(error)
     if not found:
         raise problems[0]
-    return found
+    return found | _beside(path, loaded, nested)
 
 
-def _tensors(path: Path, loaded: Mapping[Any, Any]) -> dict[str, torch.Tensor]:
-    strange = {name: value for name, value in loaded.items() if not (isinstance(name, str) and torch.is_tensor(value))}
+def _beside(path: Path, loaded: Mapping[Any, Any], nested: list[str]) -> _States:
+    """What else holds tensors by name in a checkpoint, which may be a part of the network: nothing is left out."""
+    others = {key: value for key, value in loaded.items() if key not in nested}
+    found = {}
+    for key, value in others.items():
+        if isinstance(value, dict) and value and all(isinstance(each, Tensor) for each in value.values()):
+            found[str(key)] = _tensors(path, value)
+    single = {key: value for key, value in others.items() if isinstance(value, Tensor) and value.shape}
+    return found | ({TOP: _tensors(path, single)} if single else {})
+
+
+def _tensors(path: Path, loaded: Mapping[Any, Any]) -> dict[str, Tensor]:
+    strange = {name: value for name, value in loaded.items() if not (isinstance(name, str) and _is_tensor(value))}
     if strange:
         shown = ", ".join(f"{name!r} ({_kind(value)})" for name, value in list(strange.items())[:4])
         raise WeightFileError(f"{path} holds things that are not tensors by name, such as {shown}; {_WANTED}")
+    for name, value in loaded.items():
+        if not isinstance(value, Tensor):
+            raise WeightFileError(f"{path}: {name!r} is a tensor that NumPy cannot hold ({value.name}); {_WANTED}")
     return dict(loaded)
 
 
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor) or (isinstance(value, Other) and value.name.startswith(_KINDS_OF_TENSORS))
+
+
+_KINDS_OF_TENSORS = ("torch.Tensor", "torch._utils._rebuild")
+
+
 def _kind(value: Any) -> str:
-    return "an empty dict" if isinstance(value, Mapping) and not value else f"a {type(value).__name__}"
+    if isinstance(value, Other):
+        return f"a {value.name}"
+    return "an empty dict" if isinstance(value, dict) and not value else f"a {type(value).__name__}"
 
 
-def _array(path: Path, name: str, tensor: torch.Tensor) -> np.ndarray:
-    try:
-        return arrays.numpy(tensor)
-    except (TypeError, RuntimeError) as error:
-        raise WeightFileError(f"{path}: {name!r} is a tensor that NumPy cannot hold ({error}); {_WANTED}") from None
+def _arrays(archive: Archive, states: _States) -> dict[str, dict[str, np.ndarray]]:
+    """The tensors as arrays; each storage is read once, and let go before the next."""
+    by_storage: dict[Storage, list[tuple[str, str, Tensor]]] = {}
+    for key, state in states.items():
+        for name, tensor in state.items():
+            by_storage.setdefault(tensor.storage, []).append((key, name, tensor))
+    found: dict[str, dict[str, np.ndarray]] = {key: {} for key in states}
+    for storage, tensors in by_storage.items():
+        content = archive.read(storage)
+        for key, name, tensor in tensors:
+            found[key][name] = _array(content, tensor, archive.order)
+    return {key: {name: found[key][name] for name in state} for key, state in states.items()}
+
+
+def _array(content: bytes, tensor: Tensor, order: str) -> np.ndarray:
+    dtype = np.dtype(TYPES[tensor.kind]).newbyteorder(order)
+    strides = [stride * dtype.itemsize for stride in tensor.strides]
+    offset = tensor.offset * dtype.itemsize if tensor.nbytes else 0
+    stored = np.ndarray(tensor.shape, dtype, content, offset, strides)
+    if tensor.kind == "bool":
+        return np.array(stored != 0)
+    if tensor.kind == "bfloat16":  # the upper half of a float32
+        return np.array((stored.astype(np.uint32) << 16).view(np.float32))
+    return stored.astype(dtype.newbyteorder("="))

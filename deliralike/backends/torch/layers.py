@@ -141,7 +141,7 @@ class _LayerNorm(_Native):
 class _Embedding(_Native):
     def forward(self, index):
         checks.whole_numbers(index, checks.where(self))
-        checks.index_range(self.nn.concrete(index), self.num_embeddings, checks.where(self))
+        self.nn.checked(index, checks.InRange(self.num_embeddings, checks.where(self)))
         return super().forward(index)
 
 

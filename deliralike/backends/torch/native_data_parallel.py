@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
 
 from deliralike.backends.torch import native_parallel
 from deliralike.backends.torch.carried import devices_of, named
+from deliralike.backends.torch.lazy import has_lazy, make_lazy
 from deliralike.errors import ArgumentError, DeviceError
 from deliralike.parallel.callbacks import call_replication_callbacks
+
+_CALLS = "calls_replication_callbacks"
 
 
 class DataParallel(torch.nn.DataParallel):
@@ -62,6 +65,8 @@ class DataParallel(torch.nn.DataParallel):
             return self.module(*inputs, **kwargs)
         _refuse_elsewhere(self.module, self.src_device_obj)
         shares, keywords = self.scatter(inputs, kwargs, self.device_ids)
+        if has_lazy(self.module):
+            make_lazy(self.module, partial(self.module, *shares[0], **keywords[0]))
         if len(self.device_ids) == 1:
             return self.module(*shares[0], **keywords[0])
         replicas = self.replicate(self.module, self.device_ids[: len(shares)])
@@ -146,7 +151,7 @@ def patch_replication_callback(data_parallel: torch.nn.DataParallel) -> None:
     if not isinstance(data_parallel, torch.nn.DataParallel):
         raise ArgumentError(f"patch_replication_callback wants a DataParallel, not a {type(data_parallel).__name__}")
     before = data_parallel.replicate
-    if isinstance(data_parallel, ReplicationCallbackDataParallel) or hasattr(before, "__wrapped__"):
+    if isinstance(data_parallel, ReplicationCallbackDataParallel) or hasattr(before, _CALLS):
         return
 
     @wraps(before)
@@ -155,6 +160,7 @@ def patch_replication_callback(data_parallel: torch.nn.DataParallel) -> None:
         exec_data_parallel_replication_callback(replicas)
         return replicas
 
+    setattr(replicate, _CALLS, True)  # which wraps passes on to what decorates it
     data_parallel.replicate = replicate  # type: ignore[method-assign]
 
 

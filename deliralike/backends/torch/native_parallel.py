@@ -14,10 +14,11 @@ import torch
 
 from deliralike import nest
 from deliralike.backends.torch.carried import carried, current_device, named, sharing_threads
+from deliralike.backends.torch.lazy import has_lazy
 from deliralike.backends.torch.network import AbstractTorchNetwork
-from deliralike.backends.torch.replicas import Likeness
+from deliralike.backends.torch.replicas import Copied, Likeness
 from deliralike.backends.torch.sums import sum_of_graphs
-from deliralike.errors import ArgumentError
+from deliralike.errors import ArgumentError, StateError
 from deliralike.parallel import gather as gather_nests
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica, entered
@@ -72,13 +73,17 @@ def replicate(network: torch.nn.Module, devices: Sequence[Any], detach: bool = F
     """The module for each device; gradients of all of them land on the module given.
 
     The first is the module itself where it is on that device. The others are copies, whose parameters are
-    differentiable copies of the module's and whose buffers are their own.
+    differentiable copies of the module's, as are other tensors that take a gradient, and whose buffers are their own.
 
     Better than PyTorch's: CPU devices work; ``parameters()`` of a replica is not empty; what the first one sets on
     itself stays; lists of modules or parameters kept in attributes are copied with them.
 
     Args:
         detach: Leave out the way back: gradients do not reach the module.
+
+    Raises:
+        SettingError: The module, or a block of it, is replicated by `deliralike.DataParallel`.
+        StateError: A parameter has no shape yet.
 
     Example:
         >>> layer = torch.nn.Linear(2, 1)
@@ -87,10 +92,13 @@ def replicate(network: torch.nn.Module, devices: Sequence[Any], detach: bool = F
         >>> layer.weight.grad
         tensor([[1., 1.]])
     """
-    places = [torch.device(named(device)) for device in devices]
-    replicas = [Likeness(partial(_copy, place, detach)).follow(network) for place in places[1:]]
-    at_home = not detach and _is_on(network, places[0])
-    return [network if at_home else Likeness(partial(_copy, places[0], detach)).follow(network), *replicas]
+    AbstractTorchNetwork.backend.wrap(network).refuse_replicas()
+    if has_lazy(network):
+        raise StateError("replicate: a parameter of the module has no shape yet: call the module on a batch first")
+    first, *others = [torch.device(named(device)) for device in devices]
+    replicas = [_replica(network, place, detach) for place in others]
+    at_home = not detach and _is_on(network, first)
+    return [network if at_home else _replica(network, first, detach), *replicas]
 
 
 def parallel_apply(
@@ -146,10 +154,17 @@ def apply_shares(
         return side_by_side([partial(job, replica) for replica in replicas], replicas, meeting)
 
 
+def _replica(network: torch.nn.Module, place: torch.device, detach: bool) -> torch.nn.Module:
+    replica = Likeness(partial(_copy, place, detach)).follow(network)
+    for module in replica.modules():
+        vars(module)["_is_replica"] = True  # so that PyTorch warns of zero_grad, which would clear nothing
+    return replica
+
+
 def _copy(place: torch.device, detach: bool, tensor: torch.Tensor, before: torch.Tensor | None) -> torch.Tensor:
-    if detach or not isinstance(tensor, torch.nn.Parameter):
-        tensor = tensor if tensor.requires_grad and not tensor.is_leaf and not detach else tensor.detach()
-    return tensor.to(place, copy=True)
+    if detach or not tensor.requires_grad:
+        return tensor.detach().to(place, copy=True)
+    return Copied.apply(tensor, place)
 
 
 def _is_on(network: torch.nn.Module, place: torch.device) -> bool:

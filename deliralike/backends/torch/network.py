@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from deliralike.backends.torch import arrays
+from deliralike.enclosing import EnclosingNetwork
 from deliralike.network import AbstractNetwork
 from deliralike.state import Slot
 
@@ -64,9 +65,10 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
 
     block_path = ""
 
-    def __init__(self) -> None:
-        """Make an empty module."""
+    def __init__(self, **init_kwargs: Any) -> None:
+        """Make an empty module; keyword arguments are recorded in `init_kwargs`."""
         torch.nn.Module.__init__(self)
+        self._record(init_kwargs)
 
     train = torch.nn.Module.train
     eval = torch.nn.Module.eval
@@ -119,8 +121,10 @@ def _replicated(path: str, module: torch.nn.Module) -> Iterator[str]:
             yield from _replicated(f"{path}{name}.", child)
 
 
-class WrappedTorchNetwork(AbstractTorchNetwork):
+class WrappedTorchNetwork(EnclosingNetwork, AbstractTorchNetwork):
     """A plain module seen as an abstract network: the same tensors under the same names."""
+
+    enclosed = "native"
 
     def __init__(self, native: torch.nn.Module) -> None:
         """Share the module's weights; nothing is copied."""
@@ -130,6 +134,20 @@ class WrappedTorchNetwork(AbstractTorchNetwork):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes."""
         return self.native(*args, **kwargs)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """The module's own, without a prefix."""
+        return self.native.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """As the module's own does."""
+        return self.native.load_state_dict(*args, **kwargs)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        # a module that holds this one loads: from here on it asks for the names of its blocks
+        for name in [name for name in state_dict if name.startswith(prefix)]:
+            state_dict[f"{prefix}{self.enclosed}.{name.removeprefix(prefix)}"] = state_dict.pop(name)
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def neutral_slots(self) -> dict[str, Slot]:
         """The module's own names, without a prefix."""

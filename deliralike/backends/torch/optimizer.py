@@ -13,7 +13,7 @@ from deliralike.backends.torch.members import Members
 from deliralike.backends.torch.update_rules import GroupRates
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
-from deliralike.parallel.loss import InReplicas
+from deliralike.parallel.loss import InReplicas, no_scalar
 from deliralike.parallel.replicated import ReplicatedNetwork
 from deliralike.state import Slot
 
@@ -59,7 +59,7 @@ class TorchOptimizer(AbstractOptimizer):
                 result = self.network.backward_in_replicas(loss_function, torch.Tensor.backward, *batch)
         else:
             result = loss_function(self.network, *batch)
-            (result[0] if isinstance(result, tuple) else result).backward()
+            _backward(result[0] if isinstance(result, tuple) else result)
         return _detached(result), {name: p.grad for name, p in parameters.items() if p.requires_grad}
 
     def apply(self, gradients):
@@ -76,6 +76,12 @@ class TorchOptimizer(AbstractOptimizer):
         """Step parameter by parameter from now on: fused kernels take no sparse gradients."""
         for group in (group for group in self.native.param_groups if group.get("fused")):
             group["fused"] = False
+
+    def settings(self):
+        """Those of each parameter group, and the class."""
+        apart = ("params", "lr", "initial_lr")
+        groups = [{key: each for key, each in group.items() if key not in apart} for group in self.native.param_groups]
+        return {"class": type(self.native).__name__, "groups": groups}
 
     @property
     def lr(self) -> float:
@@ -118,6 +124,12 @@ class TorchOptimizer(AbstractOptimizer):
     def _slots(self) -> dict[str, Slot]:
         slots = self.network.neutral_slots().items()
         return {name: slot for name, slot in slots if slot.is_parameter and self.owns(name)}
+
+
+def _backward(loss: torch.Tensor) -> None:
+    if loss.numel() != 1:
+        raise no_scalar(loss.shape)
+    loss.backward()
 
 
 def _loaded(slot: str, value: Any, parameter: torch.Tensor, group: Mapping[str, Any]) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from deliralike.backends.torch.data_parallel import DataParallelTorchNetwork
-from deliralike.errors import ArgumentError
+from deliralike.errors import OptimizerError
 
 
 class DataParallelTorchOptimizer(torch.optim.Optimizer):
@@ -38,7 +38,7 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
     def __init__(self, optimizer: torch.optim.Optimizer, network: torch.nn.Module) -> None:
         """Register the two hooks."""
         if not isinstance(optimizer, torch.optim.Optimizer):
-            raise ArgumentError(f"DataParallelTorchOptimizer wants an optimizer, not {optimizer!r}: give one that is "
+            raise OptimizerError(f"DataParallelTorchOptimizer wants an optimizer, not {optimizer!r}: give one that is "
                                 f"made, or call from_optimizer_class(cls, network, ...)")  # fmt: skip
         vars(self).update(optimizer=optimizer, network=network)
         optimizer.register_step_pre_hook(self._before_step)
@@ -51,10 +51,10 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
         """One of a class of PyTorch's over all parameters of the network, or over ``params``.
 
         Raises:
-            ArgumentError: It is no class of optimizers.
+            OptimizerError: It is no class of optimizers.
         """
         if not (isinstance(optimizer_class, type) and issubclass(optimizer_class, torch.optim.Optimizer)):
-            raise ArgumentError(f"from_optimizer_class wants a class of torch.optim, not {optimizer_class!r}")
+            raise OptimizerError(f"from_optimizer_class wants a class of torch.optim, not {optimizer_class!r}")
         return cls(optimizer_class(kwargs.pop("params", network.parameters()), *args, **kwargs), network)
 
     def accumulate(self) -> None:

@@ -140,26 +140,55 @@ def _compiled_anew(module: torch.nn.Module, copy: torch.nn.Module, before: dict[
         copy._initialize()  # type: ignore[operator]
 
 
+class Copied(torch.autograd.Function):
+    """A copy on another device. Tensor.to is that too, but refuses gradients that are sparse."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(tensor: torch.Tensor, place: torch.device) -> torch.Tensor:  # type: ignore[override]
+        return tensor.to(place, copy=True)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
+        ctx.home = inputs[0].device
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple:  # type: ignore[override]
+        return gradient.to(ctx.home), None
+
+
 class Copies(Likeness):
-    """A likeness with parameters and buffers of its own, which are leaves."""
+    """A likeness with parameters and buffers of its own, which are leaves.
+
+    Two kinds of tensors get the gradients of their copies in the same backward pass: those that are no parameters of
+    the original, such as one in a list, which nobody would add up; and parameters with hooks, which see the sum.
+    """
 
     def __init__(self, device: torch.device) -> None:
         """On a device."""
         super().__init__(self._own)
         self.device = device
         self._versions: dict[int, tuple[int, int]] = {}  # of an original buffer and its copy, when they were equal
+        self._parameters: set[int] = set()
         self._taken: dict[int, int] = {}  # of an original parameter, the version that was copied
 
     def follow(self, original: torch.nn.Module) -> torch.nn.Module:
         """As above; what is no more is forgotten."""
+        self._parameters = {id(parameter) for parameter in original.parameters()}
         like = super().follow(original)
         self._versions = {key: versions for key, versions in self._versions.items() if key in self.known}
         self._taken = {key: version for key, version in self._taken.items() if key in self.known}
         return like
 
+    def leaf_of(self, parameter: torch.Tensor) -> torch.nn.Parameter | None:
+        """The copy of a parameter that keeps gradients of its own; None where the parameter gets them."""
+        copy = self.of(parameter)
+        return copy if isinstance(copy, torch.nn.Parameter) and copy is not parameter else None
+
     def take(self, parameters: Iterable[torch.Tensor]) -> None:
         """Copy the values of these parameters of the original."""
-        pairs = [(parameter, self.of(parameter)) for parameter in parameters if not is_lazy(parameter)]
+        pairs = [(parameter, self.leaf_of(parameter)) for parameter in parameters if not is_lazy(parameter)]
         pairs = [(parameter, own) for parameter, own in pairs if own is not None]
         if pairs:
             torch._foreach_copy_([own for _, own in pairs], [parameter for parameter, _ in pairs])
@@ -169,7 +198,7 @@ class Copies(Likeness):
         """Whether a parameter of the original has another value since it was copied."""
         if self._taken.get(id(parameter), _version(parameter)) == _version(parameter):
             return False
-        if not torch.equal(parameter, self.of(parameter).to(parameter.device)):
+        if _differs(parameter, self.of(parameter).to(parameter.device)):
             return True
         self._taken[id(parameter)] = _version(parameter)  # written to without a change: a parametrization does so
         return False
@@ -199,13 +228,16 @@ class Copies(Likeness):
     def _own(self, original: torch.Tensor, before: torch.Tensor | None) -> torch.Tensor:
         if is_lazy(original):
             return before if type(before) is type(original) else _lazy_like(original, self.device)
-        if isinstance(original, torch.nn.Parameter):
-            if not _fits(before, original):
+        if id(original) in self._parameters and not has_hooks(original):
+            if before is original or not _fits(before, original):
                 before, self._taken[id(original)] = torch.nn.Parameter(self._copied(original)), _version(original)
             before.requires_grad = original.requires_grad  # type: ignore[union-attr]
             return before  # type: ignore[return-value]
         if original.requires_grad:
-            return original.to(self.device)  # part of a graph: whoever put it here makes it anew in each forward
+            _hand_over(before, original)
+            self._taken.pop(id(original), None)
+            with torch.enable_grad():
+                return original if original.device == self.device else Copied.apply(original, self.device)
         return before if before is not None and not self._differs_now(original, before) else self._renewed(original)
 
     def _differs_now(self, original: torch.Tensor, before: torch.Tensor) -> bool:
@@ -219,6 +251,13 @@ class Copies(Likeness):
 
     def _copied(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.detach().to(self.device, copy=True)
+
+
+def _differs(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether values differ; those that are not a number are equal."""
+    if torch.equal(tensor, other):
+        return False
+    return bool(((tensor != other) & ~(tensor.isnan() & other.isnan())).any())
 
 
 def _fits(before: torch.Tensor | None, original: torch.Tensor) -> bool:
@@ -235,3 +274,16 @@ def _lazy_like(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     if isinstance(tensor, UninitializedParameter):
         return UninitializedParameter(tensor.requires_grad, device, tensor.dtype)
     return UninitializedBuffer(False, device, tensor.dtype)
+
+
+def has_hooks(parameter: torch.Tensor) -> bool:
+    """Whether there are hooks that would see, or change, a gradient of this parameter."""
+    return parameter.requires_grad and bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)
+
+
+def _hand_over(copy: torch.Tensor | None, original: torch.Tensor) -> None:
+    """Add what a copy has gathered, before its original got hooks."""
+    if copy is None or copy is original or not copy.is_leaf or copy.grad is None:
+        return
+    gradient, copy.grad = copy.grad.to(original.device), None
+    original.grad = gradient if original.grad is None else original.grad + gradient

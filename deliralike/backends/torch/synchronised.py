@@ -9,9 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
-from deliralike.errors import ShapeError
+from deliralike.errors import SettingError, ShapeError, suggestion
 from deliralike.parallel.replica import Replica
 from deliralike.parallel.replica import current as current_replica
+
+_EPS_MODES = ("plus", "clamp")
+_eps_mode = "plus"
 
 
 class synchronising(TorchFunctionMode):  # noqa: N801 - used as a context
@@ -38,7 +41,8 @@ class _Synchronized(torch.nn.modules.batchnorm._BatchNorm):
         if here is None or here.count == 1 or not (self.training or not self.track_running_stats):
             return super().forward(input)
         self._check_input_dim(input)
-        y, mean, var, count = batch_norm(here, input, self.weight, self.bias, self.eps, type(self).__name__)
+        where, clamps = type(self).__name__, _eps_mode == "clamp"
+        y, mean, var, count = batch_norm(here, input, self.weight, self.bias, self.eps, where, clamps)
         if self.training and self.track_running_stats:
             move_statistics(self, mean, var, count)
         return y
@@ -71,6 +75,26 @@ class SynchronizedBatchNorm3d(_Synchronized, torch.nn.BatchNorm3d):
     """Batch normalisation of ``(batch, num_features, depth, height, width)``; see `SynchronizedBatchNorm1d`."""
 
 
+def set_sbn_eps_mode(mode: str) -> None:
+    """How the synchronised layers, over replicas, use `eps`: ``"plus"`` as PyTorch does, or ``"clamp"``.
+
+    With ``"clamp"`` the larger of variance and `eps` divides, in place of their sum. It holds for all layers of the
+    process, from the next call on.
+
+    Better than the original: ``"plus"`` is the default, so replicas give what one device does.
+
+    Raises:
+        SettingError: There is no such mode.
+
+    Example:
+        >>> set_sbn_eps_mode("plus")
+    """
+    global _eps_mode
+    if mode not in _EPS_MODES:
+        raise SettingError(f"set_sbn_eps_mode: mode={mode!r} is unknown. {suggestion(mode, _EPS_MODES)}")
+    _eps_mode = mode
+
+
 def move_statistics(layer: Any, mean: torch.Tensor, var: torch.Tensor, count: int) -> None:
     """Move a layer's running statistics towards those of a batch, in place and outside of the graph.
 
@@ -85,8 +109,11 @@ def move_statistics(layer: Any, mean: torch.Tensor, var: torch.Tensor, count: in
 
 
 def batch_norm(replica: Replica, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float,
-               where: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:  # fmt: skip
+               where: str, clamps: bool = False) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:  # fmt: skip
     """The output, and mean, biased variance and count of values of the whole batch.
+
+    Args:
+        clamps: Whether `eps` is the least variance that divides; else it is added to the variance.
 
     Raises:
         ShapeError: There is one value for each channel in the whole batch.
@@ -104,7 +131,8 @@ def batch_norm(replica: Replica, x: torch.Tensor, weight: torch.Tensor | None, b
     mean = total(x.sum(dims)) / count
     centred = x - mean.view(shape)
     var = total((centred * centred).sum(dims)) / count
-    scale = (var + eps).rsqrt() if weight is None else (var + eps).rsqrt() * weight
+    scale = (var.clamp(min=eps) if clamps else var + eps).rsqrt()
+    scale = scale if weight is None else scale * weight
     y = centred * scale.view(shape)
     y = y if bias is None else y + bias.view(shape)
     return y.to(kept), mean.detach(), var.detach(), count

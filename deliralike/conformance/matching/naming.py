@@ -38,7 +38,7 @@ def role(name: str) -> str:
         ('weight', 'weight', 'weight', 'in_proj_weight')
     """
     leaf = name.rpartition(".")[2]
-    return trees.neutral_name((chainer_names.neutral([leaf])[leaf],))
+    return trees.neutral_name((chainer_names.neutral([leaf])[0][leaf],))
 
 
 def spoken(paths: Iterable[str]) -> dict[str, Spoken]:

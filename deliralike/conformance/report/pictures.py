@@ -19,6 +19,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from deliralike.conformance.findings import LIMIT
+from deliralike.training.curves import literal
 
 FLOOR = 1e-18  # where "equal to the last bit" is drawn: below what float64 can resolve
 _WIDEST = 11.5  # inches: a page's width, so that texts keep their size
@@ -140,7 +141,7 @@ def _name_layers(axis: Any, layers: Sequence[Mapping[str, Any]], accused: Sequen
 
 
 def _called(layer: Mapping[str, Any], accused: bool) -> str:
-    path = layer["path"] or "the network"
+    path = literal(layer["path"] or "the network")
     return f"{path} ({layer['kind']})" if accused and layer.get("kind") else path
 
 

@@ -74,7 +74,7 @@ class _Recurrent(Network):
                 f"({batch},)"
             )
         checks.whole_numbers(lengths, f"{checks.where(self)}: lengths")
-        checks.index_range(self.nn.concrete(lengths), time + 1, f"{checks.where(self)}: lengths")
+        self.nn.checked(lengths, checks.InRange(time + 1, f"{checks.where(self)}: lengths"))
 
     def _run(self, x, states: tuple, reverse: Callable[[Any], Any]) -> tuple[Any, tuple]:
         """All layers and directions; a state is ``(layers * directions, batch, hidden)``."""

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,15 @@ from deliralike.errors import CheckpointError, SettingError
 from deliralike.training import checkpoint
 from deliralike.training.callbacks.monitor import Monitor
 from deliralike.training.callbacks.writer import Writer
+from deliralike.training.fields import NUMBER, TEXT, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 from deliralike.training.state import gather
 
 INDEX = "checkpoints.json"
-_NAME = re.compile(r"\.?(step-[0-9]+)(?:\.new|\.old|\.gone)?")
+_NAME = re.compile(r"\.?(step-[0-9]+)(?:\.new|\.old|\.gone|\.lock)?")
 AnyPath = str | os.PathLike[str]
+_FIELDS = {"best": NUMBER.or_none(), "best_name": TEXT.or_none()}
 
 
 class Checkpoint(Writer):
@@ -47,7 +49,8 @@ class Checkpoint(Writer):
 
     Raises:
         SettingError: An option makes no sense.
-        CheckpointError: The folder holds the checkpoints of another run, or the disk refuses.
+        CheckpointError: The folder holds the checkpoints of another run, another process is writing to it, which is
+            named, or the disk refuses.
         UnknownName: There is no such metric.
 
     Example:
@@ -91,11 +94,13 @@ class Checkpoint(Writer):
         self.best: float | None = None
         self._best_name: str | None = None
         self._written: tuple[int, ...] = ()
+        self._holding = ExitStack()
 
     def on_start(self, run: Run) -> None:
-        """Refuse a folder with the checkpoints of another run."""
+        """Refuse a folder with the checkpoints of another run, or to which another process writes."""
         if not run.is_main:
             return
+        self._holding.enter_context(checkpoint.folder_of_run(self.folder))
         found = [] if run.resumed or self._written else Checkpoints.all(self.folder)
         if found:
             raise CheckpointError(f"{self.folder} holds checkpoints already, {found[-1].name} the latest: go on with "
@@ -121,8 +126,9 @@ class Checkpoint(Writer):
         On Ctrl-C processes may be at different steps: one whose state is spread over them is not gathered then.
         """
         ended = run.is_complete or (run.interrupted and not run.network.gathers_state)
-        if ended and not run.in_step and self._written != tuple(run.position().values()):
-            self._write(run)
+        with self._holding:
+            if ended and not run.in_step and self._written != tuple(run.position().values()):
+                self._write(run)
 
     def state(self) -> dict[str, Any]:
         """The best value so far, and where it is."""
@@ -130,6 +136,7 @@ class Checkpoint(Writer):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Judge the next epochs by that value."""
+        refuse_wrong_fields("state of Checkpoint", state, _FIELDS)
         self.best, self._best_name = state["best"], state["best_name"]
 
     def _is_best(self, epoch: Epoch) -> bool:
@@ -195,7 +202,7 @@ def _index(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text()) if path.exists() else {"checkpoints": [], "best": None}
         return {"checkpoints": [str(name) for name in found["checkpoints"]], "best": found["best"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged ({error!r}): remove it, and checkpoints are taken in the order of "
                               f"their steps") from error  # fmt: skip
 

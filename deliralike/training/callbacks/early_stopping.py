@@ -10,8 +10,11 @@ import numpy as np
 from deliralike.errors import SettingError
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.monitor import Monitor
+from deliralike.training.fields import COUNT, NEST, NUMBER, refuse_wrong_fields
 from deliralike.training.history import Epoch
 from deliralike.training.run import Run
+
+_FIELDS = {"best": NUMBER.or_none(), "best_epoch": COUNT.or_none(), "waited": COUNT}
 
 
 class EarlyStopping(Callback):
@@ -100,6 +103,7 @@ class EarlyStopping(Callback):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Wait on from there."""
+        refuse_wrong_fields("state of EarlyStopping", state, _FIELDS, {"weights": NEST})
         self.best, self.best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]
         self._weights = dict(state["weights"]) if "weights" in state else None
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from deliralike.training.callbacks.lines import LineFile
 from deliralike.training.callbacks.writer import Writer, begin
+from deliralike.training.fields import COUNT, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 
@@ -59,6 +60,7 @@ class JsonLines(Writer):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Remember how much of the file to keep."""
+        refuse_wrong_fields("state of JsonLines", state, {"bytes": COUNT})
         self._resumed_at = state["bytes"]
 
     def _write(self, kind: str, record: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from deliralike.errors import StateError
+from deliralike.errors import StateError, naming
 
 
 class LineFile:
@@ -23,7 +23,7 @@ class LineFile:
     def add(self, *lines: str) -> None:
         """Write lines to the end."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8", newline="") as file:
+        with naming(self.path), self.path.open("a", encoding="utf-8", newline="") as file:
             file.write("".join(f"{line}\n" for line in lines))
             self.size = file.tell()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deliralike.errors import SettingError, UnknownName, suggestion
@@ -47,6 +48,21 @@ class Monitor:
         if than is None:
             return not math.isnan(value)
         return value > than + self.min_delta if self.mode == "max" else value < than - self.min_delta
+
+    def refuse_unknown(self, known: Sequence[str]) -> None:
+        """An error when no figure will have such a name, before anything was trained.
+
+        Args:
+            known: Names of metrics and losses; figures of a metric that has several are ``"name/part"``.
+
+        Raises:
+            UnknownName: Names those that there are.
+        """
+        if self.metric not in known and self.metric.partition("/")[0] not in known:
+            raise UnknownName(
+                f"there is no metric {self.metric!r} on validation data. {suggestion(self.metric, known)} "
+                f"Validation will give: {', '.join(known)}."
+            )
 
     def value(self, epoch: Epoch) -> float:
         """The metric of an epoch.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends, data, weights, zoo
-from deliralike.errors import SettingError
+from deliralike.errors import DataUnavailable, SettingError
 from deliralike.network import AbstractNetwork
 from deliralike.training.callbacks import Callback
 from deliralike.training.evaluation import predict
@@ -30,15 +30,34 @@ from deliralike.training.trainer import Trainer
 # What judges a task's outputs when settings name nothing; a metric of classes is told their names.
 METRICS_BY_TASK: Mapping[str, tuple[str, ...]] = {"segmentation": ("dice", "loss")}
 METRICS_OF_OTHERS = ("accuracy", "loss")
+_OWN = "own:"  # before the name of data that were given
+
+
+def own_data(dataset: data.Dataset) -> str:
+    """What settings say where the data were given, and no name loads them.
+
+    Example:
+        >>> samples = data.Samples(np.zeros((3, 2)), np.zeros(3, np.int64))
+        >>> own_data(data.Dataset("digits", samples, samples, ("a",)))
+        'own:digits'
+    """
+    return f"{_OWN}{dataset.name}"
 
 
 def load_data(settings: Settings) -> data.Dataset:
     """The dataset that settings name; of a fold, that fold's samples.
 
     Raises:
+        DataUnavailable: They are of a run whose data were given.
         UnknownName, ArgumentError: There is no such dataset, or no such option of it.
         DataUnavailable: A package is missing.
     """
+    if settings.data.startswith(_OWN):
+        raise DataUnavailable(
+            f"data: the run was made on data of its own, called {settings.data.removeprefix(_OWN)!r}, which are not "
+            f"kept: give them again (Experiment(..., dataset=...), load_run(..., dataset=...)), or name a dataset to "
+            f"use instead (--data NAME)"
+        )
     with located("data"):
         dataset = data.load(settings.data, **settings.data_settings)
     return fold_of(dataset, settings)
@@ -96,13 +115,17 @@ def build_network(settings: Settings, dataset: data.Dataset) -> AbstractNetwork:
         ArgumentError: There is no such setting of the network.
         ShapeError: The network cannot take inputs of this shape.
     """
+    network = untried_network(settings)
+    next(predict(network, dataset.held_out.inputs[:2]))  # a shape that does not fit shows here, before all else
+    return network
+
+
+def untried_network(settings: Settings) -> AbstractNetwork:
+    """The network that complete settings name, replicated over their devices."""
     devices: list[str | None] = [*settings.devices] or [None]
     options: dict[str, Any] = {"seed": settings.seed, "dtype": settings.dtype, "device": devices[0]}
     network = zoo.build(settings.network, backend=settings.backend, **options, **settings.network_settings)
-    if len(devices) > 1:
-        network = backends.DataParallel(network, settings.devices)
-    next(predict(network, dataset.held_out.inputs[:2]))  # a shape that does not fit shows here, before all else
-    return network
+    return backends.DataParallel(network, settings.devices) if len(devices) > 1 else network
 
 
 def make_trainer(
@@ -138,23 +161,38 @@ def train_network(
 
 
 def load_run(
-    folder: str | Path, backend: str | None = None, dataset: str | None = None
+    folder: str | Path, backend: str | None = None, dataset: str | data.Dataset | None = None
 ) -> tuple[AbstractNetwork, Settings, data.Dataset]:
     """The trained network of a run folder, on its own or another backend, with its settings and its or other data.
 
+    Args:
+        dataset: The name of other data, or the data of one's own that the run was made on.
+
     Raises:
         SettingError: The folder is not that of a run.
+        DataUnavailable: The run was made on data of one's own, and they are not given.
         StateError, WeightFileError: The weights do not fit, or cannot be read.
     """
-    refuse_no_run(Path(folder))
-    settings = read_settings(Path(folder) / SETTINGS)
-    settings = settings.with_(backend=backend or settings.backend)
-    if dataset is not None and dataset != settings.data:
+    settings = _settings_of(folder, backend)
+    if isinstance(dataset, str) and dataset != settings.data:
         settings = settings.with_(data=dataset, data_settings={}, fold=None, folds=None)
-    samples = load_data(settings)
+    samples = fold_of(dataset, settings) if isinstance(dataset, data.Dataset) else load_data(settings)
     network = build_network(settings, samples)
     weights.load(network, Path(folder) / WEIGHTS)
     return network, settings, samples
+
+
+def load_network(folder: str | Path, backend: str | None = None) -> AbstractNetwork:
+    """The trained network of a run folder alone; see `load_run`."""
+    network = untried_network(_settings_of(folder, backend))
+    weights.load(network, Path(folder) / WEIGHTS)
+    return network
+
+
+def _settings_of(folder: str | Path, backend: str | None) -> Settings:
+    refuse_no_run(Path(folder))
+    settings = read_settings(Path(folder) / SETTINGS)
+    return settings.with_(backend=backend or settings.backend)
 
 
 def _metric(name: str, dataset: data.Dataset) -> dict[str, Any]:

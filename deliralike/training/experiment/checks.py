@@ -18,6 +18,7 @@ from deliralike.errors import (
     suggestion,
 )
 
+_MOST = 2**63 - 1
 Check = Callable[[str, Any], Any]
 NAME = "name"
 
@@ -64,11 +65,13 @@ def flag(key: str, value: Any) -> bool:
 
 
 def whole(least: int) -> Check:
-    """A whole number of at least so many."""
+    """A whole number of at least so many, which a computer counts with: below 2 to the power of 63."""
 
     def check(key: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise _wrong(key, value, f"a whole number of at least {least}")
+        if value > _MOST:
+            raise _wrong(key, value, f"a whole number of at most {_MOST:,}")
         return value
 
     return check

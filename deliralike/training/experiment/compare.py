@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from deliralike.errors import DeliralikeError, SettingError, UnknownName, suggestion
+from deliralike.training.curves import literal
 from deliralike.training.experiment import folder as at
 from deliralike.training.experiment.files import read_content
 from deliralike.training.history import History
@@ -142,7 +143,9 @@ def draw_runs(rows: Mapping[str, Row], path: str | Path) -> Path:
     _prepared(below, "training loss, mean of each epoch")
     for index, (name, row) in enumerate(shown.items()):
         style = {"color": _COLOURS[index % len(_COLOURS)], "linestyle": _LINES[index // len(_COLOURS) % len(_LINES)]}
-        above.plot(np.arange(1, len(row.values) + 1), row.values, label=name, marker="o", markersize=3.5, **style)
+        above.plot(
+            np.arange(1, len(row.values) + 1), row.values, label=literal(name), marker="o", markersize=3.5, **style
+        )
         losses = _losses(row.history)
         below.plot(np.arange(1, len(losses) + 1), losses, marker="o", markersize=3.5, **style)
     below.set_xlabel("epoch")
@@ -160,7 +163,7 @@ def _losses(history: History) -> list[float]:
 
 
 def _prepared(axis: Any, title: str) -> None:
-    axis.set_title(title, loc="left", fontsize=10.5)
+    axis.set_title(literal(title), loc="left", fontsize=10.5)
     axis.grid(True, color="0.9", linewidth=0.8)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)

@@ -13,7 +13,7 @@ from deliralike.parallel import Alone, Processes
 from deliralike.parallel.nodes import place_on_node
 from deliralike.training.callbacks import Callback
 from deliralike.training.experiment import folder as at
-from deliralike.training.experiment.building import build_network, complete, fold_of, load_data
+from deliralike.training.experiment.building import build_network, complete, fold_of, load_data, own_data
 from deliralike.training.experiment.files import read_settings, settings_from, write_settings
 from deliralike.training.experiment.folds import FoldsResult, run_folds
 from deliralike.training.experiment.run import Prepared, RunResult, finished_result
@@ -27,7 +27,8 @@ class Experiment:
 
     Args:
         settings: They themselves, a file of them, the folder of a run, or a mapping.
-        dataset: Data of your own in the place of those that the settings name.
+        dataset: Data of your own in the place of those that the settings name. A run's record says so, ``data =
+            "own:NAME"``: whoever goes on with the run, or predicts with it, gives them again.
         losses: As `Trainer` has them; by the data's task when left out.
         callbacks: A function that makes callbacks of your own. It is called for every run, so that none is used twice.
         processes: Those that train together, from `deliralike.join`; each makes the same calls, the first one writes.
@@ -58,7 +59,8 @@ class Experiment:
         **changes: Any,
     ) -> None:
         """Check the settings; nothing is loaded."""
-        self.settings = _settings(settings).with_(**changes)
+        own = {} if dataset is None else {"data": own_data(dataset), "data_settings": {}}
+        self.settings = _settings(settings).with_(**{**changes, **own})
         self.dataset, self.losses, self.callbacks = dataset, losses, callbacks or tuple
         self.processes = Alone() if processes is None else processes
 
@@ -73,7 +75,12 @@ class Experiment:
         return Experiment(self.settings.with_(**changes), **options)
 
     def run(
-        self, folder: str | PathLike[str] | None = None, *, resume: bool = False, callbacks: Iterable[Callback] = ()
+        self,
+        folder: str | PathLike[str] | None = None,
+        *,
+        resume: bool = False,
+        callbacks: Iterable[Callback] = (),
+        accept: Sequence[str] = (),
     ) -> RunResult:
         """Train, and leave everything in a folder.
 
@@ -82,17 +89,20 @@ class Experiment:
             resume: Go on with the run in `folder` where it stood, if it is there. A finished run is not repeated:
                 its result is returned. Backend, devices and the number of epochs may have changed.
             callbacks: More of them, for this run.
+            accept: Settings, or fingerprints as `Trainer.fit` has them, that may differ where the run goes on:
+                ``["clip_norm", "loss"]``.
 
         Raises:
             SettingError: The folder is there already, is in use, or holds another run; or there are several folds.
+            CheckpointError: The checkpoint is one of another run. The folder is left as it was.
             KeyboardInterrupt: Ctrl-C; the folder can be resumed.
         """
         settings, dataset = self.complete()
         there = resume and folder is not None and Path(folder).exists()
         existing = Path(folder or "") if self.processes.of_root("whether the folder is there", there) else None
-        if existing is not None and (result := finished_result(existing, settings)):
+        if existing is not None and (result := finished_result(existing, settings, accept)):
             return result
-        prepared = self.prepare(settings, dataset)
+        prepared = self.prepare(settings, dataset, accept)
         if existing is not None:
             return prepared.train(existing, callbacks, resume=True)
         return prepared.train(self.new_folder(folder, settings), callbacks)
@@ -140,13 +150,14 @@ class Experiment:
         dataset = load_data(self.settings) if self.dataset is None else fold_of(self.dataset, self.settings)
         return complete(self.settings, dataset), dataset
 
-    def prepare(self, settings: Settings, dataset: data.Dataset) -> Prepared:
+    def prepare(self, settings: Settings, dataset: data.Dataset, accept: Sequence[str] = ()) -> Prepared:
         """Build the network of complete settings: whatever can go wrong does so before a folder is made."""
         if settings.rng == "native":
             backends.get(settings.backend).seed(settings.seed)  # before layers make streams of their own
         here = settings.with_(devices=device_here(settings.devices, self.processes))
         network = backends.DistributedDataParallel(build_network(here, dataset), self.processes)
-        return Prepared(settings, dataset, network, self.losses, tuple(self.callbacks()), self.processes)
+        callbacks = tuple(self.callbacks())
+        return Prepared(settings, dataset, network, self.losses, callbacks, self.processes, tuple(accept))
 
     def _name_of_data(self) -> str:
         return self.settings.data if self.dataset is None else self.dataset.name

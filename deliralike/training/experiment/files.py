@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import textwrap
 import tomllib
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,10 @@ from deliralike.errors import SettingError, UnknownName, suggestion
 from deliralike.training.experiment.checks import located
 from deliralike.training.experiment.settings import Settings, documentation, names
 
+_DEEPEST, _MOST_VALUES = 50, 100_000
+_TOO_DEEP = (
+    f"tables and lists are nested more than {_DEEPEST} deep, hold themselves, or make more than {_MOST_VALUES:,} values"
+)
 NONE = "none"  # stands for None in a file, since TOML has no such value
 _WIDTH = 100
 
@@ -140,11 +145,27 @@ def read_content(path: Path) -> dict[str, Any]:
         content = _READERS[path.suffix](path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SettingError(f"there is no file {str(path)!r}: 'deliralike settings' prints one to start from") from None
+    except RecursionError as error:
+        raise SettingError(f"{str(path)!r} does not hold settings: {_TOO_DEEP}") from error
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise SettingError(f"{str(path)!r} does not hold settings: {error}") from error
     if not isinstance(content, dict):
         raise SettingError(f"{str(path)!r} does not hold settings: it is a {type(content).__name__}, wanted key: value")
+    _refuse_endless(path, content)
     return content
+
+
+def _refuse_endless(path: Path, content: Any) -> None:
+    """An error where tables lie too deep, or YAML's references make too much of little, or a table hold itself."""
+    todo, values = deque([(content, 0)]), 0
+    while todo:
+        value, depth = todo.popleft()
+        values += 1
+        if depth > _DEEPEST or values > _MOST_VALUES:
+            raise SettingError(f"{str(path)!r} does not hold settings: {_TOO_DEEP}")
+        inner = value.values() if isinstance(value, Mapping) else value
+        if isinstance(inner, Iterable) and not isinstance(inner, str | bytes):
+            todo.extend((each, depth + 1) for each in inner)
 
 
 class _Yaml(yaml.SafeLoader):

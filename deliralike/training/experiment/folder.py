@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, naming
 from deliralike.training.history import Epoch, History, Step
 
 SETTINGS, CODE, ENVIRONMENT, STATUS = "settings.toml", "code.json", "environment.json", "status.json"
@@ -140,34 +140,61 @@ def _is_held(folder: Path) -> bool:
 # What it says of the run -------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Outcome:
-    """What a run says of its end before it ends."""
+class Record:
+    """The status of a run, as it is written: nothing until it begins.
 
-    reason: str = ""
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    Attributes:
+        reason: Why the run ends early; empty otherwise.
+        metrics: What the final weights were judged at.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Nothing is written yet."""
+        self.folder = folder
+        self.reason = ""
+        self.metrics: Mapping[str, float] = {}
+        self._begun: tuple[Status, float] | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the run goes on, or has."""
+        return self._begun is not None
+
+    def begin(self) -> None:
+        """Say that the run goes on."""
+        before, now = read_status(self.folder), time.time()
+        status = replace(before, status=RUNNING, reason="") if before else Status(RUNNING, started=now)
+        write_status(self.folder, status)
+        self._begun = status, now
+
+    def end(self, status: str, reason: str, metrics: Mapping[str, float]) -> None:
+        """Say how it ended; what was refused before it began leaves the status as it is."""
+        if self._begun is None:
+            return
+        running, begin = self._begun
+        seconds = running.seconds + time.time() - begin
+        write_status(self.folder, replace(running, status=status, reason=reason, seconds=seconds, metrics=metrics))
 
 
 @contextmanager
-def recorded(folder: Path) -> Iterator[Outcome]:
-    """Keep the status of a run that goes on in this block, and how it ended."""
-    before, begin, outcome = read_status(folder), time.time(), Outcome()
-    now = replace(before, status=RUNNING, reason="") if before else Status(RUNNING, started=begin)
-    write_status(folder, now)
+def recorded(folder: Path, *, at_once: bool = True) -> Iterator[Record]:
+    """Keep the status of a run that goes on in this block, and how it ended.
 
-    def end(status: str, reason: str, metrics: Mapping[str, float]) -> None:
-        seconds = now.seconds + time.time() - begin
-        write_status(folder, replace(now, status=status, reason=reason, seconds=seconds, metrics=metrics))
-
+    Args:
+        at_once: Whether the run begins here; where not, with `Record.begin`.
+    """
+    record = Record(folder)
+    if at_once:
+        record.begin()
     try:
-        yield outcome
+        yield record
     except KeyboardInterrupt as error:
-        end(INTERRUPTED, str(error) or "Ctrl-C", {})
+        record.end(INTERRUPTED, str(error) or "Ctrl-C", {})
         raise
     except BaseException as error:
-        end(FAILED, f"{type(error).__name__}: {error}", {})
+        record.end(FAILED, f"{type(error).__name__}: {error}", {})
         raise
-    end(FINISHED, outcome.reason, outcome.metrics)
+    record.end(FINISHED, record.reason, record.metrics)
 
 
 def write_status(folder: Path, status: Status) -> None:
@@ -193,26 +220,45 @@ def read_status(folder: Path) -> Status | None:
 
 
 def read_history(folder: Path) -> History:
-    """What a run has recorded in `METRICS`; a last line that was cut off by a kill is left out."""
+    """What a run has recorded in `METRICS`; lines that are damaged, or cut off by a kill, are left out.
+
+    Raises:
+        SettingError: The file cannot be read.
+    """
     history = History()
     path = folder / METRICS
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        kind = _KINDS.get(record.get("kind"))
-        if kind is not None:
-            known = {each.name for each in fields(kind)}
-            each = kind(**{name: _number(value) for name, value in record.items() if name in known})
-            (history.steps if isinstance(each, Step) else history.epochs).append(each)
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    except OSError as error:
+        raise SettingError(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
+    for record in map(_record, lines):
+        if isinstance(record, Step):
+            history.steps.append(record)
+        elif isinstance(record, Epoch):
+            history.epochs.append(record)
     return history
+
+
+def _record(line: str) -> Step | Epoch | None:
+    """What a line says; None where it is no record, or not a whole one."""
+    try:
+        content = json.loads(line)
+        kind = _KINDS[content["kind"]]
+        known = {each.name for each in fields(kind)}
+        record: Step | Epoch = kind(**{name: _number(value) for name, value in content.items() if name in known})
+        figures = record.losses if isinstance(record, Step) else record.held_out
+        numbers = [record.loss, record.seconds, record.samples] if isinstance(record, Step) else [record.steps]
+        _ = [float(number) for number in [record.epoch, *numbers, *figures.values()]]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return record
 
 
 def write_json(path: Path, content: Any) -> None:
     """Write JSON aside and move it into its place, so that the old or the new is there at any moment."""
     aside = path.with_name(f".{path.name}.new")
-    aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    with naming(path):
+        aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     os.replace(aside, path)
 
 
@@ -224,7 +270,7 @@ def read_json(path: Path) -> Any:
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SettingError(f"{str(path)!r} cannot be read: {error}") from error
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any
 
+import chainer
+
 from deliralike.backends.chainer import arrays
+from deliralike.errors import CapabilityError
+from deliralike.optimizer import AbstractOptimizer
 from deliralike.parallel.buckets import described
 from deliralike.parallel.layerwise import LayerwiseNetwork, entries_set
 
@@ -15,8 +20,37 @@ from deliralike.parallel.layerwise import LayerwiseNetwork, entries_set
 class LayerwiseChainerNetwork(LayerwiseNetwork):
     """See `LayerwiseNetwork`. Chainer tells nobody that a gradient is complete, nor which parameters a function takes.
 
-    So gradients are sent in `step`, and the next forward pass waits for the whole network.
+    So gradients are sent in `step`, and the next forward pass waits for the whole network: also that of the chain that
+    was given, or of a link of it, when one is called in this thread.
     """
+
+    _calls: _FinishBefore | None = None
+    _is_updating = False
+
+    def watch(self):
+        if self._calls is None:  # it stays, as a hook must not go while hooks are called
+            self._calls = _FinishBefore(self)
+            self._calls.__enter__()
+            weakref.finalize(self, chainer._get_link_hooks().pop, self._calls.name, None)
+
+    def bind(self, optimizer: Any) -> None:
+        """Refuse updates of the native optimizer by itself, which would follow this process's gradients alone."""
+        optimizer.native.add_hook(self._refuse_alone, f"{type(self).__name__}-{id(self)}")
+
+    def update_now(self, optimizer: AbstractOptimizer) -> None:
+        """The update by the gradients that are there."""
+        self._is_updating = True
+        try:
+            super().update_now(optimizer)
+        finally:
+            self._is_updating = False
+
+    def _refuse_alone(self, native: Any) -> None:
+        if not self._is_updating:
+            raise CapabilityError(
+                f"an update of {type(native).__name__} by itself would follow the gradients of this "
+                f"process alone: call step() of the DataParallelOptimizer around it"
+            )
 
     def trainable(self):
         slots = self.network.neutral_slots().items()
@@ -49,6 +83,22 @@ class LayerwiseChainerNetwork(LayerwiseNetwork):
             return stack
 
         return settings
+
+
+class _FinishBefore(chainer.LinkHook):
+    """Finishes what is under way before a link is called that holds parameters of the network."""
+
+    def __init__(self, network: LayerwiseChainerNetwork) -> None:
+        self.name = f"deliralike, layerwise network {id(network)}"
+        self._network = weakref.ref(network)
+
+    def forward_preprocess(self, args: Any) -> None:
+        network = self._network()
+        if network is None or not network.is_under_way:
+            return
+        own = {id(parameter) for parameter in network._own.values()}
+        if any(id(parameter) in own for parameter in args.link.params()):
+            network.finish()
 
 
 def _itself(entries: dict) -> dict:

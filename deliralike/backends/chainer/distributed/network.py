@@ -7,10 +7,12 @@ from typing import Any
 
 from deliralike.backends.chainer.arrays import chainer, chainermn
 from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork
+from deliralike.backends.chainer.distributed.own_backward import averaging, refusing
 from deliralike.backends.chainer.optimizer import Part
 from deliralike.errors import CapabilityError
 from deliralike.parallel.distributed import DistributedNetwork
 from deliralike.parallel.loss import InReplicas
+from deliralike.parallel.replica import current
 
 
 class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
@@ -18,9 +20,40 @@ class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
 
     A ``chainermn.links.MultiNodeBatchNormalization`` in it has the statistics of the whole batch whatever `buffers`
     says, with shares of any size.
+
+    In a loop of the user's own, a backward pass to the network's outputs leaves the mean of the gradients of all
+    processes, each counted by its samples, in a `no_sync` block too: so any optimizer of Chainer's updates alike in all
+    processes.
     """
 
     _communicator: Any = None
+
+    # Backward passes of the user's own -------------------------------------------------------------------------------
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The outputs of this process's share, or of the whole batch."""
+        if current() is not None or not self._weighs or not chainer.config.enable_backprop:
+            return super().forward(*args, **kwargs)
+        if self.takes_whole and self.training:
+            return refusing(super().forward(*args, **kwargs))
+        call = super().forward
+        return averaging(self, lambda inputs: call(*inputs[0], **inputs[1]), (args, kwargs), self.own_weight)
+
+    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
+        """The loss of the whole batch, with the graph of this process's part; in evaluation, that of its own batch."""
+        if not self.training or not self._weighs or not chainer.config.enable_backprop:
+            return super().loss_in_replicas(loss, *batch)
+        call = super().loss_in_replicas
+        return averaging(self, lambda inputs: call(loss, *inputs), batch, self.weight_of_part)
+
+    def trainable_parameters(self) -> dict[str, chainer.Parameter]:
+        """The parameters that may have gradients, by neutral name, a tied one under its first name only."""
+        slots = self.root.neutral_slots().items()
+        own = [(name, slot.native) for name, slot in slots if slot.trainable and slot.native.is_initialized]
+        first = {id(parameter): name for name, parameter in reversed(own)}
+        return {name: parameter for name, parameter in own if first[id(parameter)] == name}
+
+    # Gradients that ChainerMN adds -----------------------------------------------------------------------------------
 
     def reduce_in_backward(self) -> None:  # type: ignore[override]
         """Let ChainerMN add the gradients, by ``multi_node_mean_grad`` at the end of each backward pass.

@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import jax
 import numpy as np
+from flax import nnx
 
+from deliralike import nest
 from deliralike.backends.jax.data_parallel import DataParallelJaxNetwork
 from deliralike.backends.jax.optimizer import JaxOptimizer
 from deliralike.errors import CapabilityError
 from deliralike.optimizer import AbstractOptimizer
-from deliralike.parallel.distributed import DistributedNetwork
+from deliralike.parallel.distributed import BY_AN_OPTIMIZER, DistributedNetwork
 from deliralike.parallel.loss import InReplicas, or_one
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica, entered
+from deliralike.parallel.scatter import Shares
 from deliralike.parallel.telling import Telling
 
 
@@ -23,8 +27,66 @@ class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
 
     A step is one compiled program for each process's share, then gradients and losses are added on the host. Nothing is
     exchanged within a program, so batch normalisation takes the statistics of each share (``buffers="root"`` or
-    ``"mean"``); with those of the whole batch it is an error.
+    ``"mean"``); with those of the whole batch it is an error. Gradients are taken by an optimizer over it: those of a
+    program of the user's own would be this process's alone, and are an error.
     """
+
+    def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
+        """This process's share; `Shares.sizes` are those of all processes.
+
+        Raises:
+            CapabilityError: A batch norm of flax's own is to take the statistics of all shares. All processes raise.
+        """
+        shares = super().scatter(arguments, loss)
+        if self.whole and sum(size > 0 for size in shares.sizes) > 1:
+            path = next(path for path, block in self.root.named_blocks() if isinstance(block, nnx.BatchNorm))
+            _refuse_to_exchange(f"{path or 'the network'} (flax.nnx.BatchNorm): batch statistics")
+        return shares
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The outputs of this process's share, or of the whole batch."""
+        if self.training:
+            self.refuse_programs((args, kwargs))
+        return self.without_gradients(super().forward(*args, **kwargs))
+
+    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
+        """The loss of the whole batch; in evaluation, that of its own batch."""
+        if self.training:
+            self.refuse_programs(batch)
+        return self.without_gradients(super().loss_in_replicas(loss, *batch))
+
+    def refuse_programs(self, arguments: Any) -> None:
+        """Nothing, but where a program of the user's calls the network.
+
+        Raises:
+            CapabilityError: One does: processes exchange nothing while it runs.
+        """
+        if self._inside is None and self._weighs and not self._is_concrete(arguments):
+            raise CapabilityError(
+                f"a network in several processes cannot run inside your jit or grad, whose arrays "
+                f"are those of one process: {BY_AN_OPTIMIZER}, or call it outside of them"
+            )
+
+    def without_gradients(self, outputs: Any) -> Any:
+        """Outputs whose gradients are an error: they would be those of one process."""
+        return nest.map(_without_gradient, outputs) if self._inside is None and self._weighs else outputs
+
+
+def _without_gradient(leaf: Any) -> Any:
+    is_floating = isinstance(leaf, jax.Array) and jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating)
+    return _itself(leaf) if is_floating else leaf
+
+
+@jax.custom_jvp
+def _itself(value: jax.Array) -> jax.Array:
+    return value
+
+
+@_itself.defjvp
+def _refuse_gradient(values: tuple, tangents: tuple) -> NoReturn:
+    raise CapabilityError(
+        f"gradients that you take of a network in several processes are those of one process: {BY_AN_OPTIMIZER}"
+    )
 
 
 class _NobodyComes(Meeting):
@@ -36,10 +98,15 @@ class _NobodyComes(Meeting):
         Raises:
             CapabilityError: Always.
         """
-        raise CapabilityError(
-            f"{topic}, over several processes: backend 'jax' exchanges nothing within a compiled program: "
-            f"DistributedDataParallel(..., buffers='root') takes the statistics of each share"
-        )
+        _refuse_to_exchange(topic)
+
+
+def _refuse_to_exchange(topic: str) -> NoReturn:
+    raise CapabilityError(
+        f"{topic}, over several processes: backend 'jax' exchanges nothing within a compiled program: "
+        f"DistributedDataParallel(..., buffers='root') takes the statistics of each share; processes of "
+        f"deliralike.join('jax') compute together, and take those of the whole batch"
+    )
 
 
 @dataclass(frozen=True)
@@ -68,7 +135,7 @@ class _OfShare:
         return value * weight, denominator, extras
 
     def _refuse(self, value: Any, topic: str) -> NoReturn:
-        _NobodyComes(1).exchange(0, topic, value)
+        _refuse_to_exchange(topic)
 
 
 class DistributedJaxOptimizer(JaxOptimizer):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -50,6 +52,7 @@ class JaxProcesses(Processes):
         if not jax.distributed.is_initialized():
             _start(timeout, place)
             sys.excepthook = self._leave
+            atexit.register(self.finished)
         self.timeout = timeout
         ranks = tuple(range(jax.process_count()) if ranks is None else ranks)
         super().__init__(ranks.index(jax.process_index()), len(ranks), ranks)
@@ -92,6 +95,12 @@ class JaxProcesses(Processes):
         traceback.print_exc()
         self._end(why)
 
+    def finished(self) -> None:
+        """Leave a note in the store, which is there until all have come to the end of JAX's runtime."""
+        if jax.distributed.is_initialized():
+            with suppress(JaxRuntimeError):
+                global_state.client.key_value_set(_finished(jax.process_index()), "", allow_overwrite=True)
+
     def close(self) -> None:
         """Leave JAX's runtime, once all others have come to this point, too."""
         super().close()
@@ -122,6 +131,8 @@ class JaxProcesses(Processes):
             except JaxRuntimeError as error:
                 if (reason := _reason()) or "DEADLINE_EXCEEDED" not in str(error):
                     raise ProcessError(reason or f"{self}: {error}") from error
+                if gone := [each for each in self.ranks if _has_finished(each)]:
+                    raise self.others_finished(gone) from error
                 if time.monotonic() > end:
                     raise ProcessError(f"{self}: process {rank} has not come in {self.timeout:.0f} seconds") from error
 
@@ -178,17 +189,37 @@ def _start(timeout: float, place: Place | None) -> None:
         if place is None:
             jax.distributed.initialize(**limits)
         else:
+            alone = place.address.startswith("127.")  # then no other machine is to listen
             jax.distributed.initialize(
-                place.address, place.count, place.rank, cluster_detection_method="deactivate", **limits
+                place.address,
+                place.count,
+                place.rank,
+                cluster_detection_method="deactivate",
+                coordinator_bind_address=place.address if alone else None,
+                **limits,
             )
     except RuntimeError as error:
         raise ProcessError(f"JAX's runtime does not start: {error} Call deliralike.join('jax') before JAX computes "
                            f"anything.") from error  # fmt: skip
     except ValueError as error:
         raise ProcessError(f"JAX's runtime finds no other processes ({error}): start with 'deliralike launch --engine "
-                           f"jax', srun or mpiexec") from error  # fmt: skip
+                           f"jax', srun or mpiexec, for which JAX needs mpi4py: pip install 'deliralike[mpi]'"
+                           ) from error  # fmt: skip
     finally:
         late.cancel()
+
+
+def _finished(rank: int) -> str:
+    """The key under which a process says that its program is at its end."""
+    return f"deliralike/finished/{rank}"
+
+
+def _has_finished(rank: int) -> bool:
+    try:
+        global_state.client.key_value_try_get(_finished(rank))
+    except JaxRuntimeError:
+        return False
+    return True
 
 
 def _reason() -> str:

@@ -108,7 +108,12 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
 
     @property
     def by_itself(self) -> Any:
-        """The whole network, gathered from all processes unless this one has it already."""
+        """The whole network, gathered from all processes unless this one has it already.
+
+        Raises:
+            CapabilityError: In a program of the user's, whose processes do not gather.
+        """
+        self.refuse_programs(())
         return self._gathered.of(self._mirrored().programs.members())
 
     def train(self, mode: bool = True) -> Any:

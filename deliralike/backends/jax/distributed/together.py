@@ -82,9 +82,7 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
             CapabilityError: The arguments are those of a program of the user's.
         """
         spec, root = (self.settings.spec, ARGUMENTS) if loss is None else (loss.spec, "batch")
-        if not self._is_concrete(arguments):
-            raise CapabilityError("a network in several processes cannot run inside your jit or grad, whose arrays are "
-                                  "those of one process: use optimizer.update, or call it outside of them")  # fmt: skip
+        self.refuse_programs(arguments)
         own, has_samples = self._own(arguments, spec, root)
         leaves, structure = nest.flatten(own)
         counts = samples_of_leaves(arguments, self.settings.dim, spec, self.backend, root)
@@ -136,7 +134,7 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The outputs of this process's share, or of the whole batch."""
         if not self.training:
-            return self.by_itself(*args, **kwargs)
+            return self.without_gradients(self.by_itself(*args, **kwargs))
         function, arguments = self.in_program((args, kwargs))
         outputs = self._computed(function, arguments)
         return outputs if self.takes_whole else self._share_of(outputs, function.rows.sizes)
@@ -144,7 +142,7 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
     def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
         """The loss of the whole batch, as a number; in evaluation, that of its own batch."""
         if not self.training:
-            return loss.whole(self.by_itself, *batch)
+            return self.without_gradients(loss.whole(self.by_itself, *batch))
         return self._computed(*self.in_program(batch, loss))
 
     def _computed(self, function: OfAll, batch: tuple) -> Any:

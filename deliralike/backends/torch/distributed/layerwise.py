@@ -13,12 +13,13 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from deliralike.backends.torch import arrays
+from deliralike.backends.torch.holder import TorchHolder
 from deliralike.optimizer import AbstractOptimizer
 from deliralike.parallel.buckets import Described
 from deliralike.parallel.layerwise import LayerwiseNetwork, attributes_set
 
 
-class LayerwiseTorchNetwork(LayerwiseNetwork, torch.nn.Module):
+class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):
     """See `LayerwiseNetwork`; a module whose state is that of the given one, under the same names.
 
     Gradients are sent by hooks on their accumulation. Parameters are reached by the first module that has them, or the
@@ -29,15 +30,15 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, torch.nn.Module):
     __call__ = torch.nn.Module.__call__
 
     def __init__(self, network, module, processes, **settings):
-        torch.nn.Module.__init__(self)
-        self._modules["module"] = module
+        TorchHolder.__init__(self, module)
         self._own: dict[str, torch.nn.Parameter] = {}
         self._hooked: dict[int, torch.Tensor] = {}  # an identity is that of what is alive
         self._as_sent: dict[str, tuple[Any, int]] = {}
         self._shared: dict[str, torch.Tensor] = {}
         self._in_pass = False  # whether there is something that will be told of the end of backward
-        self._hook: Any = None
-        super().__init__(network, module, processes, **settings)
+        self._calls: list[Any] = []  # the hook on calls of modules, while sums are under way
+        weakref.finalize(self, _remove_all, self._calls)
+        LayerwiseNetwork.__init__(self, network, module, processes, **settings)
 
     # Gradients -------------------------------------------------------------------------------------------------------
 
@@ -147,15 +148,24 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, torch.nn.Module):
             self.finish(names)
 
     def watch(self):
-        given = self.given
-        if not _is_closed(given):
-            self._hook = given.register_forward_pre_hook(lambda *_: self.finish())
-            vars(given).update((name, partial(self._looked_at, name)) for name in _LOOKS)
+        if not _is_closed(self.given):
+            self._calls.append(torch.nn.modules.module.register_module_forward_pre_hook(self._finish_before()))
+            vars(self.given).update((name, partial(self._looked_at, name)) for name in _LOOKS)
+
+    def _finish_before(self) -> Callable[[torch.nn.Module, Any], None]:
+        """A hook on all calls of modules: those of parts that somebody has kept, or that share parameters, too."""
+        parts, names = {id(part) for part in self.given.modules()}, self._names
+        finish = partial(_call, weakref.WeakMethod(self.finish))
+
+        def before(module: torch.nn.Module, inputs: Any) -> None:
+            if id(module) in parts or any(id(value) in names for value in module._parameters.values()):
+                finish()
+
+        return before
 
     def unwatch(self):
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        if self._calls:
+            self._calls.pop().remove()
             for name in _LOOKS:
                 del vars(self.given)[name]
 
@@ -191,25 +201,22 @@ class LayerwiseTorchNetwork(LayerwiseNetwork, torch.nn.Module):
     def clear(self, optimizer, set_to_none):
         optimizer.native.zero_grad(set_to_none)
 
-    def named_parameters(self, *args, **kwargs):
-        """The module's, under its own names."""
-        return self.module.named_parameters(*args, **kwargs)
-
-    def named_buffers(self, *args, **kwargs):
-        """The module's, under its own names."""
-        return self.module.named_buffers(*args, **kwargs)
+    def named_modules(self, *args, **kwargs):
+        """Parts, with everything finished: through them PyTorch finds parameters, in containers too."""
+        self.finish()
+        return super().named_modules(*args, **kwargs)
 
     def state_dict(self, *args, **kwargs):
-        """The module's, under its own names."""
-        return self.module.state_dict(*args, **kwargs)
+        """The module's, under its own names, and that of further parts."""
+        self.finish()
+        return super().state_dict(*args, **kwargs)
 
-    def load_state_dict(self, state_dict, *args, **kwargs):
-        """Load into the module; names may begin with ``module.``, as heat writes them."""
-        names = {name: name.removeprefix("module.") for name in state_dict}
-        own = self.module.state_dict()
-        fits = not any(name in own for name in names)
-        state = {names[name] if fits else name: value for name, value in state_dict.items()}
-        return self.module.load_state_dict(state, *args, **kwargs)
+    def __getattr__(self, name: str) -> Any:
+        """Further parts first, which a subclass may have; then what the network has."""
+        try:
+            return torch.nn.Module.__getattr__(self, name)
+        except AttributeError:
+            return LayerwiseNetwork.__getattr__(self, name)
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
         """``to``, ``half``, ``cuda`` …, of everything finished."""
@@ -258,6 +265,11 @@ def _is_closed(module: torch.nn.Module) -> bool:
 
 def _host_type(parameter: torch.Tensor) -> str:
     return "float32" if parameter.dtype == torch.bfloat16 else arrays.dtype_name(parameter.dtype)
+
+
+def _remove_all(hooks: list[Any]) -> None:
+    for hook in hooks:
+        hook.remove()
 
 
 def _call(method: weakref.WeakMethod, *args: Any) -> None:

@@ -9,17 +9,70 @@ from typing import Any
 import torch
 
 from deliralike.backends.torch.data_parallel import DataParallelTorchNetwork
+from deliralike.backends.torch.distributed.own_backward import OwnBackward, OwnCall, put_gradients
 from deliralike.backends.torch.distributed.processes import TorchProcesses
 from deliralike.backends.torch.distributed.reducing import Reducing
 from deliralike.errors import CapabilityError
 from deliralike.parallel.distributed import DistributedNetwork
+from deliralike.parallel.loss import InReplicas
+from deliralike.parallel.replica import current
 
 
 class DistributedTorchNetwork(DistributedNetwork, DataParallelTorchNetwork):
-    """A network of PyTorch in several processes; see `deliralike.parallel.distributed.DistributedNetwork`."""
+    """A network of PyTorch in several processes; see `deliralike.parallel.distributed.DistributedNetwork`.
+
+    In a loop of the user's own, ``loss.backward()`` through the network's outputs leaves the mean of the gradients of
+    all processes, each counted by its samples, unless the network was called in a `no_sync` block: as PyTorch's own
+    wrapper does, so that any optimizer of PyTorch's steps alike in all processes.
+    """
 
     _reducing: Reducing | None = None
     _wanted: Mapping[str, Any] | None = None
+    _pass: OwnBackward | None = None
+
+    # Backward passes of the user's own -------------------------------------------------------------------------------
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The outputs of this process's share, or of the whole batch."""
+        if current() is not None or not self._weighs or not torch.is_grad_enabled():
+            return super().forward(*args, **kwargs)
+        call = OwnCall(self)
+        args, kwargs = call.entered((args, kwargs))
+        outputs = super().forward(*args, **kwargs)
+        self._follow(call, outputs, self.own_weight)
+        return outputs
+
+    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
+        """The loss of the whole batch, with the graph of this process's part; in evaluation, that of its own batch."""
+        result = super().loss_in_replicas(loss, *batch)
+        if self.training and self._weighs and torch.is_grad_enabled():
+            self._follow(OwnCall(self), result, self.weight_of_part)
+        return result
+
+    def _follow(self, call: OwnCall, outputs: Any, weight: Callable[[], float]) -> None:
+        try:
+            call.weight = weight()
+        except CapabilityError as error:  # there may be no backward pass
+            call.refusal = error
+        call.left(outputs)
+
+    def backward_in_replicas(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """Forward and backward on this process's share; the gradients of all processes add up to the batch's."""
+        self._keep(_pass=None)  # one that an error has ended
+        return super().backward_in_replicas(loss, backward, *batch)
+
+    def own_backward(self, task: int) -> None:
+        """A backward pass of the user's own, with that number of autograd's, has come to this network."""
+        if self._pass is None or self._pass.task != task:
+            self._keep(_pass=OwnBackward(self, task))
+
+    def own_backward_ended(self, own: OwnBackward) -> None:
+        """Leave the means over processes in the parameters."""
+        self._keep(_pass=None)
+        if gradients := own.new_gradients():
+            put_gradients(self, self.mean_gradients(gradients))
+
+    # Gradients that are added during backward ------------------------------------------------------------------------
 
     def reduce_in_backward(self, **keywords: Any) -> None:
         """Let ``torch.nn.parallel.DistributedDataParallel`` add the gradients, in buckets, while backward goes on.

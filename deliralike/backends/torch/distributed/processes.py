@@ -48,6 +48,8 @@ class TorchProcesses(Processes):
         self.reducing: weakref.WeakSet[Any] = weakref.WeakSet()
         self._between: dict[str, Any] = {}
         self._meshes: dict[str, DeviceMesh] = {}
+        if group is None:
+            self.watch_the_end()
 
     def gathered(self, message: bytes) -> list[bytes]:
         """By `begin_gathering`, waited for."""
@@ -124,6 +126,15 @@ class TorchProcesses(Processes):
         """Leave a note; the others find it when they lose their connection to this process."""
         self._note(why)
 
+    def finished(self) -> None:
+        """Leave a note; where the store is in this process, it waits a little for others to read it."""
+        if not dist.is_initialized():
+            return
+        with suppress(RuntimeError):
+            _store().set(_finished(self.ranks[self.rank]), "")
+            if _serves(self.ranks[self.rank]):
+                _store().wait([_finished(rank) for rank in self.ranks], datetime.timedelta(seconds=_ANSWER))
+
     def abandoned(self) -> str:
         """What others have noted, unless this process misses somebody itself."""
         return _asked(self._noted) or ""
@@ -185,8 +196,10 @@ class TorchProcesses(Processes):
 
     def _cause(self, said: str) -> ProcessError:
         """What another process has noted, or which ones do not answer where they are."""
-        gone = ProcessError(f"{self} was at {self.at}: {said}; no answer from the store where processes leave notes: "
-                            f"the one that has it was killed, or has stopped")  # fmt: skip
+        gone = ProcessError(
+            f"{self} was at {self.at}: {said}; no answer from the store where processes leave notes: "
+            f"the one that has it has finished, was killed, or has stopped"
+        )
         return _asked(lambda: self._answers(said)) or gone
 
     def _reason(self) -> str:
@@ -201,6 +214,10 @@ class TorchProcesses(Processes):
     def _answers(self, said: str) -> ProcessError:
         store, end = _store(), time.monotonic() + _ANSWER
         store.set(_at(self.ranks[self.rank]), self.at)
+        if store.check([_FAILURE]):
+            return ProcessError(store.get(_FAILURE).decode())
+        if gone := [rank for rank in self.ranks if store.check([_finished(rank)])]:
+            return self.others_finished(gone)
         while time.monotonic() < end and not store.check([_at(rank) for rank in self.ranks]):
             if store.check([_FAILURE]):
                 return ProcessError(store.get(_FAILURE).decode())
@@ -240,7 +257,7 @@ def _begin(place: Place, timeout: datetime.timedelta) -> None:
         ProcessError: Some have not come within the time limit; says which.
     """
     host, _, port = place.address.rpartition(":")
-    serves = place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    serves = _serves(place.rank)
     came = [f"here/{rank}" for rank in range(place.count)]
     try:
         served = dist.TCPStore(host, int(port), place.count, serves, timeout, wait_for_workers=False, multi_tenant=True)
@@ -258,6 +275,11 @@ def _begin(place: Place, timeout: datetime.timedelta) -> None:
     dist.init_process_group("gloo", timeout=timeout, store=store, rank=place.rank, world_size=place.count)
 
 
+def _serves(rank: int) -> bool:
+    """Whether the store is in the process of that number, and not in torchrun."""
+    return rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+
+
 def _place() -> Place:
     """What torchrun's environment variables say."""
     host, port, rank, count = (os.environ[name] for name in _OF_TORCHRUN)
@@ -271,6 +293,11 @@ def _store() -> Any:
 def _at(rank: int) -> str:
     """The key under which a process that misses somebody says where it is."""
     return f"deliralike/at/{rank}"
+
+
+def _finished(rank: int) -> str:
+    """The key under which a process says that its program is at its end."""
+    return f"deliralike/finished/{rank}"
 
 
 def _told(rank: int) -> str:

@@ -17,7 +17,9 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGath
 from torch.distributed.tensor import DTensor
 
 from deliralike.backends.torch.carried import current_device
+from deliralike.backends.torch.distributed.fsdp_names import in_own_terms
 from deliralike.backends.torch.distributed.network import DistributedTorchNetwork
+from deliralike.backends.torch.distributed.own_backward import OwnBackward, put_gradients
 from deliralike.backends.torch.distributed.processes import TorchProcesses
 from deliralike.errors import CapabilityError, ProcessError, UnknownName, refuse_unknown_settings, suggestion
 from deliralike.network import AbstractNetwork
@@ -60,7 +62,8 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
                 Those with at least `smallest` parameters beside what is gathered within them when None.
             smallest: See `blocks`.
             dim, buffers, scalars, takes_whole: See `deliralike.DistributedDataParallel`.
-            keywords: Those of ``torch.distributed.fsdp.fully_shard``: ``reshard_after_forward``, ``mp_policy`` …
+            keywords: Those of ``torch.distributed.fsdp.fully_shard``: ``reshard_after_forward``, ``mp_policy`` … Of the
+                first FSDP ``sharding_strategy``, ``cpu_offload`` and ``mixed_precision`` are taken in their place.
 
         Raises:
             CapabilityError: The processes are not those of torch.distributed.
@@ -70,6 +73,7 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         if not isinstance(processes, TorchProcesses):
             raise CapabilityError(f"{processes}: PyTorch spreads networks over the processes of torch.distributed "
                                   f"alone: deliralike.join('torch')")  # fmt: skip
+        keywords = in_own_terms(keywords)
         refuse_unknown_settings("FullyShardedDataParallel", keywords, _KEYWORDS)
         settings = ReplicaSettings.of(devices=(network.device_name,), dim=dim, buffers=buffers, scalars=scalars)
         made = cls.joined(network, settings, processes, takes_whole)
@@ -84,7 +88,7 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
             for block in [*blocks, self.module]:
                 fully_shard(block, mesh=mesh, **keywords)
         units = [block for block in self.module.modules() if isinstance(block, FSDPModule)]
-        vars(self).update(_units=units, _used=set(), _order=[])
+        vars(self).update(_units=units, _used=set(), _order=[], _parts=self.own_parameters())
         for number, unit in enumerate(units):
             # the loss's parts add up to that of the batch: gradients are sums, not means
             unit.set_gradient_divide_factor(1.0)
@@ -198,6 +202,40 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         self._used.clear()
         return digest, used
 
+    def used_anywhere(self) -> set[str]:
+        """The parameters that took part in some process since it was last asked.
+
+        Raises:
+            ProcessError: The processes have called different blocks, and so have mixed up their parts.
+        """
+        order, used = self.take_seen()
+        told = self.processes.exchange("the blocks called, and parameters used", (order, used))
+        for rank, (other, _) in enumerate(told):
+            if other != order:
+                raise ProcessError(
+                    f"process {self.processes.rank} and process {rank} have called other blocks of a fully sharded "
+                    f"network, or in another order: all must call the same"
+                )
+        return set().union(*(names for _, names in told))
+
+    def own_backward_ended(self, own: OwnBackward) -> None:
+        """Parts of gradients are means already; those of parameters that no process has used are none."""
+        self._keep(_pass=None)
+        gradients = own.new_gradients()
+        anywhere = self.used_anywhere()
+        parameters = self.own_parameters()
+        parts = [name for name in gradients if isinstance(parameters[name], DTensor)]
+        for name in parts:
+            if name not in anywhere and own.had_none(name):
+                parameters[name].grad = None
+        whole = {name: gradient for name, gradient in gradients.items() if name not in parts}
+        if whole:
+            put_gradients(self, self.mean_gradients(whole))
+
+    def own_parameters(self) -> dict[str, torch.nn.Parameter]:
+        """The parts that this process holds; while a block computes, its parameters are others."""
+        return vars(self).get("_parts") or super().own_parameters()
+
     def reduce_after_backward(self) -> None:
         """Give PyTorch's group away: the processes are about to end it, and nothing must keep its threads."""
         for unit in self._units:
@@ -217,19 +255,11 @@ class SettleParts:
         """The gradients, None where no process has used the parameter.
 
         Raises:
-            ProcessError: The processes have called different blocks, and so have mixed up their parts.
+            ProcessError: See `FullyShardedTorchNetwork.used_anywhere`.
         """
         slots = self.network.neutral_slots()
         parts = [name for name in gradients if isinstance(slots[name].native, DTensor)]
-        order, used = self.network.take_seen()
-        told = self.network.processes.exchange("the blocks called, and parameters used", (order, used))
-        for rank, (other, _) in enumerate(told):
-            if other != order:
-                raise ProcessError(
-                    f"process {self.network.processes.rank} and process {rank} have called other blocks of a fully "
-                    f"sharded network, or in another order: all must call the same"
-                )
-        anywhere = set().union(*(names for _, names in told))
+        anywhere = self.network.used_anywhere()
         whole = {name: gradient for name, gradient in gradients.items() if name not in parts}
         settled = {name: gradients[name] if name in anywhere else None for name in parts}
         added = self._others(optimizer, whole) if whole else {}
@@ -252,7 +282,10 @@ class _Gathering(DefaultAllGather):
 
 
 class _Reducing(DefaultReduceScatter):
-    """Adds a block's gradients up; those of a process without samples are nothing, whatever it has computed."""
+    """Adds a block's gradients up; those of a process without samples are nothing, whatever it has computed.
+
+    In a backward pass of the user's own it takes their mean.
+    """
 
     def __init__(self, network: FullyShardedTorchNetwork) -> None:
         super().__init__()
@@ -261,6 +294,8 @@ class _Reducing(DefaultReduceScatter):
     def __call__(self, output_tensor: Any, input_tensor: Any, group: Any, op: Any, async_op: bool = False) -> Any:
         if self.network._is_silent:
             input_tensor.zero_()
+        if self.network._pass is not None:
+            input_tensor.div_(self.network.processes.count)
         self.network.processes.collectives["reduce-scatter"] += 1
         return self.network.processes.run(
             lambda: super(_Reducing, self).__call__(output_tensor, input_tensor, group, op, async_op)

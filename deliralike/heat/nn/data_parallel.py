@@ -1,4 +1,4 @@
-"""Networks under heat's names; layers that it does not have itself are PyTorch's."""
+"""Networks in several processes whose updates follow the mean of gradients, under heat's name."""
 
 from __future__ import annotations
 
@@ -8,30 +8,20 @@ from typing import Any
 
 from deliralike import backends
 from deliralike.errors import ArgumentError, SettingError
-from deliralike.heat.communication import sanitize_comm
-from deliralike.heat.multi_gpu import DataParallelMultiGPU
-from deliralike.heat.optim import DataParallelOptimizer
+from deliralike.heat.binding import bound
+from deliralike.heat.communication import Communication, sanitize_comm
+from deliralike.heat.optim.daso import DASO
+from deliralike.heat.optim.dp_optimizer import DataParallelOptimizer
 from deliralike.optimizer import AbstractOptimizer
 from deliralike.parallel.layerwise import BUCKET, LayerwiseNetwork
 
-__all__ = ["DataParallel", "DataParallelMultiGPU"]
 
-_MODULE = "nn"
-
-
-def DataParallel(
-    module: Any,
-    comm: Any,
-    optimizer: DataParallelOptimizer | Sequence[DataParallelOptimizer],
-    blocking_parameter_updates: bool = False,
-    *,
-    wire: str | None = None,
-    bucket_bytes: int = BUCKET,
-) -> LayerwiseNetwork:
+class DataParallel(LayerwiseNetwork):
     """A network in several processes, each of which computes on its own batch; updates follow the mean of gradients.
 
     All processes start with the root's weights and buffers; nothing is initialised again, and no random state changes.
-    Weights and checkpoints are those of the given network, under the same names.
+    Weights and checkpoints are those of the given network, under the same names. Around a network of PyTorch it is a
+    ``torch.nn.Module``: it may be subclassed, moved, and be a part of others.
 
     Args:
         module: A network of PyTorch, Chainer or JAX, native or written once.
@@ -39,10 +29,14 @@ def DataParallel(
         optimizer: One, or several, over the network's parameters.
         blocking_parameter_updates: Whether gradients are averaged when backward is done, and ``step`` updates at once.
             Else their sums go on while backward does and after it, ``step`` notes the update with the settings of that
-            time, and it is made when the next forward pass reaches the parameters: the same updates. So is it for
-            several optimizers, and for one that does not hold exactly the network's parameters.
+            time, and it is made when the next forward pass reaches the parameters: the same updates. Several
+            optimizers, or one that does not hold exactly the network's parameters, always block.
         wire: ``"bfloat16"`` sends gradients of float32 in half the bytes; in their own type when None.
         bucket_bytes: How many bytes of gradients share a message.
+
+    Attributes:
+        comm: The communicator of all processes.
+        blocking_parameter_updates: Whether nothing is left under way after a step.
 
     Raises:
         ArgumentError: Something is not what is wanted here.
@@ -59,23 +53,54 @@ def DataParallel(
         >>> optimizer.step()
         >>> list(network.state_dict())
         ['weight', 'bias']
+        >>> isinstance(network, DataParallel), isinstance(network, torch.nn.Module)
+        (True, True)
     """
-    given: list[Any] = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
-    for each in given:
+
+    def __new__(cls, module: Any = None, *args: Any, **kwargs: Any) -> DataParallel:
+        """An object of this class and of the class of such networks on the backend of the given one."""
+        kind = cls if module is None else bound(cls, backends.wrap(module).backend.layerwise())
+        return object.__new__(kind)
+
+    def __init__(
+        self,
+        module: Any,
+        comm: Any,
+        optimizer: DataParallelOptimizer | Sequence[DataParallelOptimizer],
+        blocking_parameter_updates: bool = False,
+        *,
+        wire: str | None = None,
+        bucket_bytes: int = BUCKET,
+    ) -> None:
+        """Every process makes the call."""
+        given: list[Any] = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
+        _check_optimizers(given)
+        network = backends.wrap(module)
+        optimizers = [_over(network, each.torch_optimizer) for each in given]
+        blocking = blocking_parameter_updates or any(each.blocking_parameter_updates for each in given)
+        if not blocking and (why := _why_blocking(network, optimizers)):
+            warnings.warn(f"updates are blocking, since {why}", stacklevel=2)
+            blocking = True
+        communication = sanitize_comm(comm)
+        super().__init__(
+            network, module, communication.processes, blocking=blocking, wire=wire, bucket_bytes=bucket_bytes
+        )
+        self.comm: Communication = communication
+        for each, inside in zip(given, optimizers, strict=True):
+            each.bind(self, inside)
+
+    @property
+    def blocking_parameter_updates(self) -> bool:
+        """Whether each update is made in ``step``."""
+        return self.blocking
+
+
+def _check_optimizers(optimizers: Sequence[Any]) -> None:
+    for each in optimizers:
+        if isinstance(each, DASO):
+            raise ArgumentError("optimizer: DASO came, which goes with ht.nn.DataParallelMultiGPU(module, optimizer)")
         if not isinstance(each, DataParallelOptimizer):
             raise ArgumentError(f"optimizer: {type(each).__name__} came, wanted ht.optim.DataParallelOptimizer(...)")
-    network = backends.wrap(module)
-    optimizers = [_over(network, each.torch_optimizer) for each in given]
-    blocking = blocking_parameter_updates or any(each.blocking_parameter_updates for each in given)
-    if not blocking and (why := _why_blocking(network, optimizers)):
-        warnings.warn(f"updates are blocking, since {why}", stacklevel=2)
-        blocking = True
-    made = network.backend.layerwise(
-        network, module, sanitize_comm(comm).processes, blocking=blocking, wire=wire, bucket_bytes=bucket_bytes
-    )
-    for each, inside in zip(given, optimizers, strict=True):
-        each.bind(made, inside)
-    return made
 
 
 def _over(network: Any, optimizer: Any) -> AbstractOptimizer:
@@ -103,10 +128,3 @@ def _why_blocking(network: Any, optimizers: Sequence[AbstractOptimizer]) -> str:
     if strangers:
         return f"the optimizer holds {len(strangers)} parameters that are not the network's"
     return ""
-
-
-def __getattr__(name: str) -> Any:
-    """PyTorch's own, as in heat: ``ht.nn.Linear``, ``ht.nn.functional``."""
-    if name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(backends.get("torch").modules[_MODULE], name)

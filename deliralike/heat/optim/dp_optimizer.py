@@ -1,19 +1,13 @@
-"""Optimizers under heat's names; those that it does not have itself are PyTorch's."""
+"""Optimizers whose updates follow the mean of the gradients of all processes, under heat's name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from deliralike.backends import get
 from deliralike.errors import ArgumentError, SettingError
-from deliralike.heat.daso import DASO
 from deliralike.optimizer import AbstractOptimizer
 from deliralike.parallel.layerwise import LayerwiseNetwork
-
-__all__ = ["DASO", "DataParallelOptimizer"]
-
-_MODULE = "optim"
 
 
 class DataParallelOptimizer:
@@ -89,10 +83,3 @@ class DataParallelOptimizer:
         if self._network is None or self._optimizer is None:
             raise SettingError("the optimizer has no network yet: DataParallel(module, comm, optimizer)")
         return self._network, self._optimizer
-
-
-def __getattr__(name: str) -> Any:
-    """PyTorch's own, as in heat: ``ht.optim.SGD``, ``ht.optim.lr_scheduler``."""
-    if name.startswith("__"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(get("torch").modules[_MODULE], name)

@@ -12,6 +12,7 @@ from deliralike.backends.joining import join
 from deliralike.errors import ArgumentError, CapabilityError, SettingError
 from deliralike.heat.communication import Communication, chosen, sanitize_comm
 from deliralike.network import AbstractNetwork
+from deliralike.optimizer import AbstractOptimizer
 from deliralike.parallel.asynchronous import WIRES, AsynchronousAverages
 from deliralike.parallel.daso import BLOCKING, Plan
 from deliralike.parallel.nodes import Nodes
@@ -75,9 +76,15 @@ class DASO:
                  "skip_reduction_factor": skip_reduction_factor, "local_skip_factor": local_skip_factor}  # fmt: skip
         for name, value in whole.items():
             _check_whole(name, value)
-        if not isinstance(stability_level, float) or stability_level < 0:
+        _check_optimizer(local_optimizer)
+        if not isinstance(stability_level, float):
             raise ArgumentError(f"stability_level={stability_level!r} must be a fraction such as 0.05")
-        if use_mpi_groups is not True:
+        if stability_level < 0:
+            raise SettingError(f"stability_level={stability_level!r} must be at least 0")
+        for name, value in (("verbose", verbose), ("use_mpi_groups", use_mpi_groups)):
+            if not isinstance(value, bool):
+                raise ArgumentError(f"{name}={value!r} must be True or False")
+        if not use_mpi_groups:
             raise SettingError("use_mpi_groups: the engine makes its groups in its own way: leave it out")
         if scheduler is not None and (isinstance(scheduler, type) or not hasattr(scheduler, "step")):
             raise ArgumentError(
@@ -265,6 +272,16 @@ def communicator(comm: Any) -> Communication:
     return Communication(join()) if comm is None and chosen() is None else sanitize_comm(comm)
 
 
+def _check_optimizer(optimizer: Any) -> None:
+    """An error for what is no optimizer of a framework, nor one of deliralike's."""
+    steps = isinstance(optimizer, AbstractOptimizer) or any(hasattr(optimizer, name) for name in ("step", "update"))
+    if isinstance(optimizer, type) or not steps:
+        raise ArgumentError(
+            f"local_optimizer={optimizer!r} is no optimizer: give one made over the network's parameters, such as "
+            f"torch.optim.SGD(network.parameters(), lr=0.1)"
+        )
+
+
 def _check_whole(name: str, value: Any) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise ArgumentError(f"{name}={value!r} must be a whole number")
@@ -277,5 +294,7 @@ def _type_on_wire(downcast_type: Any) -> str | None:
         return None
     name = str(downcast_type).rpartition(".")[2]
     if name not in WIRES:
-        raise ArgumentError(f"downcast_type={downcast_type!r} must be torch.bfloat16, torch.half, torch.float or None")
+        is_type = isinstance(downcast_type, str) or hasattr(downcast_type, "itemsize")
+        kind = SettingError if is_type else ArgumentError
+        raise kind(f"downcast_type={downcast_type!r} must be torch.bfloat16, torch.half, torch.float or None")
     return name

@@ -1,23 +1,31 @@
-"""Networks of which each process has one, under heat's name; `deliralike.heat.daso.DASO` keeps them together."""
+"""Networks of which each process has one, under heat's name; `deliralike.heat.optim.DASO` keeps them together."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from deliralike import backends
 from deliralike.errors import ArgumentError, SettingError
-from deliralike.heat.daso import DASO, communicator
+from deliralike.heat.binding import bound
+from deliralike.heat.optim.daso import DASO, communicator
 
 
 class DataParallelMultiGPU:
     """A network that `DASO` trains: within nodes by averaged gradients, between them by averaged parameters.
 
     All processes start with the weights of the first one; no random state changes. What is not said here is the
-    network's: ``train()``, ``parameters()``, ``state_dict()`` …
+    network's: ``train()``, ``parameters()``, ``state_dict()`` … Around a network of PyTorch it is a
+    ``torch.nn.Module``.
 
     Attributes:
         module: The network itself.
         comm: The communicator of all processes.
     """
+
+    def __new__(cls, module: Any = None, *args: Any, **kwargs: Any) -> DataParallelMultiGPU:
+        """An object of this class and of the class that holds networks of the given one's backend."""
+        kind = cls if module is None else bound(cls, backends.wrap(module).backend.holder)  # type: ignore[arg-type]
+        return object.__new__(kind)
 
     def __init__(self, module: Any, optimizer: DASO, comm: Any = None) -> None:
         """Give a network to an optimizer; every process makes the call.
@@ -35,26 +43,10 @@ class DataParallelMultiGPU:
         if not isinstance(optimizer, DASO):
             raise ArgumentError(f"DataParallelMultiGPU takes a DASO optimizer, and {optimizer!r} is none")
         if comm is not None and (size := communicator(comm).size) != optimizer.comm.size:
-            raise SettingError(f"the network is to be over {size} processes, and its optimizer is over "
-                               f"{optimizer.comm.size}: give both the same comm")  # fmt: skip
-        self.module = module
+            raise SettingError(
+                f"the network is to be over {size} processes, and its optimizer is over {optimizer.comm.size}: give "
+                f"both the same comm"
+            )
+        super().__init__(module)  # type: ignore[call-arg]
         self.comm = optimizer.comm
         optimizer.set_model(module)
-
-    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
-        """The network's outputs."""
-        return self.module(*inputs, **keywords)
-
-    def forward(self, *inputs: Any, **keywords: Any) -> Any:
-        """The network's outputs."""
-        return self(*inputs, **keywords)
-
-    def __getattr__(self, name: str) -> Any:
-        """What the network has."""
-        if name == "module":  # which a copy does not have yet
-            raise AttributeError(name)
-        return getattr(self.module, name)
-
-    def __repr__(self) -> str:
-        """With the network."""
-        return f"{type(self).__name__}({self.module!r})"

@@ -1,0 +1,401 @@
+"""What a pickle of PyTorch says, as descriptions: nothing that it names is imported or called, nothing is allocated."""
+
+import math
+import pickletools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO, Any
+
+import torch
+
+# The types of elements that NumPy holds too, bfloat16 by its bits, and the storages of PyTorch that hold them.
+TYPES = {
+    "float64": "f8",
+    "float32": "f4",
+    "float16": "f2",
+    "bfloat16": "u2",
+    "complex128": "c16",
+    "complex64": "c8",
+    "int64": "i8",
+    "int32": "i4",
+    "int16": "i2",
+    "int8": "i1",
+    "uint64": "u8",
+    "uint32": "u4",
+    "uint16": "u2",
+    "uint8": "u1",
+    "bool": "u1",
+}
+_STORAGES = {
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "ComplexDoubleStorage": "complex128",
+    "ComplexFloatStorage": "complex64",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+    "UntypedStorage": "uint8",
+    "QInt8Storage": "qint8",
+    "QInt32Storage": "qint32",
+    "QUInt8Storage": "quint8",
+}
+_SIZES = {kind: int(code[1:]) for kind, code in TYPES.items()} | {"qint8": 1, "qint32": 4, "quint8": 1}
+_MOST_AXES = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Named:
+    """Something that a pickle refers to by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Other:
+    """Something that holds no weights, whatever it is; only its name is known."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Bytes that lie elsewhere in the file.
+
+    Attributes:
+        key: Under which they lie there.
+        kind: The type of their elements.
+        elements: How many the pickle claims there are.
+    """
+
+    key: str
+    kind: str
+    elements: int
+
+    @property
+    def nbytes(self) -> int:
+        """The claimed size."""
+        return self.elements * _SIZES[self.kind]
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A tensor of non-negative strides that lies within the claimed size of its storage.
+
+    Attributes:
+        offset, strides: In elements, as PyTorch counts.
+    """
+
+    storage: Storage
+    kind: str
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the tensor as an array of its own, in its own type."""
+        return math.prod(self.shape) * _SIZES[self.kind]
+
+
+class Described:
+    """A pickle, read.
+
+    Args:
+        file: Where it begins; afterwards at its end.
+
+    Attributes:
+        value: What it holds: dicts, lists, tuples, texts, numbers, and the classes above for all else.
+        storages: Those that it refers to, by key.
+
+    Raises:
+        ValueError: It is damaged, or refers to something that is no part of a state.
+    """
+
+    def __init__(self, file: IO[bytes]):
+        self.storages: dict[str, Storage] = {}
+        self._stack: list[Any] = []
+        self._below: list[list[Any]] = []  # the stacks under the marks
+        self._memo: dict[int, Any] = {}
+        self._copied = self._steps = 0
+        try:
+            for opcode, argument, _ in pickletools.genops(file):
+                self._steps += 1
+                self._do(opcode.name, argument)
+            self.value = self._stack.pop()
+        except (LookupError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+            raise ValueError(f"its pickle is damaged ({type(error).__name__}: {error!s:.200})") from error
+
+    def _do(self, name: str, argument: Any) -> None:
+        if name in _VALUES:
+            self._stack.append(argument)
+        elif name in _NEW:
+            self._stack.append(_NEW[name]())
+        elif name in _TUPLES:
+            self._put_tuple(_TUPLES[name])
+        elif name in _METHODS:
+            _METHODS[name](self, argument)
+        elif name not in ("PROTO", "FRAME", "STOP"):
+            raise ValueError(f"its pickle uses {name}, which PyTorch does not write")
+
+    # Containers
+
+    def _put_tuple(self, count: int) -> None:
+        items = tuple(self._stack[-count:])
+        if len(items) < count:
+            raise ValueError("its pickle is damaged: a tuple lacks elements")
+        self._stack[-count:] = [items]
+
+    def _mark(self, _: Any) -> None:
+        self._below.append(self._stack)
+        self._stack = []
+
+    def _since_mark(self) -> list[Any]:
+        items = self._stack
+        self._stack = self._below.pop()
+        return items
+
+    def _tuple(self, _: Any) -> None:
+        items = self._since_mark()
+        self._stack.append(tuple(items))
+
+    def _append(self, _: Any) -> None:
+        self._extend([self._stack.pop()])
+
+    def _appends(self, _: Any) -> None:
+        self._extend(self._since_mark())
+
+    def _extend(self, items: list[Any]) -> None:
+        target = self._stack[-1]
+        if isinstance(target, list):
+            target.extend(items)
+        elif not isinstance(target, Other):
+            raise ValueError(f"its pickle is damaged: it appends to a {type(target).__name__}")
+
+    def _set_item(self, _: Any) -> None:
+        value, key = self._stack.pop(), self._stack.pop()
+        self._update([key, value])
+
+    def _set_items(self, _: Any) -> None:
+        self._update(self._since_mark())
+
+    def _update(self, items: list[Any]) -> None:
+        target = self._stack[-1]
+        if isinstance(target, Other):
+            return
+        if not isinstance(target, dict):
+            raise ValueError(f"its pickle is damaged: it sets items of a {type(target).__name__}")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            target[_key(key)] = value
+
+    def _add_items(self, _: Any) -> None:
+        self._since_mark()
+
+    # What has been there before
+
+    def _put(self, place: int) -> None:
+        self._memo[place] = self._stack[-1]
+
+    def _memoize(self, _: Any) -> None:
+        self._memo[len(self._memo)] = self._stack[-1]
+
+    def _get(self, place: int) -> None:
+        self._stack.append(self._memo[place])
+
+    def _text(self, text: str) -> None:
+        self._stack.append(text.encode("latin-1").decode())  # of Python 2: bytes, which PyTorch takes for UTF-8
+
+    # What is not made here
+
+    def _global(self, argument: str) -> None:
+        self._stack.append(_named(*argument.split(" ", 1)))
+
+    def _stack_global(self, _: Any) -> None:
+        name, module = self._stack.pop(), self._stack.pop()
+        self._stack.append(_named(module, name))
+
+    def _reduce(self, _: Any) -> None:
+        arguments, function = self._stack.pop(), self._stack.pop()
+        self._stack.append(self._called(function, arguments))
+
+    def _called(self, function: Any, arguments: Any) -> Any:
+        if not isinstance(function, Named) or not isinstance(arguments, tuple):
+            raise ValueError(f"its pickle calls a {type(function).__name__}")
+        if function.name == "collections.OrderedDict":
+            return self._ordered(*arguments)
+        if function.name == "torch._tensor._rebuild_from_type_v2":
+            return self._called(arguments[0], arguments[2])
+        return _CALLS.get(function.name, lambda *_: Other(function.name))(*arguments)
+
+    def _ordered(self, pairs: Any = ()) -> dict[Any, Any]:
+        """A dict, out of pairs as Python 2 has written them; no list may be copied again and again."""
+        self._copied += len(pairs)
+        if self._copied > self._steps:
+            raise ValueError("its pickle repeats itself without an end")
+        return {_key(key): value for key, value in pairs}
+
+    def _build(self, _: Any) -> None:
+        self._stack.pop()  # attributes, such as the versions of a state's modules
+
+    def _storage(self, _: Any) -> None:
+        what, kind, key, _location, elements, *view = self._stack.pop()
+        if what != "storage" or not isinstance(kind, Named) or not isinstance(key, str | int) or any(view):
+            raise ValueError("its pickle refers to something that is no plain storage")
+        module, _, name = kind.name.rpartition(".")
+        if module not in ("torch", "torch.cuda", "torch.storage") or name not in _STORAGES:
+            raise ValueError(f"its pickle has a storage of the type {kind.name}")
+        _refuse_unless_counts(elements)
+        storage = Storage(str(key), _STORAGES[name], elements)
+        if self.storages.setdefault(storage.key, storage) != storage:
+            raise ValueError(f"its pickle describes the storage {storage.key!r} in two ways")
+        self._stack.append(storage)
+
+
+def _key(key: Any) -> Any:
+    """A key as it is if it may be looked for; any other may take long to compare, and is replaced."""
+    if isinstance(key, str | float) or (isinstance(key, int) and abs(key) < 2**60):
+        return key
+    return Other(type(key).__name__)
+
+
+def _refuse_unless_counts(*values: Any) -> None:
+    if not all(type(value) is int and 0 <= value < 2**62 for value in values):
+        raise ValueError(f"its pickle has {values!r:.100} for sizes, strides or places: wanted whole numbers from 0")
+
+
+def _named(module: str, name: str) -> Named:
+    module = {"__builtin__": "builtins", "torch.tensor": "torch._tensor"}.get(module, module)
+    if module.startswith("numpy.core"):  # as NumPy 1 called it
+        module = module.replace("core", "_core", 1)
+    full = f"{module}.{name}"
+    if full not in _KNOWN:
+        raise ValueError(f"Unsupported global: GLOBAL {full} is no part of a state, and making it might run code")
+    return Named(full)
+
+
+def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor | Other:
+    """Of ``_rebuild_tensor`` and ``_rebuild_tensor_v2``; these end with what to do in a backward pass, and metadata."""
+    if any(rest[2:]):
+        return Other("torch.Tensor of conjugates or negatives")
+    return _checked(storage, storage.kind, offset, shape, strides)
+
+
+def _tensor_of_bytes(
+    storage: Any, offset: Any, shape: Any, strides: Any, _grad: Any, _hooks: Any, kind: Any, metadata: Any = None
+) -> Tensor | Other:
+    """Of ``_rebuild_tensor_v3``, for types that have no storage of their own."""
+    kind = kind.name.removeprefix("torch.")
+    if metadata or kind not in TYPES:
+        return Other(f"torch.Tensor of {kind}")
+    return _checked(storage, kind, offset, shape, strides)
+
+
+def _checked(storage: Storage, kind: str, offset: Any, shape: Any, strides: Any) -> Tensor | Other:
+    if kind not in TYPES:
+        return Other(f"torch.Tensor of {kind}")
+    if not isinstance(shape, tuple) or not isinstance(strides, tuple) or len(shape) != len(strides):
+        raise ValueError("its pickle has a tensor whose shape and strides do not fit each other")
+    if len(shape) > _MOST_AXES:
+        raise ValueError(f"its pickle has a tensor of {len(shape)} axes, wanted {_MOST_AXES} at most")
+    _refuse_unless_counts(offset, *shape, *strides)
+    tensor = Tensor(storage, kind, offset, shape, strides)
+    ends = offset + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
+    if tensor.nbytes and ends * _SIZES[kind] > storage.nbytes:
+        raise ValueError(
+            f"its pickle has a tensor of shape {shape} that ends outside of its storage {storage.key!r}, "
+            f"after element {ends:,} of {storage.nbytes // _SIZES[kind]:,}"
+        )
+    return tensor
+
+
+def _inner(tensor: Any, *_: Any) -> Any:
+    return tensor
+
+
+_CALLS: dict[str, Callable[..., Any]] = {
+    "torch._utils._rebuild_tensor": _tensor,
+    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_tensor_v3": _tensor_of_bytes,
+    "torch._utils._rebuild_parameter": _inner,
+    "torch._utils._rebuild_parameter_with_state": _inner,
+    "torch.Size": _inner,
+    "collections.Counter": lambda counts=None: {} if counts is None else counts,
+}
+# What checkpoints hold beside the weights. None of it is made.
+_BESIDE = {
+    "argparse.Namespace",
+    "builtins.bytearray",
+    "builtins.complex",
+    "builtins.set",
+    "_codecs.encode",
+    "numpy.dtype",
+    "numpy.ndarray",
+    "numpy._core.multiarray.scalar",
+    "numpy._core.multiarray._reconstruct",
+    "torch.Tensor",
+    "torch.device",
+    "torch.nn.parameter.Parameter",
+    "torch.serialization._get_layout",
+    "torch._utils._rebuild_qtensor",
+    "torch._utils._rebuild_sparse_tensor",
+    "torch._utils._rebuild_nested_tensor",
+    "torch._utils._rebuild_meta_tensor_no_storage",
+    "torch._utils._rebuild_device_tensor_from_numpy",
+    "torch._utils._rebuild_device_tensor_from_cpu_tensor",
+    "collections.OrderedDict",
+    "torch._tensor._rebuild_from_type_v2",
+}
+_WORDS = {str(value) for value in vars(torch).values() if isinstance(value, torch.dtype | torch.layout | torch.qscheme)}
+_OF_STORAGES = {f"{module}.{name}" for module in ("torch", "torch.cuda", "torch.storage") for name in _STORAGES}
+_KNOWN = _BESIDE | _WORDS | _OF_STORAGES | set(_CALLS)
+
+_VALUES = {
+    "BININT",
+    "BININT1",
+    "BININT2",
+    "LONG1",
+    "LONG4",
+    "BINFLOAT",
+    "BINUNICODE",
+    "SHORT_BINUNICODE",
+    "BINUNICODE8",
+    "BINBYTES",
+    "SHORT_BINBYTES",
+    "BINBYTES8",
+}
+_NEW: dict[str, Callable[[], Any]] = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "EMPTY_TUPLE": tuple,
+    "EMPTY_LIST": list,
+    "EMPTY_DICT": dict,
+    "EMPTY_SET": lambda: Other("builtins.set"),
+}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_METHODS: dict[str, Callable[[Described, Any], None]] = {
+    "MARK": Described._mark,
+    "TUPLE": Described._tuple,
+    "APPEND": Described._append,
+    "APPENDS": Described._appends,
+    "SETITEM": Described._set_item,
+    "SETITEMS": Described._set_items,
+    "ADDITEMS": Described._add_items,
+    "BINPUT": Described._put,
+    "LONG_BINPUT": Described._put,
+    "MEMOIZE": Described._memoize,
+    "BINGET": Described._get,
+    "LONG_BINGET": Described._get,
+    "BINSTRING": Described._text,
+    "SHORT_BINSTRING": Described._text,
+    "GLOBAL": Described._global,
+    "STACK_GLOBAL": Described._stack_global,
+    "REDUCE": Described._reduce,
+    "NEWOBJ": Described._reduce,
+    "BUILD": Described._build,
+    "BINPERSID": Described._storage,
+}

@@ -1,0 +1,347 @@
+"""Threads and processes that do jobs in order, and whose end nobody has to wait for.
+
+The pools of `concurrent.futures` wait for a job that hangs, when they are left and once more when the program ends, and
+do not tell which worker has which job. Here each worker has a thread of the reader's, which is no reason for a program
+to go on; a worker process belongs to one such thread, and is killed when it does not end by itself.
+"""
+
+import atexit
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import queue
+import shutil
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, MutableSequence
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, Protocol
+
+from deliralike.data import progress, transfer
+from deliralike.errors import BatchError, SettingError, WorkerTimeout
+
+_PATIENCE, _SHORT = 5.0, 0.2  # seconds that workers have to end by themselves; after an error nobody waits
+_START = 120.0  # seconds for a process to start, in which it imports what the samples need
+_spawn = multiprocessing.get_context("spawn")
+
+
+class Worker(Protocol):
+    """Does one job at a time."""
+
+    name: str
+    board: MutableSequence[int]
+
+    def start(self) -> None:
+        """Wait until it can begin with a job."""
+        ...
+
+    def __call__(self, job: Any) -> Any:
+        """The result of a job."""
+        ...
+
+    def receive(self, result: Any) -> Any:
+        """What a result holds, once the reader wants it."""
+        ...
+
+    def discard(self, result: Any) -> None:
+        """Remove a result that nobody wants."""
+        ...
+
+    def close(self) -> None:
+        """There is no further job."""
+        ...
+
+    def kill(self, patience: float) -> None:
+        """End what is still running after so many seconds."""
+        ...
+
+
+class ThreadWorker:
+    """The thread itself does the job. Nothing can end it from outside: one that hangs ends with the program."""
+
+    def __init__(self, name: str, make: Callable[[Any], Any]) -> None:
+        """A function from a job to its result."""
+        self.name, self._make = f"thread {name}", make
+        self.board: MutableSequence[int] = [*progress.NOWHERE]
+
+    def start(self) -> None:
+        """It can, as soon as it writes down where it is."""
+        progress.watch(self.board)
+
+    def __call__(self, job: Any) -> Any:
+        """The result."""
+        return self._make(job)
+
+    def receive(self, result: Any) -> Any:
+        """As it is."""
+        return result
+
+    def discard(self, result: Any) -> None:
+        """Nothing is left of it."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def kill(self, patience: float) -> None:
+        """It cannot be."""
+
+
+class ProcessWorker:
+    """A process of its own does the jobs, started with ``spawn``, which is safe beside PyTorch and JAX."""
+
+    def __init__(self, make: bytes, folder: str) -> None:
+        """A pickled function from a job to its result; large results come through files in the folder."""
+        self.board = _spawn.RawArray("q", progress.NOWHERE)
+        self._connection, theirs = _spawn.Pipe()
+        with theirs:
+            self._process = _spawn.Process(target=_serve, args=(theirs, make, folder, self.board))
+            self._process.start()
+        self.name = f"process {self._process.pid}"
+
+    def start(self) -> None:
+        """Wait until it has imported what the samples need; one that has ended instead says so of its first job."""
+        with suppress(EOFError, ConnectionError):
+            self._connection.recv()
+
+    def __call__(self, job: Any) -> Any:
+        """The result, in a parcel, when the process has sent it."""
+        try:
+            self._connection.send(job)
+            result, error, trace = self._connection.recv()
+        except (EOFError, ConnectionError) as gone:
+            raise SettingError(
+                "a worker process ended without an answer. Either it was killed (often for want of memory: use fewer "
+                "workers), or the script that makes the Loader is run by the workers too: put what it does under "
+                "if __name__ == '__main__', or use worker_kind='thread'."
+            ) from gone
+        if error is not None:
+            raise error from _InWorker(trace)
+        return result
+
+    def receive(self, result: Any) -> Any:
+        """What is in the parcel."""
+        return transfer.unpack(result)
+
+    def discard(self, result: Any) -> None:
+        """Remove the parcel's file."""
+        transfer.discard(result)
+
+    def close(self) -> None:
+        """Let the process end."""
+        self._connection.close()
+
+    def kill(self, patience: float) -> None:
+        """End the process, also one that is stopped."""
+        self._process.join(patience)
+        if self._process.exitcode is None:
+            self._process.kill()
+            self._process.join()
+
+
+class Pool:
+    """Workers that take jobs in the order in which they are submitted.
+
+    Args:
+        timeout: The most seconds to wait for a result, once a worker has started; without a limit when None.
+    """
+
+    def __init__(self, workers: Iterable[Worker], timeout: float | None = None) -> None:
+        """Start a thread for each worker."""
+        self.timeout = timeout
+        self._started = threading.Event()
+        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._busy: dict[Future[Any], Worker] = {}
+        self._workers: list[Worker] = []
+        self._threads: list[threading.Thread] = []
+        atexit.register(self.end, _SHORT)  # before multiprocessing waits for its processes
+        try:
+            for worker in workers:
+                self._begin(worker)
+        except BaseException:
+            self.end(_SHORT)
+            raise
+
+    def submit(self, job: Any) -> "Future[Any]":
+        """The future result of a job."""
+        future: Future[Any] = Future()
+        self._jobs.put((future, job))
+        return future
+
+    def result(self, future: "Future[Any]") -> Any:
+        """The result of a job, when it is there.
+
+        Raises:
+            WorkerTimeout: It has not come in time.
+        """
+        try:
+            if self.timeout is not None:
+                self._started.wait(max(self.timeout, _START))
+            worker, result = future.result(self.timeout)
+        except TimeoutError:
+            if future.done():  # an error of the job's own
+                raise
+            raise WorkerTimeout(
+                f"no batch has come within timeout={self.timeout:g} seconds: {self._place_of(future)}. It hangs there, "
+                f"is stopped, or needs longer: look at what is read and transformed there, or give a longer timeout"
+            ) from None
+        except KeyboardInterrupt as error:
+            error.add_note(f"while a batch was waited for: {self._place_of(future)}")
+            raise
+        return worker.receive(result)
+
+    def give_up(self, future: "Future[Any]") -> None:
+        """Cancel a job, or discard its result once it is there."""
+        if not future.cancel():
+            future.add_done_callback(_discard)
+
+    def end(self, patience: float) -> None:
+        """Cancel what has not begun; whoever has not ended after so many seconds is killed."""
+        until = time.monotonic() + patience
+        self._cancel_rest()
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        for worker in self._workers:
+            worker.kill(max(0.0, until - time.monotonic()))
+        for thread in self._threads:
+            thread.join(max(_SHORT, until - time.monotonic()))  # a killed process lets go of its thread
+        atexit.unregister(self.end)
+
+    def _cancel_rest(self) -> None:
+        with suppress(queue.Empty):
+            while True:
+                task = self._jobs.get_nowait()
+                if task is not None:  # else a worker's word that it may end, from an end that was interrupted
+                    task[0].cancel()
+
+    def _begin(self, worker: Worker) -> None:
+        thread = threading.Thread(target=self._work, args=(worker,), daemon=True, name=f"deliralike {worker.name}")
+        self._workers.append(worker)
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self, worker: Worker) -> None:
+        worker.start()
+        self._started.set()
+        while (task := self._jobs.get()) is not None:
+            future, job = task
+            if future.set_running_or_notify_cancel():
+                self._busy[future] = worker
+                _settle(future, worker, job)
+                del self._busy[future]
+            del task, future, job  # the next one may be long in coming
+        worker.close()
+
+    def _place_of(self, awaited: "Future[Any]") -> str:
+        busy = self._busy.copy()  # a job may wait for workers that hang in others
+        workers = [busy[awaited]] if awaited in busy else [*busy.values()]
+        places = [f"{worker.name} is at {progress.described(worker.board)}" for worker in workers]
+        return ", ".join(places) or "no worker has started"
+
+
+@contextmanager
+def ended(pool: Pool) -> Iterator[Pool]:
+    """The pool, which ends with the block: at once where an error or a second Ctrl-C leaves it."""
+    patience = _SHORT
+    try:
+        yield pool
+        patience = _PATIENCE
+    except GeneratorExit:
+        patience = _PATIENCE
+        raise
+    finally:
+        pool.end(patience)
+
+
+def packed(make: Callable[[Any], Any]) -> bytes:
+    """What is sent to a worker process, as bytes."""
+    try:
+        return pickle.dumps(make)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise SettingError(
+            f"worker_kind='process' sends the samples and transforms to other processes with pickle, which fails here: "
+            f"{error}. Use functions and classes that are defined at the top of a module, or worker_kind='thread'."
+        ) from error
+
+
+class _InWorker(Exception):
+    """Where in a worker process an error was raised."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+def _settle(future: "Future[Any]", worker: Worker, job: Any) -> None:
+    try:
+        future.set_result((worker, worker(job)))
+    except BaseException as error:  # noqa: BLE001 - raised where the result is wanted
+        future.set_exception(error)
+
+
+def _discard(future: "Future[Any]") -> None:
+    with suppress(CancelledError):
+        if future.exception() is None:
+            worker, result = future.result()
+            worker.discard(result)
+
+
+# In a worker process -------------------------------------------------------------------------------------------------
+
+
+def _serve(connection: Any, make: bytes, folder: str, board: MutableSequence[int]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the reader, who may still want a batch, and ends us
+    threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
+    progress.watch(board)
+    unpacked = _unpacked(make)
+    with suppress(EOFError, ConnectionError):  # the reader has closed it
+        connection.send("started")
+        while True:
+            job = connection.recv()
+            answer: tuple[Any, Exception | None, str]
+            try:
+                answer = transfer.pack(unpacked(job), folder), None, ""
+            except Exception as error:  # noqa: BLE001 - raised again by the reader
+                answer = None, _sendable(error), traceback.format_exc()
+            connection.send(answer)
+
+
+def _end_with_parent(folder: str) -> None:
+    """A reader that is killed cannot end its workers: they would wait for jobs for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+
+def _unpacked(make: bytes) -> Callable[[Any], Any]:
+    try:
+        return pickle.loads(make)
+    except Exception as error:  # noqa: BLE001 - raised at the first job
+        refusal = SettingError(
+            f"a worker process cannot load the samples or transforms ({type(error).__name__}: {error}). Define them "
+            f"in a module that it can import, not in a notebook or a console, or use worker_kind='thread'."
+        )
+        return partial(_refuse, refusal)
+
+
+def _refuse(refusal: Exception, job: Any) -> None:
+    raise refusal
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error itself, or what it says if pickle cannot carry it."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - a user's exception class may do anything
+        told = BatchError(f"a worker process raised {type(error).__name__}: {error}")
+        for note in getattr(error, "__notes__", []):
+            told.add_note(note)
+        return told
+    return error

@@ -1,0 +1,99 @@
+"""Layers and parameters that a network holds where its framework does not look for them: they would not be trained."""
+
+from __future__ import annotations
+
+import importlib
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+from deliralike.errors import BackendUnavailable, ConstructionError
+
+_NOT_SEARCHED = "init_kwargs"  # a record, not a place for layers
+
+
+def refuse_overlooked(network: Any, blocks: Mapping[str, Any]) -> None:
+    """An error when a finished network holds a layer or parameter that would be lost.
+
+    That is one of another framework, anywhere; and one of its own in a container that the framework does not look into.
+    A container whose name begins with an underscore may hold layers of the network's own framework on purpose.
+
+    Args:
+        blocks: Every block of the network by its path; those of the framework's own are not searched.
+
+    Raises:
+        ConstructionError: Names the path, the layer, and what to do.
+    """
+    for path, block in blocks.items():
+        held = vars(block) if isinstance(block, network.backend.network_base) else {}
+        for name, value in held.items():
+            if name != _NOT_SEARCHED:
+                _refuse_in(network, blocks, f"{path}.{name}".lstrip("."), value)
+
+
+def _refuse_in(network: Any, blocks: Mapping[str, Any], path: str, value: Any) -> None:
+    is_private = path.rpartition(".")[2].startswith("_")
+    for place, leaf in _leaves(path, value, ()):
+        owner = _backend_of(leaf, network.backend)
+        if owner is None:
+            continue
+        if owner is not network.backend:
+            raise ConstructionError(_foreign(network.backend, owner, place, leaf))
+        if place != path and not is_private and not _is_kept(network, blocks, leaf):
+            raise ConstructionError(
+                f"{place!r} is a {type(leaf).__name__} in a plain {type(value).__name__}, where its parameters would "
+                f"be overlooked: hold layers in nn.ModuleList or nn.ModuleDict, and parameters under their own names"
+            )
+
+
+def _is_kept(network: Any, blocks: Mapping[str, Any], leaf: Any) -> bool:
+    """Whether a layer or parameter is a part of the network by another name."""
+    is_block = any(block is leaf for block in blocks.values())
+    return is_block or any(slot.native is leaf for slot in network.neutral_slots().values())
+
+
+def _foreign(backend: Any, owner: Any, place: str, leaf: Any) -> str:
+    kind = type(leaf).__name__
+    instead = f"self.nn.{kind}" if hasattr(backend.nn, kind) else "a layer of self.nn"
+    return (
+        f"{place!r} is a {kind} of backend {owner.name!r} in a network of backend {backend.name!r}, which would "
+        f"overlook its parameters: use {instead}, or write the whole network for {owner.name!r} and wrap it, "
+        f"deliralike.wrap(network)"
+    )
+
+
+def _leaves(path: str, value: Any, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+    """What a nest of plain containers holds, with the path of each; a container within itself is not entered again."""
+    if id(value) in above:
+        return
+    inner = (*above, id(value))
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _leaves(f"{path}[{key!r}]", each, inner)
+    elif isinstance(value, list | tuple | deque | set | frozenset):
+        for index, each in enumerate(value):
+            yield from _leaves(f"{path}[{index}]", each, inner)
+    else:
+        yield path, value
+
+
+def _backend_of(value: Any, own: Any) -> Any:
+    """The backend whose layer or parameter a value is, `own` before any other; None for anything else."""
+    kind: Any = type(value)
+    if (name := _framework_of(kind)) is None:
+        return None
+    if own.is_native(value) or own.is_parameter(value):
+        return own
+    with suppress(BackendUnavailable):  # its framework is here, but cannot be used
+        backend = importlib.import_module("deliralike.backends").get(name)
+        return backend if backend.is_native(value) or backend.is_parameter(value) else None
+    return None
+
+
+@cache
+def _framework_of(kind: type) -> str | None:
+    """The name of the backend among whose packages a class has a base; no framework is imported to find out."""
+    packages = {base.__module__.partition(".")[0] for base in kind.__mro__}
+    return importlib.import_module("deliralike.backends").backend_of_packages(packages)

@@ -1,0 +1,240 @@
+"""Values as texts by path that are the same in every process: what two runs are compared by.
+
+There is no ``id`` and no ``hash`` in them, and no place in memory. A function is its name, a digest of its code, and
+the values that it refers to; an array is its type, shape and a digest of its content; any other object is its class and
+its attributes. What cannot be told is `UNKNOWN`, which is equal to everything.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import PurePath
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from deliralike.backends.base import Backend
+from deliralike.network import AbstractNetwork, Block
+from deliralike.optimizer import AbstractOptimizer
+from deliralike.parallel.processes import Processes
+from deliralike.training import code_digest
+
+UNKNOWN = "unknown"
+ARRAY_BYTES = 2**26  # that are read of an array; of a larger one, rows at equal distances
+SHOWN, SAMPLED = 16, 1024  # items of a sequence that have a text each; that a digest of a longer one is made of
+_DEEPEST, _MOST = 8, 4096  # nests below a value, and texts of one
+_LEAST = 2**12  # bytes that are read of any array
+# They have a state or a place of their own, or are described elsewhere.
+_APART = (AbstractNetwork, Block, AbstractOptimizer, Backend, Processes, ModuleType)
+_PLAIN = (bool, int, float, complex, bytes, type(None), range, slice, np.dtype)
+
+Texts = dict[str, str]
+
+
+def described(path: str, value: Any, array_bytes: int = ARRAY_BYTES) -> Texts:
+    """A value as texts by path, beginning with that of the value itself.
+
+    At most `array_bytes` of each array are read, 64 MiB in 0.1 to 0.7 s, and four times as much of all: of larger ones
+    every n-th row, so that a change between may be missed. Samples of datasets that are no arrays are not read:
+    a dataset is its class and the attributes of its object.
+
+    Example:
+        >>> from deliralike.data import transforms
+        >>> described("transform", transforms.Noise(std=0.1))
+        {'transform': 'Noise', 'transform.std': '0.1'}
+    """
+    found = _Description(array_bytes)
+    try:
+        found.add(path, value, 0)
+    except Exception:  # noqa: BLE001 - attributes of any object may be properties that do anything
+        return {path: UNKNOWN}
+    return found.texts
+
+
+def array_text(array: Any, most: int = ARRAY_BYTES) -> str:
+    """Type, shape and a digest of the content, of every n-th row where it has more bytes than `most`.
+
+    What is no array of NumPy's, such as one that lies in a file, is cut before it is read.
+
+    Example:
+        >>> array_text(np.arange(3, dtype=np.int8))
+        'int8 (3,), digest 579c4f35'
+    """
+    part = array
+    for axis in np.argsort(array.shape)[::-1]:
+        step = math.ceil(part.nbytes / most)
+        if step > 1:
+            part = part[(slice(None),) * int(axis) + (slice(None, None, step),)]
+    read = np.asarray(part, order="C")
+    if read.dtype.hasobject:
+        return UNKNOWN
+    content = read.astype(read.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8)
+    return f"{read.dtype.name} {tuple(array.shape)}, digest {code_digest.short(content.data)}"
+
+
+class _Description:
+    """Texts that are being gathered."""
+
+    def __init__(self, array_bytes: int) -> None:
+        self.texts: Texts = {}
+        self._array_bytes, self._bytes_left = array_bytes, 4 * array_bytes
+        self._above: set[int] = set()  # objects that hold the one at hand
+
+    def add(self, path: str, value: Any, depth: int) -> None:
+        """Describe a value, and what is in it."""
+        if id(value) in self._above or depth > _DEEPEST or len(self.texts) > _MOST:
+            self.texts[path] = UNKNOWN
+            return
+        self._above.add(id(value))
+        self._add(path, value, depth)
+        self._above.remove(id(value))
+
+    def _add(self, path: str, value: Any, depth: int) -> None:
+        text = _plain(value)
+        if text is not None:
+            self.texts[path] = text
+        elif isinstance(value, _APART):
+            self.texts[path] = UNKNOWN
+        elif hasattr(value, "__array__") and hasattr(value, "dtype"):
+            self.texts[path] = self._array(value)
+        elif isinstance(value, Mapping):
+            self._mapping(path, value, depth)
+        elif isinstance(value, list | tuple | set | frozenset):
+            self._sequence(path, value, depth)
+        elif isinstance(value, functools.partial):
+            self.texts[path] = "partial"
+            self._children(path, {"of": value.func, "args": value.args, **value.keywords}, depth)
+        elif isinstance(value, MethodType):
+            self.add(path, value.__func__, depth)
+            self.add(f"{path}.self", value.__self__, depth + 1)
+        elif isinstance(value, FunctionType):
+            self._function(path, value, depth)
+        else:
+            self._object(path, value, depth)
+
+    def _array(self, value: Any) -> str:
+        most = max(min(self._array_bytes, self._bytes_left), _LEAST)
+        try:
+            text = array_text(value, most)
+        except Exception:  # noqa: BLE001 - one on another device, or of any other library, may refuse to be read
+            return UNKNOWN
+        self._bytes_left -= min(value.nbytes, most)
+        return text
+
+    def _mapping(self, path: str, value: Mapping[Any, Any], depth: int) -> None:
+        self.texts[path] = f"{type(value).__name__} of {len(value)}"
+        self._children(path, {str(key): item for key, item in value.items() if _plain(key) is not None}, depth)
+
+    def _sequence(self, path: str, value: Iterable[Any], depth: int) -> None:
+        names = getattr(value, "_fields", None)
+        items = list(value)
+        if isinstance(value, set | frozenset):
+            items.sort(key=repr)
+        self.texts[path] = f"{type(value).__name__} of {len(items)}"
+        if names is not None or len(items) <= SHOWN:
+            self._children(path, dict(zip(names or map(str, range(len(items))), items, strict=True)), depth)
+        else:
+            self.texts[path] += self._digest(items, depth)
+
+    def _digest(self, items: list[Any], depth: int) -> str:
+        """Of a long list: of items at equal distances, each described with its share of what is read."""
+        chosen = items[:: math.ceil(len(items) / SAMPLED)]
+        inside = _Description(max(self._array_bytes // len(chosen), _LEAST))
+        inside._above = self._above
+        for number, item in enumerate(chosen):
+            inside.add(str(number), item, depth + 1)
+        known = [text for text in inside.texts.items() if text[1] != UNKNOWN]
+        return f", digest {code_digest.short(repr(known))}"
+
+    def _function(self, path: str, function: FunctionType, depth: int) -> None:
+        self.texts[path] = f"function {function.__name__}"
+        if code_digest.is_own(function.__module__):
+            self.texts[f"{path}.code"] = code_digest.of_function(function)
+            self._children(path, code_digest.values_of(function), depth)
+
+    def _object(self, path: str, value: Any, depth: int) -> None:
+        kind = type(value)
+        self.texts[path] = kind.__name__
+        if isinstance(value, BuiltinFunctionType | np.ufunc):
+            self.texts[path] = f"function {value.__name__}"
+            return
+        if isinstance(value, type):
+            self.texts[path] = f"class {value.__name__}"
+            return
+        code = code_digest.of_class(kind)
+        if code is not None:
+            self.texts[f"{path}.code"] = code
+        attributes = _attributes(value)
+        if attributes is None:
+            self.texts[path] = UNKNOWN
+        else:
+            self._children(path, attributes, depth)
+
+    def _children(self, path: str, values: Mapping[str, Any], depth: int) -> None:
+        for name, value in values.items():
+            self.add(f"{path}.{name}", value, depth + 1)
+
+
+def _plain(value: Any) -> str | None:
+    """The text of a value without parts; of a path in the file system the last part, since disks differ."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, PurePath):
+        value = str(value)
+    if isinstance(value, str):
+        return repr(os.path.basename(value.rstrip(os.sep)) if os.path.isabs(value) else str(value))
+    return repr(value) if isinstance(value, _PLAIN) else None
+
+
+def _attributes(value: Any) -> dict[str, Any] | None:
+    """What an object holds by name; None where it does not tell."""
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value) if field.compare}
+    if hasattr(value, "__dict__"):
+        return dict(vars(value))
+    return None
+
+
+# Comparing -----------------------------------------------------------------------------------------------------------
+
+
+def differences(before: Texts, here: Texts, skipped: Callable[[str], bool] = lambda path: False) -> dict[str, str]:
+    """What differs, by path: ``"was 0.1, here it is 0.2"``. What is below something that differs is not told.
+
+    Args:
+        skipped: Whether a path, and all below it, is not to be compared.
+
+    Example:
+        >>> differences({"loss": "function ce", "lr": "0.1"}, {"loss": "function dice", "lr": "unknown"})
+        {'loss': 'was function ce, here it is function dice'}
+    """
+    found: dict[str, str] = {}
+    for path in dict.fromkeys([*here, *before]):
+        above = list(parents(path))
+        if any(each in found or _is_open(each, before, here) or skipped(each) for each in above):
+            continue
+        old, new = before.get(path, "absent"), here.get(path, "absent")
+        if old != new and code_digest.comparable(old, new):
+            found[path] = f"was {old}, here it is {new}"
+    return found
+
+
+def parents(path: str) -> Iterable[str]:
+    """A dotted path and those above it, the shortest first.
+
+    Example:
+        >>> list(parents("a.b.c"))
+        ['a', 'a.b', 'a.b.c']
+    """
+    parts = path.split(".")
+    return (".".join(parts[: end + 1]) for end in range(len(parts)))
+
+
+def _is_open(path: str, before: Texts, here: Texts) -> bool:
+    """Whether nothing is known at a path on one of the two sides."""
+    return UNKNOWN in (before.get(path), here.get(path))

@@ -1,0 +1,71 @@
+"""The fields that a state in a checkpoint may have, and what each of them may be: checked before anything is set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deliralike.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a field may be: in words, and as a question."""
+
+    words: str
+    fits: Callable[[Any], bool]
+
+    def or_none(self) -> Kind:
+        """The same, or None."""
+        return Kind(f"{self.words}, or None", lambda value: value is None or self.fits(value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+COUNT = Kind("a whole number of at least 0", lambda value: type(value) is int and value >= 0)
+NUMBER = Kind("a number", _is_number)
+TEXT = Kind("a text", lambda value: isinstance(value, str))
+TEXTS = Kind("a list of texts", lambda value: type(value) is list and all(isinstance(each, str) for each in value))
+NEST = Kind("a nest by name", lambda value: isinstance(value, Mapping))
+NESTS = Kind("a list of nests", lambda value: type(value) is list and all(isinstance(each, Mapping) for each in value))
+TEXTS_BY_NAME = Kind("texts by name", lambda value: isinstance(value, Mapping) and TEXTS.fits(list(value.values())))
+
+
+def refuse_wrong_fields(
+    where: str, value: Any, kinds: Mapping[str, Kind], optional: Mapping[str, Kind] | None = None
+) -> None:
+    """An error when a nest has other fields than these, lacks one, or has one of another type.
+
+    Args:
+        where: The nest's own name, for the error.
+        optional: Fields that may be left out.
+
+    Raises:
+        CheckpointError: Names the field, what came and what was wanted.
+
+    Example:
+        >>> refuse_wrong_fields("position", {"step": "7"}, {"step": COUNT})
+        Traceback (most recent call last):
+        ...
+        deliralike.errors.CheckpointError: position['step'] is '7', wanted a whole number of at least 0
+    """
+    if not isinstance(value, Mapping):
+        raise CheckpointError(f"{where} is {_shown(value)}, wanted {NEST.words}")
+    known = {**kinds, **(optional or {})}
+    for name in value:
+        if name not in known:
+            raise CheckpointError(f"{where} has a field {name!r}, wanted {', '.join(known)}")
+    for name in kinds:
+        if name not in value:
+            raise CheckpointError(f"{where} lacks the field {name!r}")
+    for name, each in value.items():
+        if not known[name].fits(each):
+            raise CheckpointError(f"{where}[{name!r}] is {_shown(each)}, wanted {known[name].words}")
+
+
+def _shown(value: Any, most: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= most else f"{text[:most]}…"

@@ -1,0 +1,122 @@
+"""A lock on what processes write: one of them holds it, errors name the holder, and death sets it free.
+
+The kernel holds it, on a file beside what is written, which says who the holder is. So what a killed process held is
+free at once; its file is taken over. On a disk that has no locks (some network file systems) there is none.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from deliralike.errors import CheckpointError
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+_held: set[int] = set()  # descriptors of this process
+_watching: list[bool] = []  # whether forks are told of
+
+
+class Lock:
+    """A lock that one process holds from `take` to `release`.
+
+    Args:
+        path: The file; it is there while the lock is held, and after a kill.
+        what: What it guards, for the error.
+    """
+
+    def __init__(self, path: Path, what: str) -> None:
+        """Nothing is held yet."""
+        self.path, self.what = path, what
+        self._descriptor: int | None = None
+
+    def take(self) -> None:
+        """Hold it.
+
+        Raises:
+            CheckpointError: Another process, or another thread, holds it: its host, its number, since when.
+            OSError: The disk refuses.
+        """
+        descriptor = _locked(self.path)
+        if descriptor is None:
+            raise CheckpointError(
+                f"{self.what} is being written by {_holder(self.path)}: wait for it, stop it, or give another folder"
+            )
+        self._descriptor = descriptor
+        _remember(descriptor)
+        holder = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        with suppress(OSError):  # a full disk: it is held without a name
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+
+    def release(self) -> None:
+        """Let it go; nothing where it is not held."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor in _held:  # and not that of a process that has been forked from
+            self.path.unlink(missing_ok=True)
+            _held.remove(descriptor)
+            os.close(descriptor)
+
+
+@contextmanager
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Hold a `Lock` inside a ``with`` block."""
+    lock = Lock(path, what)
+    lock.take()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _locked(path: Path) -> int | None:
+    """A descriptor of the file that holds its lock; None when another one does."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                os.close(descriptor)
+                raise
+        if _is_at(path, descriptor):
+            return descriptor
+        os.close(descriptor)  # the one before removed its file meanwhile
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _holder(path: Path) -> str:
+    try:
+        holder = json.loads(path.read_text())
+        return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"
+
+
+def _remember(descriptor: int) -> None:
+    """A child that is forked shall not keep the lock of a parent that has died."""
+    if not _watching:
+        os.register_at_fork(after_in_child=_forget)
+        _watching.append(True)
+    _held.add(descriptor)
+
+
+def _forget() -> None:
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()

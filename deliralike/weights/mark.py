@@ -1,0 +1,84 @@
+"""How a file that we wrote says so: what is marked is read exactly, names in other files are guessed and reported."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from deliralike.errors import WeightFileError
+
+_MARK = "deliralike weights 1"  # the number counts the ways in which a file may be marked
+_END_OF_ARCHIVE, _LENGTH_OF_END = b"PK\x05\x06", 22
+
+
+class FileStates(dict[str, dict[str, np.ndarray]]):
+    """The states of a file by the place at which they lie, and how their names came about.
+
+    Attributes:
+        exact: We wrote the file, and the names are those that were written.
+        notes: In words, what was guessed of a file of another's, and what was left aside.
+    """
+
+    def __init__(
+        self, states: Mapping[str, dict[str, np.ndarray]], exact: bool = False, notes: Iterable[str] = ()
+    ) -> None:
+        """Keep them in their order."""
+        super().__init__(states)
+        self.exact = exact
+        self.notes = tuple(notes)
+
+
+def mark_archive(path: Path) -> None:
+    """Mark a zip archive by its comment, which no reader of arrays looks at; other files stay as they are."""
+    with path.open("r+b") as file:
+        if file.seek(0, os.SEEK_END) < _LENGTH_OF_END:
+            return
+        file.seek(-_LENGTH_OF_END, os.SEEK_END)
+        end = file.read()
+        if end.startswith(_END_OF_ARCHIVE) and end.endswith(b"\0\0"):  # no comment yet
+            file.seek(-2, os.SEEK_END)
+            file.write(len(_MARK).to_bytes(2, "little") + _MARK.encode())
+
+
+def is_marked(archive: zipfile.ZipFile) -> bool:
+    """Whether we wrote an archive."""
+    return archive.comment == _MARK.encode()
+
+
+def archive_is_marked(path: Path) -> bool:
+    """Whether a file is an archive that we wrote."""
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return is_marked(archive)
+
+
+def listing(places: Mapping[str, tuple[str, ...]]) -> str:
+    """A text that marks a file of nested dicts: the names in their order, each with its place in the nest.
+
+    Example:
+        >>> places_in(listing({"fc.weight": ("fc", "kernel")}))
+        {'fc.weight': ('fc', 'kernel')}
+    """
+    return _MARK + json.dumps(places)
+
+
+def places_in(text: object) -> dict[str, tuple[str, ...]] | None:
+    """The places of a `listing`; None for anything else.
+
+    Raises:
+        WeightFileError: It begins like a listing, and is damaged or of a later version.
+    """
+    if not isinstance(text, str) or not text.startswith(_MARK.rpartition(" ")[0]):
+        return None
+    try:
+        return {name: tuple(place) for name, place in json.loads(text.removeprefix(_MARK)).items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise WeightFileError(
+            f"its list of names begins with {text[:32]!r}, and is damaged or of a later version than {_MARK!r}"
+        ) from error

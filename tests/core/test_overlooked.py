@@ -1,0 +1,141 @@
+"""Layers and parameters in places where a framework would overlook them are refused when a network is built."""
+
+from collections import OrderedDict, deque
+
+import numpy as np
+import pytest
+
+from deliralike import Network, backends
+from deliralike.errors import ConstructionError
+
+PLACES = {
+    "head": lambda layer: layer,
+    "heads[1]": lambda layer: [None, layer],
+    "heads['last']": lambda layer: {"last": layer},
+    "heads[0][1]": lambda layer: ([3, layer], "name"),
+    "_head": lambda layer: layer,
+    "_heads[0]": lambda layer: deque([layer]),
+}
+
+
+def native_layer(name):
+    """A linear layer of a framework's own, and what it is called."""
+    backends.get(name)
+    if name == "torch":
+        import torch
+
+        return torch.nn.Linear(3, 2)
+    if name == "chainer":
+        import chainer
+
+        return chainer.links.Linear(3, 2)
+    from flax import nnx
+
+    return nnx.Linear(3, 2, rngs=nnx.Rngs(0))
+
+
+def native_parameter(name):
+    backends.get(name)
+    if name == "torch":
+        import torch
+
+        return torch.nn.Parameter(torch.ones(3))
+    if name == "chainer":
+        import chainer
+
+        return chainer.Parameter(np.ones(3, np.float32))
+    from flax import nnx
+
+    return nnx.Param(np.ones(3, np.float32))
+
+
+class Holder(Network):
+    """A layer of its own, and whatever it is given, somewhere."""
+
+    def __init__(self, where, held):
+        super().__init__()
+        self.stem = self.nn.Linear(3, 3)
+        setattr(self, where, held)
+
+    def forward(self, x):
+        return self.stem(x)
+
+
+class Trunk(Network):
+    """The same, one block further in."""
+
+    def __init__(self, where, held):
+        super().__init__()
+        self.inner = self.nn.ModuleList([Holder(where, held)])
+
+
+def held_in(place, layer):
+    return place.partition("[")[0], PLACES[place](layer)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_layer_of_another_framework_is_refused_with_its_path(backend, place):
+    for other in {"torch", "chainer", "jax"} - {backend.name}:
+        with pytest.raises(ConstructionError) as caught:
+            Trunk.on(backend)(*held_in(place, native_layer(other)))
+        said = str(caught.value)
+        assert f"'inner.0.{place}'" in said.replace('"', "'")
+        assert f"is a Linear of backend {other!r} in a network of backend {backend.name!r}" in said
+        assert f"use self.nn.Linear, or write the whole network for {other!r} and wrap it" in said
+
+
+def test_parameters_and_networks_of_another_framework_are_refused(backend):
+    other = {"torch": "jax", "chainer": "torch", "jax": "chainer"}[backend.name]
+    for held in (native_parameter(other), Holder.on(other)("name", "nothing")):
+        with pytest.raises(ConstructionError, match=f"'head' is a .* of backend '{other}'"):
+            Holder.on(backend)("head", held)
+
+
+def test_a_native_subclass_of_the_base_is_watched_too():
+    class Mixed(backends.get("torch").network_base):
+        def __init__(self):
+            super().__init__()
+            self.table = native_layer("chainer")
+
+    with pytest.raises(ConstructionError, match="'table' is a Linear of backend 'chainer' in a network of .* 'torch'"):
+        Mixed()
+
+
+NESTS = {
+    "lists": lambda layer: [[layer]],
+    "ordered": lambda layer: OrderedDict(a=layer),
+    "set": lambda layer: {layer},
+}
+
+
+@pytest.mark.parametrize("kind", NESTS)
+def test_a_layer_of_its_own_framework_in_a_container_within_another_is_refused(backend, kind):
+    # flax refuses nested lists and ordered dicts itself, when they are assigned
+    with pytest.raises((ConstructionError, ValueError), match=r"'heads.*'|heads"):
+        Holder.on(backend)("heads", NESTS[kind](native_layer(backend.name)))
+
+
+def test_a_list_of_parameters_is_refused(backend):
+    with pytest.raises((ConstructionError, ValueError), match="scales"):
+        Holder.on(backend)("scales", [native_parameter(backend.name)])
+
+
+class Kept(Network):
+    """Layers that are registered, and stand in plain containers besides; and one that is no part, on purpose."""
+
+    def __init__(self, teacher):
+        super().__init__()
+        self.stem = self.nn.Linear(3, 2)
+        self._path = {"order": (self.stem, 2)}
+        self._teacher = [[teacher]]
+        self.sizes = [[1, 2], {"a": "b"}]
+        self.sizes.append(self.sizes)
+
+    def forward(self, x):
+        return self.stem(x)
+
+
+@pytest.mark.parametrize("name", ["torch", "chainer"])
+def test_what_is_registered_and_what_is_private_may_stand_in_a_container(name):
+    net = Kept.on(name)(native_layer(name))
+    assert list(net.neutral_state()) == ["stem.weight", "stem.bias"]

@@ -1,0 +1,178 @@
+"""What arrays of any type become, or are refused with: one table for all backends, as in docs/howto/data.md."""
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+from deliralike import Network, data, rules
+from deliralike.errors import ArgumentError, BatchError, DtypeError, IndexRangeError, SettingError, ShapeError
+from deliralike.training import Trainer
+
+BACKENDS = pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
+WHOLE = np.arange(21).reshape(7, 3) * 5 % 6
+CLASSES = np.array([0, 1, 1, 0, 1, 2, 1])
+
+
+class Scores(Network):
+    """A linear classifier."""
+
+    def __init__(self):
+        super().__init__()
+        self.to_scores = self.nn.Linear(3, 3)
+
+    def forward(self, values):
+        return self.to_scores(values)
+
+
+def fitted(backend, inputs, labels, batch_size=7, **options):
+    """The losses of an epoch, and the loss of the validation before it."""
+    network = Scores.on(backend, seed=3)()
+    weights = {name: value.copy() for name, value in network.neutral_state().items()}
+    trainer = Trainer(network, rules.rule("sgd", lr=0.0), **options)
+    loader = data.Loader(data.Samples(inputs, labels), batch_size, shuffle=False)
+    history = trainer.fit(loader, data.Samples(inputs, labels), epochs=1)
+    return [float(loss) for loss in history.losses], history.epochs[0].held_out["loss"], weights
+
+
+def entropy(weights, inputs, labels):
+    """The mean cross-entropy in NumPy; −100 does not count."""
+    scores = inputs.astype(np.float64) @ weights["to_scores.weight"].T + weights["to_scores.bias"]
+    log_p = scores - np.log(np.exp(scores).sum(1, keepdims=True))
+    return -np.mean([row[label] for row, label in zip(log_p, labels, strict=True) if label != -100])
+
+
+INPUTS = {
+    "float16": WHOLE.astype("f2"),
+    "float64": WHOLE.astype("f8"),
+    "longdouble": WHOLE.astype("g"),
+    "big-endian float32": WHOLE.astype(">f4"),
+    "big-endian float64": WHOLE.astype(">f8"),
+    "nothing masked": np.ma.masked_array(WHOLE.astype("f4")),
+    "tensor": torch.tensor(WHOLE.astype("f4")),
+    "JAX array": jax.numpy.asarray(WHOLE.astype("f4")),
+    "not contiguous": np.asfortranarray(WHOLE.astype("f4"))[::1],
+}
+LABELS = {
+    **{kind: CLASSES.astype(kind) for kind in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i2", ">i8", ">u4")},
+    "nothing masked": np.ma.masked_array(CLASSES),
+    "tensor": torch.tensor(CLASSES),
+    "ignored": np.where(CLASSES == 2, -100, CLASSES),
+}
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", INPUTS)
+def test_inputs_that_are_taken_are_those_numbers(backend, kind):
+    (loss,), validated, weights = fitted(backend, INPUTS[kind], CLASSES)
+    wanted = entropy(weights, WHOLE, CLASSES)
+    assert loss == pytest.approx(wanted, rel=1e-5) and validated == pytest.approx(wanted, rel=1e-5)
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_that_are_taken_are_those_classes(backend, kind):
+    (loss,), validated, weights = fitted(backend, WHOLE.astype("f4"), LABELS[kind])
+    wanted = entropy(weights, WHOLE, np.asarray(LABELS[kind]))
+    assert loss == pytest.approx(wanted, rel=1e-5) and validated == pytest.approx(wanted, rel=1e-5)
+
+
+LAYER = r"^Linear at 'to_scores': got an input of {}, wanted floating numbers: convert it"
+REFUSED = {
+    **{kind: (WHOLE.astype(kind), DtypeError, LAYER.format(kind)) for kind in ("uint8", "int16", "int32", "bool")},
+    "int64": (WHOLE, DtypeError, LAYER.format("int(64|32)")),
+    "big-endian int64": (WHOLE.astype(">i8"), DtypeError, LAYER.format("int(64|32)")),
+    "complex": (WHOLE.astype("c8"), DtypeError, LAYER.format("complex64")),
+    "object": (WHOLE.astype(object), DtypeError, r"^batch\[0\] is an array of object, wanted numbers or truth values"),
+    "text": (WHOLE.astype(str), DtypeError, r"^batch\[0\] is an array of <U21, wanted numbers"),
+    "bytes": (WHOLE.astype("S"), DtypeError, r"^batch\[0\] is an array of \|S21, wanted numbers"),
+    "dates": (WHOLE.astype("M8[s]"), DtypeError, r"^batch\[0\] is an array of datetime64"),
+    "records": (np.zeros(7, [("a", "f4")]), DtypeError, r"^batch\[0\] is an array of \[\('a', '<f4'\)\]"),
+    "masked": (np.ma.masked_array(WHOLE.astype("f4"), WHOLE == 5), DtypeError, r"^batch\[0\] has 4 masked elements"),
+    "tensor in bfloat16": (torch.zeros(7, 3).bfloat16(), ArgumentError, r"^samples.inputs is a Tensor .* BFloat16"),
+    "tensor of a graph": (torch.zeros(7, 3, requires_grad=True), ArgumentError, "^samples.inputs is a Tensor .*grad"),
+    "list": (WHOLE.tolist(), ArgumentError, r"^Samples.inputs is a list, wanted an array .*: np.asarray\(inputs\)"),
+}
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", REFUSED)
+def test_inputs_that_are_refused_are_so_with_one_error(backend, kind):
+    inputs, error, message = REFUSED[kind]
+    with pytest.raises(error, match=message):
+        fitted(backend, inputs, CLASSES)
+
+
+OUTSIDE = "cross_entropy: target: {} is out of range, wanted whole numbers from 0 to 2 .or -100, which is ignored"
+FIT = "|^the whole number {} does not fit int32, which backend 'jax' computes in"
+REFUSED_LABELS = {
+    "one more": (CLASSES + 1, IndexRangeError, OUTSIDE.format(3)),
+    "below zero": (CLASSES - 1, IndexRangeError, OUTSIDE.format(-1)),
+    "ignored by others": (np.where(CLASSES == 2, 255, CLASSES).astype("u1"), IndexRangeError, OUTSIDE.format(255)),
+    "2**32+1": (np.where(CLASSES == 2, 2**32 + 1, CLASSES), IndexRangeError, (OUTSIDE + FIT).format(*[2**32 + 1] * 2)),
+    "-2**31-1": (np.where(CLASSES == 2, -(2**31) - 1, 0), IndexRangeError, (OUTSIDE + FIT).format(*[-(2**31) - 1] * 2)),
+    "unsigned": (np.where(CLASSES == 2, 2**63, 0).astype("u8"), IndexRangeError, (OUTSIDE + "|uint32").format(2**63)),
+    "bool": (CLASSES > 0, SettingError, "cross_entropy: target: got an array of .*bool, wanted whole numbers"),
+    "float": (CLASSES.astype("f4"), ShapeError, r"mse_loss: shapes \(7, 3\) and \(7,\) differ"),
+    "object": (CLASSES.astype(object), DtypeError, r"^batch\[1\] is an array of object"),
+    "masked": (np.ma.masked_equal(CLASSES, 2), DtypeError, r"^batch\[1\] has 1 masked elements"),
+    "list": (CLASSES.tolist(), ArgumentError, r"^Samples.labels is a list"),
+}
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", REFUSED_LABELS)
+def test_labels_that_are_refused_are_so_with_one_error(backend, kind):
+    labels, error, message = REFUSED_LABELS[kind]
+    with pytest.raises(error, match=message):
+        fitted(backend, WHOLE.astype("f4"), labels)
+
+
+@BACKENDS
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_label_is_looked_at_in_every_step(backend, devices, accumulate):
+    """Compiled programs as well, which were made for earlier batches; the replicated ones too."""
+    home = "@numpy" if backend == "chainer" else "cpu"
+    options = {"devices": [home] * devices} if devices > 1 else {}
+    inputs, labels = np.ones((12, 3), "f4"), np.arange(12) % 3
+    seen = []
+
+    class Watch:
+        runs_last, main_only = False, False
+
+        def __getattr__(self, name):
+            return lambda run, *what: seen.append(name)
+
+    labels[10] = 3
+    with pytest.raises(IndexRangeError, match=OUTSIDE.format(3)):
+        fitted(backend, inputs, labels, batch_size=3, accumulate=accumulate, callbacks=[Watch()], **options)
+    assert seen.count("on_step") == (3 if accumulate == 1 else 1)
+
+
+@BACKENDS
+def test_arrays_of_another_framework_are_refused_by_an_update(backend):
+    other = torch.ones(7, 3) if backend == "jax" else jax.numpy.ones((7, 3))
+    network = Scores.on(backend)()
+    optimizer = network.backend.optimizer(rules.rule("sgd", lr=0.1), network)
+    with pytest.raises(
+        DtypeError, match=r"^batch\[0\] is an? .* of shape \(7, 3\), which this backend does not compute"
+    ):
+        network.train_step((other, CLASSES), optimizer)
+
+
+@BACKENDS
+@pytest.mark.parametrize("kind", [">f4", ">f8"])
+def test_predictions_and_dictionaries_take_any_byte_order(backend, kind):
+    network = Scores.on(backend, seed=3)()
+    swapped = WHOLE.astype(kind)
+    wanted = next(Trainer(network, rules.rule("sgd", lr=0.1)).predict(WHOLE.astype("f4")))
+    assert np.array_equal(next(Trainer(network, rules.rule("sgd", lr=0.1)).predict(swapped)), wanted)
+    prepared = network.prepare_batch({"data": swapped}, None, None)["data"]
+    assert np.array_equal(network.backend.numpy(prepared), WHOLE)
+
+
+def test_masked_samples_are_not_stacked():
+    rows = [np.ma.masked_array([1.0, 2.0], [False, row == 3]) for row in range(5)]
+    with pytest.raises(BatchError, match="a sample has masked elements, which a batch cannot keep"):
+        list(data.Loader(rows, 2).batches())

@@ -1,0 +1,123 @@
+"""Replicas on Chainer that do not have the root's weights, whatever has changed them; copies of replicated networks."""
+
+import io
+
+import numpy as np
+import pytest
+
+from deliralike import backends
+from deliralike.errors import ReplicaError, SettingError, StateError, StructureError
+from deliralike.parallel import in_replicas
+from tests.parallel.networks import batch_of, cross_entropy, optimizer_of, replicated, same_named
+
+CHAINER = backends.get("chainer")
+import chainer  # noqa: E402 - after the backend has bridged it
+import chainer.functions as F  # noqa: E402
+import chainer.links as L  # noqa: E402
+
+from deliralike.backends.chainer import DataParallelChainerNetwork, DataParallelChainerOptimizer  # noqa: E402
+
+MESSAGE = "has changed and was not copied to the replicas"
+
+
+def over(link, replicas=2):
+    return DataParallelChainerNetwork(link, ["@numpy"] * replicas)
+
+
+def perceptron(seed=1):
+    """A link, and a batch."""
+    np.random.seed(seed)
+    link = chainer.Sequential(L.Linear(6, 5), F.tanh, L.Linear(5, 3))
+    return link, np.random.rand(7, 6).astype(np.float32)
+
+
+def test_a_file_that_is_written_hides_no_replica_left_behind():
+    link, x = perceptron()
+    network = over(link)
+    F.sum(network(x)).backward()
+    chainer.optimizers.SGD(0.5).setup(link).update()
+    chainer.serializers.save_npz(io.BytesIO(), network)
+    with pytest.raises(StateError, match=MESSAGE):
+        network(x)
+
+
+@pytest.mark.parametrize("write", [
+    lambda link, other: link.copyparams(other),
+    lambda link, other: link[0].b.array.fill(3.0),
+    lambda link, other: setattr(link[2].W, "array", link[2].W.array * 2),
+], ids=["copyparams", "in place", "replaced"])  # fmt: skip
+def test_weights_written_to_or_replaced_are_noticed(write):
+    link, x = perceptron()
+    network = over(link)
+    write(link, perceptron(8)[0])
+    with pytest.raises(StateError, match=MESSAGE):
+        network(x)
+
+
+def test_another_type_of_numbers_reaches_the_replicas():
+    link, x = perceptron()
+    network = over(link, 3)
+    CHAINER.set_dtype(network, "float64")
+    found = network(x.astype(np.float64)).array
+    np.testing.assert_allclose(found, link(x.astype(np.float64)).array, rtol=1e-13)
+    assert {str(p.dtype) for replica in network.replicas for p in replica.params()} == {"float64"}
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_copy_that_shares_arrays_shares_those_of_the_replicas(tied):
+    class Same(chainer.Chain):
+        def __init__(self):
+            super().__init__()
+            with self.init_scope():
+                self.last = L.Linear(4, 4)
+                self.first = self.last if tied else L.Linear(4, 4)
+
+        def forward(self, x):
+            return self.last(F.tanh(self.first(x)))
+
+    np.random.seed(3)
+    network, x = over(Same(), 3), np.random.rand(7, 4).astype(np.float32)
+    shared = network.copy()
+    optimizer = DataParallelChainerOptimizer(chainer.optimizers.Adam(0.1)).setup(network)
+    optimizer.update(lambda: F.sum(network(x) ** 2))
+    np.testing.assert_allclose(shared(x).array, network.module(x).array, rtol=1e-5)
+    assert len(list(shared.params())) == len(list(network.params())) == (2 if tied else 4)
+
+
+def test_what_is_replicated_already_is_refused():
+    network = over(perceptron()[0])
+    with pytest.raises(SettingError, match="the network is replicated already: replicate what it was made from"):
+        over(network)
+    with pytest.raises(SettingError, match="the link '/inside' of the network is replicated already"):
+        over(chainer.Chain(inside=network))
+    same_named(over(network, 1).neutral_state(), network.neutral_state(), tolerance=0)
+
+
+class Other(chainer.Chain):
+    """Copies of it have a link more, as a mistake in ``__deepcopy__`` makes them."""
+
+    def __init__(self, more=False):
+        super().__init__()
+        with self.init_scope():
+            self.first = L.Linear(6, 3)
+            if more:
+                self.second = L.Linear(3, 3)
+
+    def __deepcopy__(self, memo):
+        return Other(more=True)
+
+    def __data_parallel_replicate__(self, context, copy_id):
+        pass
+
+
+def test_copies_that_are_built_otherwise_are_an_error_that_lists_both():
+    with pytest.raises(StructureError, match=r"Other, Linear on replica 0 and .*Other, Linear, Linear on replica 1: a"):
+        over(Other())
+
+
+def test_a_loss_in_replicas_that_calls_the_whole_network_is_an_error_and_does_not_hang():
+    network = replicated(CHAINER, 2, 0.0)
+    loss = in_replicas(lambda replica, x, labels: cross_entropy(network, x, labels))
+    with pytest.raises(ReplicaError, match="a replica calls the replicated network that it belongs to"):
+        optimizer_of(network).update(loss, *batch_of(5))
+    optimizer_of(network).update(in_replicas(cross_entropy), *batch_of(5))

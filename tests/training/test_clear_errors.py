@@ -1,0 +1,197 @@
+"""Inputs that make no sense end in an error of ours that says what was wrong, before anything is spent on them."""
+
+import html
+import json
+import os
+import pickle
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deliralike import Network, data, rules, training, zoo
+from deliralike.errors import SettingError, UnknownName, naming
+from deliralike.training.callbacks.lines import LineFile
+from deliralike.training.experiment import folder, read_settings
+from deliralike.training.experiment.compare import read_runs
+from tests.conftest import BACKENDS
+
+SAMPLES = data.Samples(np.ones((6, 3), np.float32), np.zeros(6, np.int64))
+needs_torch = pytest.mark.skipif("torch" not in BACKENDS, reason="trains on PyTorch")
+
+
+def trainer(*callbacks, **options):
+    network = zoo.build("mlp", backend=BACKENDS[0], in_features=3, out_features=2)
+    return training.Trainer(network, rules.rule("sgd", lr=0.5), callbacks=callbacks, **options)
+
+
+@pytest.mark.parametrize("epochs", [float("nan"), 1.5, float("inf"), True, "3", 0, None])
+def test_epochs_are_a_whole_number(epochs):
+    with pytest.raises(SettingError, match=r"epochs=.* must be a whole number of at least 1"):
+        trainer().fit(SAMPLES, epochs=epochs)
+
+
+def test_more_batches_than_a_computer_counts_make_one_update_an_epoch():
+    assert len(trainer(accumulate=10**30).fit(SAMPLES, epochs=2, batch_size=2).steps) == 2
+
+
+# Settings --------------------------------------------------------------------------------------------------------
+
+ENDLESS = {
+    "deep.toml": 'network = "mlp"\nnetwork_settings = ' + "{a = " * 3000 + "1" + "}" * 3000,
+    "deeper.toml": 'network = "mlp"\nnetwork_settings = ' + "{a = " * 60 + "1" + "}" * 60,
+    "itself.yaml": "network: mlp\nnetwork_settings: &a {hidden: *a}\n",
+    "deep.yaml": "network: mlp\nnetwork_settings: " + "[" * 3000 + "]" * 3000,
+    "much.yaml": "a: &a [1,1,1,1,1,1,1,1,1]\n"
+    + "".join(f"{x}: &{x} [{','.join(['*' + y] * 9)}]\n" for y, x in zip("abcdefghi", "bcdefghij", strict=True)),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_settings_without_an_end_are_refused(tmp_path, name):
+    (tmp_path / name).write_text(ENDLESS[name])
+    with pytest.raises(SettingError, match=rf"{name}' does not hold settings: .* nested more than 50 deep"):
+        read_settings(tmp_path / name)
+
+
+def test_a_number_that_no_computer_counts_with_is_refused(tmp_path):
+    (tmp_path / "x.toml").write_text(f'network = "mlp"\naccumulate = {10**30}\n')
+    with pytest.raises(SettingError, match="accumulate=10{30} must be a whole number of at most 9,223,"):
+        read_settings(tmp_path / "x.toml")
+
+
+@pytest.mark.parametrize("settings", [{"hidden": True}, {"hidden": 1.5}, {"hidden": None}])
+def test_a_setting_of_another_type_is_named(settings):
+    with pytest.raises(SettingError, match=r"mlp cannot be built with hidden=.*: .* not iterable\. A setting is of"):
+        zoo.build("mlp", backend=BACKENDS[0], **settings)
+
+
+# Records ---------------------------------------------------------------------------------------------------------
+
+GOOD = json.dumps({"kind": "epoch", "epoch": 0, "steps": 3, "held_out": {"loss": 0.25}})
+DAMAGED = [
+    "[1, 2]", "3", "null", '"text"', "{",
+    '{"kind": "step"}', '{"kind": ["step"]}',
+    '{"kind": "epoch", "epoch": "x", "steps": 1}',
+    '{"kind": "epoch", "epoch": 0, "steps": 1, "held_out": 3}',
+    '{"kind": "epoch", "epoch": 0, "steps": 1, "held_out": {"loss": []}}',
+    "\0\0\0", "[" * 100_000,
+]  # fmt: skip
+
+
+def test_a_damaged_record_of_one_run_hides_no_other(tmp_path):
+    for name, lines in (("damaged", DAMAGED), ("fine", [])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / folder.SETTINGS).write_text('network = "mlp"\n')
+        content = "\n".join([*lines, GOOD]).encode() + (b"\n\xff\xfe\x00" if lines else b"\n")
+        (tmp_path / name / folder.METRICS).write_bytes(content)
+    rows = read_runs(tmp_path)
+    assert [(row.folder.name, list(row.values)) for row in rows] == [("damaged", [0.25]), ("fine", [0.25])]
+
+
+def test_a_full_disk_is_told_with_the_files_name():
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
+        LineFile("/dev/full").add("a line")
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"), naming("/dev/full"):
+        Path("/dev/full").write_text("x")
+
+
+# Names -----------------------------------------------------------------------------------------------------------
+
+
+class Named(Network):
+    """Arguments may be called as those of the machinery are."""
+
+    def __init__(self, cls=3, args=1, kwargs=1, init_kwargs=1):
+        super().__init__()
+        self.cls = self.nn.Linear(3, cls)
+
+    def forward(self, x):
+        return self.cls(x)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_argument_may_be_called_cls(backend):
+    network = Named.on(backend)(cls=2, init_kwargs=4)
+    assert network.init_kwargs["cls"] == 2
+    assert network.neutral_state()["cls.weight"].shape == (2, 3)
+    assert pickle.loads(pickle.dumps(network)).init_kwargs["init_kwargs"] == 4
+
+
+# Before the first step, and during validation ------------------------------------------------------------------------
+
+
+class Steps(training.callbacks.Callback):
+    """Counts what was spent."""
+
+    def __init__(self):
+        self.count = 0
+
+    def on_step(self, run, step):
+        self.count += 1
+
+
+@pytest.mark.parametrize("validation", [None, SAMPLES], ids=["without validation", "with validation"])
+@pytest.mark.parametrize("losses", [None, {"a": lambda p, t: p.sum(), "b": lambda p, t: p.sum()}])
+def test_a_misspelt_metric_is_refused_before_the_first_step(tmp_path, validation, losses):
+    watching = [
+        training.callbacks.EarlyStopping("acuracy"),
+        training.callbacks.Checkpoint(tmp_path / "c", monitor="acuracy"),
+    ]
+    for each in watching:
+        steps = Steps()
+        with pytest.raises(UnknownName, match="there is no metric 'acuracy'"):
+            trainer(steps, each, metrics={"accuracy": training.accuracy}, losses=losses).fit(SAMPLES, validation)
+        assert steps.count == 0 and not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("name", ["accuracy", "loss", "dice/mean", "a", "b"])
+def test_metrics_that_there_will_be_may_be_watched(name):
+    losses = {"a": lambda p, t: p.sum(), "b": lambda p, t: p.sum()}
+    made = trainer(training.callbacks.EarlyStopping(name), metrics=["accuracy", "dice"], losses=losses)
+    assert len(made.fit(SAMPLES, SAMPLES).steps) == 1
+
+
+class Signalling:
+    """Validation data during whose first batch a signal comes."""
+
+    def __init__(self, number=None):
+        self.number, self.given = number, 0
+
+    def batches(self, epoch):
+        for _ in range(50):
+            self.given += 1
+            if self.number is not None and self.given == 1:
+                os.kill(os.getpid(), self.number)
+            yield (SAMPLES.inputs, SAMPLES.labels)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_validation_after_a_batch_and_the_epoch_is_validated_when_resumed(tmp_path, number):
+    whole = trainer().fit(SAMPLES, Signalling(), epochs=2, batch_size=4)
+    cut = Signalling(number)
+    with pytest.raises(KeyboardInterrupt):
+        trainer(training.callbacks.Checkpoint(tmp_path / "c")).fit(SAMPLES, cut, epochs=2, batch_size=4)
+    assert cut.given <= 4
+    latest = training.Checkpoints.latest(tmp_path / "c")
+    resumed = trainer().fit(SAMPLES, Signalling(), epochs=2, batch_size=4, resume=latest, accept=["validation"])
+    assert [each.epoch for each in resumed.epochs] == [0, 1]
+    assert resumed.losses.tolist() == whole.losses[2:].tolist()
+    assert resumed.held_out("loss").tolist() == whole.held_out("loss").tolist()
+
+
+# Pictures --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [r"$\alpha{$", "$", "$$", r"a\$b$c", r"$\frac$"])
+def test_names_with_dollars_are_drawn_as_they_are(tmp_path, name):
+    from deliralike.conformance.report import pictures
+    from deliralike.training import curves
+    from deliralike.training.history import Epoch, History, Step
+
+    row = {"path": name, "kind": "Linear", "forced": 1e-3, "train": 1e-3, "eval": 1e-3, "float32": 1e-7}
+    assert name in html.unescape(pictures.by_layer([row, {**row, "path": "fine"}]))
+    history = History([Step(0, 0, 1.0, 0.1, 2)], [Epoch(0, 1, {name: 0.5})])
+    curves.draw_curves({name: history, "other": history}, tmp_path / "x.svg", title=name)
+    assert (tmp_path / "x.svg").stat().st_size > 0
