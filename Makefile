@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-mpi lint docs bench environment lock clean
+.PHONY: help demo quick test test-all test-mpi measure lint docs bench environment lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -19,7 +19,10 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMEXPR
 
 help:
 	@echo "make demo    see it work"
-	@echo "make test    all tests, doctests included (PYTEST='-k nest' passes arguments on)"
+	@echo "make quick   the cheapest tests, at each save"
+	@echo "make test    the short suite, before a commit (PYTEST='-k nest' passes arguments on)"
+	@echo "make test-all  all tests"
+	@echo "make measure   all tests, and what each costs"
 	@echo "make test-mpi  the tests of processes over MPI alone"
 	@echo "make lint    style, floors of imports, types"
 	@echo "make docs    the documentation, into docs/_build/html"
@@ -32,8 +35,22 @@ demo: $(STAMP)
 
 # Every framework is in this environment, so a module that cannot be imported is an error here,
 # not a doctest to skip as it is in pyproject.toml.
+RUN_TESTS = $(ONE_THREAD) MPLBACKEND=Agg $(PY) -m pytest -n $(WORKERS) --dist loadgroup \
+	-o addopts="--doctest-modules --import-mode=importlib" -p tests.measuring -p tests.suites
+
+quick: $(STAMP)
+	@$(RUN_TESTS) --suite quick $(PYTEST)
+
 test: $(STAMP)
-	@$(ONE_THREAD) MPLBACKEND=Agg $(PY) -m pytest -n $(WORKERS) --dist loadgroup -o addopts="--doctest-modules --import-mode=importlib" $(PYTEST)
+	@$(RUN_TESTS) --suite short $(PYTEST)
+
+test-all: $(STAMP)
+	@$(RUN_TESTS) --suite all $(PYTEST)
+
+# Everything, and what each test costs: the file is read by `make quick` and by `python -m tests.measuring`.
+measure: $(STAMP)
+	@$(RUN_TESTS) --suite all --measured tests/measured.csv $(PYTEST)
+	@$(PY) -m tests.measuring tests/measured.csv
 
 # The tests of processes over MPI alone; `make test` runs them too.
 test-mpi: $(STAMP)

@@ -1,0 +1,124 @@
+"""Three suites, each a part of the next: quick (at each save), short (before a commit), all (before a release).
+
+A pytest plugin (``-p tests.suites --suite quick``). The short suite leaves out what is marked `long`. The quick one
+takes the cheapest of its tests, one case each on each backend, until they would take `QUICK` seconds together; what they
+cost stands in `MEASURED`, and a test that is not there yet is taken. Each run ends by saying what it left out.
+"""
+
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests import measuring
+
+MEASURED = Path(__file__).with_name("measured.csv")
+#: Seconds of the processor; two processes share them.
+QUICK = 90.0
+SUITES = ("quick", "short", "all")
+left_out = pytest.StashKey[Counter]()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--suite", choices=SUITES, default="all", help="how much to run: quick, short or all")
+
+
+def pytest_configure(config):
+    config.stash[left_out] = Counter()
+
+
+def pytest_ignore_collect(collection_path, config):
+    """The quick suite does not even import the files of which it would run nothing."""
+    if config.getoption("--suite") != "quick" or collection_path.suffix != ".py":
+        return None
+    file = collection_path.relative_to(config.rootpath).as_posix()
+    return True if file in files(measured()) and file not in files(cheapest()) else None
+
+
+def pytest_collection_modifyitems(config, items):
+    suite = config.getoption("--suite")
+    dropped = []
+    if suite != "all":
+        dropped += [item for item in items if item.get_closest_marker("long")]
+    if suite == "quick":
+        kept = quick([item for item in items if not item.get_closest_marker("long")])
+        dropped = [item for item in items if item not in kept]
+    if not dropped:
+        return
+    out = set(dropped)
+    items[:] = [item for item in items if item not in out]
+    config.hook.pytest_deselected(items=dropped)
+    counts = Counter("/".join(item.nodeid.split("::")[0].split("/")[:2]) for item in dropped)
+    config.stash[left_out].update(counts)
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left out"] = dict(counts)
+
+
+def quick(items):
+    """The first case of each cheap test on each backend, and every case of a test that was never measured."""
+    chosen, known, kept = cheapest(), measured(), {}
+    for item in items:
+        key = measuring.named(item.nodeid)
+        if key in chosen:
+            kept.setdefault(key, item)
+        elif key not in known:
+            kept[item] = item
+    return set(kept.values())
+
+
+@cache
+def rows():
+    return measuring.read(MEASURED) if MEASURED.exists() else []
+
+
+@cache
+def cheapest():
+    """The tests and backends of the quick suite, as (test, backend)."""
+    chosen, total = set(), 0.0
+    for row in sorted(rows(), key=case):
+        total += case(row)
+        if total > QUICK:
+            break
+        chosen.add((row["test"], row["backend"]))
+    return frozenset(chosen)
+
+
+def case(row):
+    """What one case of a test costs, in seconds of the processor."""
+    return (row["processor"] + row["children"]) / row["cases"]
+
+
+@cache
+def measured():
+    """The tests and backends that a full run has measured, as (test, backend)."""
+    return frozenset((row["test"], row["backend"]) for row in rows())
+
+
+@cache
+def files(tests):
+    """The files of some tests."""
+    return frozenset(test.split("::")[0] for test, _ in tests)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Every worker left out the same tests."""
+    config = node.config
+    config.stash[left_out] = Counter(getattr(node, "workeroutput", {}).get("left out", {}))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    say = terminalreporter.write_line
+    gpu = [report for report in terminalreporter.stats.get("skipped", ()) if "gpu" in report.keywords]
+    if gpu:
+        say(f"skipped {len(gpu)} tests that need a GPU, as this machine has none")
+    suite, counts = config.getoption("--suite"), config.stash[left_out]
+    if suite == "all":
+        say("this was everything")
+        return
+    if not counts:
+        return
+    by_folder = ", ".join(f"{folder} {count:,}" for folder, count in counts.most_common())
+    say(f"left out {counts.total():,} tests ({by_folder})")
+    say("'make test' runs more of them, 'make test-all' all" if suite == "quick" else "'make test-all' runs them too")
