@@ -94,9 +94,8 @@ def test_every_classifier_with_the_stages_is_an_encoder(subtests):
         size = zoo.find(name).input_shape[1] // 32 * 32
         with subtests.test(name):
             if name in UNPADDED:
-                with pytest.raises(
-                    ShapeError, match=r"gives a stage .* of size .*, wanted .* take another encoder, or"
-                ):
+                message = r"gives a stage .* of size .*, wanted .* take another encoder, or"
+                with pytest.raises(ShapeError, match=message):
                     zoo.outline("fpn", (3, size, size), encoder=name)
                 continue
             outline = zoo.outline("fpn", (3, size, size), encoder=name, num_classes=5)
