@@ -1,7 +1,7 @@
 """What the suites are worth: ``python -m tests.mutation sample``, then ``run``, then ``report``.
 
 `sample` draws mutants of the package, `run` runs on each the tests that reach its line until one fails, `report` says
-which suites would have seen them. `run` needs the coverage and the durations of one run of everything; see CONTRIBUTING.
+which suites would have seen them. `run` needs the coverage and the durations of one run of everything.
 """
 
 import argparse
@@ -19,8 +19,8 @@ FOLDER = Path("build/mutation")
 #: What is imported once and kept for all mutants, with everything that it imports but the package and the tests.
 PRELOADED = (
     "tests.conftest", "deliralike.backends.torch", "deliralike.backends.chainer", "deliralike.backends.jax",
-    "deliralike.conformance", "deliralike.cli", "hypothesis", "hypothesis.extra.numpy", "scipy.stats", "sklearn.metrics",
-    "PIL.Image", "typer.testing",
+    "deliralike.conformance", "deliralike.cli", "hypothesis", "hypothesis.extra.numpy", "scipy.stats",
+    "sklearn.metrics", "PIL.Image", "typer.testing",
 )  # fmt: skip
 #: Imported libraries whose import a file of the package has a say in.
 SHAPED = {"deliralike/backends/chainer/bridge.py": ("chainer", "chainermn")}

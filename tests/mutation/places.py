@@ -15,7 +15,7 @@ class Lines:
     """The lines of which one was run by every test that may notice a change.
 
     Attributes:
-        own: Those of the statement itself; of a statement that is run on import, also those of the functions it is part of.
+        own: Those of the statement itself; if it is run on import, also those of the functions it is part of.
         module: Those of all functions of the module.
         on_import: Whether the statement is run on import, when no test is under way.
     """
