@@ -80,7 +80,7 @@ class _Worker:
         self.ended = threading.Event()
         self.lane: Lane | None = None
         self._thread = 0
-        self._running = self._stopped = False
+        self._running = self.stopped = False
         self._switch = threading.Lock()
 
     def start(self) -> None:
@@ -91,7 +91,7 @@ class _Worker:
     def give_lane_back(self) -> None:
         """Keep the thread for others, unless its job broke off: what that left in the thread is unknown."""
         if self.lane is not None:
-            if self._stopped or self.failure is not None:
+            if self.stopped or self.failure is not None:
                 self.lane.end()
             else:
                 give_back(self.lane)
@@ -113,7 +113,7 @@ class _Worker:
     def _begin(self) -> bool:
         with self._switch:
             self._thread = threading.get_ident()
-            self._running = not self._stopped
+            self._running = not self.stopped
             return self._running
 
     def _work(self) -> None:
@@ -122,7 +122,7 @@ class _Worker:
         except ReplicaStopped:
             raise
         except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
-            if not self._stopped:  # else it may be what a framework made of `ReplicaStopped`
+            if not self.stopped:  # else it may be what a framework made of `ReplicaStopped`
                 self.failure = error
             self._end()  # before the others are stopped, so that another that fails now does not break in here
             _stop([other for other in self.others if other is not self], self.meeting)
@@ -130,26 +130,42 @@ class _Worker:
     def _end(self) -> None:
         with self._switch:
             self._running = False
-            _raise_in(self._thread, None)  # what was sent and has not come yet must not come in the thread's next job
+            if self.stopped:
+                _take_back(self._thread)  # what was sent and has not come yet must not come in the thread's next job
 
     def stop(self) -> None:
         """Raise `ReplicaStopped` in the thread, at its next step of Python."""
         with self._switch:
-            self._stopped = True
+            self.stopped = True
             if self._running:
                 _raise_in(self._thread, ReplicaStopped)
 
 
-def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
-    """Raise an exception in a thread at its next step of Python; None takes back one that has not come yet."""
-    what = None if kind is None else ctypes.py_object(kind)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)
+def _raise_in(thread: int, kind: type[BaseException]) -> None:
+    """Raise an exception in a thread at its next step of Python; it takes the place of one that has not come yet."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
+
+
+def _take_back(thread: int) -> None:
+    """Let what was sent to this thread come here, and go no further.
+
+    Python can drop it, but would still look for it at every step, and before 3.12 a thread with a debugger or coverage
+    then never gets past its next call.
+    """
+    try:
+        _raise_in(thread, ReplicaStopped)
+        while True:
+            pass
+    except ReplicaStopped:
+        pass
 
 
 def _stop(workers: Sequence[_Worker], meeting: Meeting) -> None:
     for worker in workers:
+        worker.stopped = True
+    meeting.stop()  # first, since what is sent comes only to a thread that does not wait
+    for worker in workers:
         worker.stop()
-    meeting.stop()
 
 
 def _wait(workers: Sequence[_Worker], are_stopped: Callable[[], bool]) -> None:

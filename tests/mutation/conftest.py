@@ -1,0 +1,5 @@
+"""Nothing here is collected in an environment without requirements/mutation.txt."""
+
+from importlib.util import find_spec
+
+collect_ignore_glob = [] if find_spec("cosmic_ray") and find_spec("pytest_cov") else ["*.py"]

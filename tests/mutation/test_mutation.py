@@ -1,0 +1,230 @@
+"""Mutants of a small package, of which it is known what its tests see."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mutation.places import left_out, lines
+from tests.mutation.sampling import difference, mutated, positions, sample
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.long
+
+PACKAGE = '''\
+"""Says 1 + 1."""
+import subprocess
+import sys
+
+STEP = 2
+
+
+def double(x: int | None) -> int | None:
+    if x is None:
+        raise ValueError(f"nothing to double, {1 + 1}")
+    return x * STEP
+
+
+def count(n):
+    while n > 0:
+        n -= 1
+    return n
+
+
+def in_a_child():
+    return subprocess.run([sys.executable, "-m", "small.child"], check=False).returncode
+
+
+def prepared():
+    return 3 + 4
+
+
+def forgotten():
+    return 5 + 6
+'''
+CHILD = """\
+import sys
+
+if __name__ == "__main__":
+    sys.exit(30 + 12)
+"""
+TESTS = """\
+import pytest
+import small
+
+
+@pytest.mark.parametrize("x", [0, 2])
+def test_double(x):
+    assert small.double(x) == {0: 0, 2: 4}[x]
+
+
+def test_sign():
+    assert small.double(-1) < 0
+
+
+@pytest.mark.long
+def test_count():
+    assert small.count(3) == 0
+
+
+def test_in_a_child():
+    assert small.in_a_child() == 42
+
+
+@pytest.fixture(scope="module")
+def made():
+    return small.prepared()
+
+
+def test_that_comes_first(made):
+    assert made
+
+
+@pytest.mark.long
+def test_of_the_same(made):
+    assert made == 7
+
+
+def test_that_always_fails_elsewhere(request):
+    small.forgotten()
+    assert (request.config.rootpath / ".here").exists()
+"""
+DURATIONS = """\
+test,backend,cases,seconds,processor,children,xla,tracing,imports,building,memory
+tests/test_small.py::test_double,none,2,0.1,0.1,0,0,0,0,0,50
+tests/test_small.py::test_sign,none,1,200,200,0,0,0,0,0,50
+tests/test_small.py::test_count,none,1,0.1,0.1,0,0,0,0,0,50
+tests/test_small.py::test_in_a_child,none,1,200,0.1,200,0,0,0,0,50
+tests/test_small.py::test_that_comes_first,none,1,0.1,0.1,0,0,0,0,0,50
+tests/test_small.py::test_of_the_same,none,1,0.1,0.1,0,0,0,0,0,50
+tests/test_small.py::test_that_always_fails_elsewhere,none,1,0.1,0.1,0,0,0,0,0,50
+"""
+#: Where the change is, what it is, and what becomes of it.
+CASES = {
+    "x * STEP": ("__init__.py", "ReplaceBinaryOperator_Mul_Add", 0, "quick", "failed"),
+    "STEP = 2": ("__init__.py", "NumberReplacer", 0, "short", "failed"),
+    "n > 0": ("__init__.py", "ReplaceComparisonOperator_Gt_NotEq", 0, "survived", None),
+    "n -= 1": ("__init__.py", "NumberReplacer", -1, "all", "time"),
+    "30 + 12": ("child.py", "ReplaceBinaryOperator_Add_Sub", 0, "short", "failed"),
+    "3 + 4": ("__init__.py", "ReplaceBinaryOperator_Add_Sub", 0, "all", "failed"),
+    "5 + 6": ("__init__.py", "ReplaceBinaryOperator_Add_Sub", 0, "reached by no test", None),
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """The folder of the small package, with what coverage recorded of its tests."""
+    root = tmp_path_factory.mktemp("mutation")
+    for name, text in {
+        "small/__init__.py": PACKAGE, "small/child.py": CHILD, "tests/test_small.py": TESTS, ".here": "",
+        "measured.csv": DURATIONS, "pytest.ini": "[pytest]\nmarkers = long\ntestpaths = tests\npythonpath = .\n",
+    }.items():  # fmt: skip
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(text)
+    (root / "children.ini").write_text(
+        (ROOT / "tests/mutation/children.ini").read_text().replace("deliralike", "small")
+    )
+    (root / "children.py").write_text((ROOT / "tests/mutation/children.py").read_text())
+    environment = {**os.environ, "PYTHONPATH": str(root), "COVERAGE_FILE": str(root / "coverage")}
+    command = ["pytest", "-q", "-p", "children", "--cov=small", "--cov-context=test", "--cov-report="]
+    done = subprocess.run([sys.executable, "-m", *command], cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return root
+
+
+def command(root, *arguments):
+    files = ["--root", root, "--package", "small", "--mutants", root / "mutants", "--results", root / "results"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.mutation", *map(str, files), *map(str, arguments)],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def found(code, text, operator):
+    """The numbers of the occurrences of an operator in the line with that text, and the line."""
+    line = next(number for number, said in enumerate(code.splitlines(), 1) if text in said)
+    places = positions(code)
+    return line, sorted(n for place in places if place[0] == line for name, n in places[place] if name == operator)
+
+
+@pytest.fixture(scope="module")
+def results(project):
+    mutants = {}
+    for text, (file, operator, which, *_) in CASES.items():
+        code = (project / "small" / file).read_text()
+        line, occurrences = found(code, text, operator)
+        mutants[text] = {
+            "file": f"small/{file}", "line": line, "column": 0, "operator": operator, "occurrence": occurrences[which],
+            "before": text, "after": "",
+        }  # fmt: skip
+    (project / "mutants").write_text("".join(json.dumps(mutant) + "\n" for mutant in mutants.values()))
+    options = ["--coverage", project / "coverage", "--durations", project / "measured.csv"]
+    options += ["--budget", 300, "--patience", 5, "--preload"]
+    said = command(project, "run", *options)
+    again = command(project, "run", *options)
+    rows = [json.loads(line) for line in (project / "results").read_text().splitlines()]
+    return rows, said, again
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_a_mutant_is_killed_by_the_smallest_suite_that_sees_it(results, text):
+    row = [row for row in results[0] if row.get("before") == text][-1]
+    assert (row["result"], row.get("how")) == CASES[text][3:], row
+
+
+def test_a_test_that_fails_without_a_change_kills_nothing(results):
+    name = "tests/test_small.py::test_that_always_fails_elsewhere"
+    first, last = [row for row in results[0] if row.get("before") == "5 + 6"]
+    assert (first["test"], last["reached"]) == (name, 0)
+    assert {row["control"]: row["passes"] for row in results[0] if "control" in row}[name] is False
+
+
+def test_what_was_run_is_not_run_again(results):
+    _, said, again = results
+    assert again == "" and said.count("small/") >= len(CASES) - 1
+
+
+def test_the_report_counts_by_folder(project, results):
+    said = command(project, "report")
+    assert "| small/*.py | 7 | 1 | 3 | 5 | 60 % | 1 | 1 |" in said, said
+    assert "- small/__init__.py:29 `5 + 6`" in said
+
+
+def test_a_sample_depends_on_its_seed_alone(project):
+    drawn = sample(project, "small", 20, 0)
+    assert drawn == sample(project, "small", 20, 0) != sample(project, "small", 20, 1)
+    assert len({json.dumps(mutant) for mutant in drawn}) == len(drawn)
+    assert {mutant["file"] for mutant in drawn} == {"small/__init__.py", "small/child.py"}
+
+
+def test_each_of_a_sample_is_another_program(project):
+    for mutant in sample(project, "small", 20, 0):
+        code = (project / mutant["file"]).read_text()
+        other = mutated(code, mutant["operator"], mutant["occurrence"])
+        assert difference(code, other) == (mutant["before"], mutant["after"])
+        assert code.splitlines()[mutant["line"] - 1].strip() in mutant["before"]
+
+
+def test_annotations_and_messages_are_left_out():
+    lines_of = {place[0] for place in positions(PACKAGE)}
+    numbered = dict(enumerate(PACKAGE.splitlines(), 1))
+    said = [numbered[line] for line in sorted(lines_of)]
+    assert not [line for line in said if "raise" in line or "def " in line], said
+    assert [line for line in said if "is None" in line]
+    assert left_out(ast.parse("x: int = 1")) == [((1, 2), (1, 6))]
+
+
+def test_the_lines_to_ask_about():
+    tree = ast.parse("A = 1\n\n@f(\n  2)\ndef g(\n  a=3,\n):\n  if (\n    a):\n    return 4\n\nclass C:\n  B = 5\n")
+    of = {line: lines(tree, line) for line in (1, 4, 6, 9, 10, 13)}
+    assert {line: (sorted(asked.own), asked.on_import) for line, asked in of.items()} == {
+        1: ([1, 8, 9, 10], True), 4: ([*range(3, 11)], True), 6: ([*range(3, 11)], True),
+        9: ([8, 9], False), 10: ([10], False), 13: ([13], True),
+    }  # fmt: skip
+    assert sorted(of[13].module) == [8, 9, 10]
