@@ -66,17 +66,15 @@ def _run(arguments: argparse.Namespace) -> int:
     for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR"):
         os.environ[f"{name}_NUM_THREADS"] = "1"
     os.environ["MPLBACKEND"] = "Agg"
-    from tests import suites
     from tests.mutation import forks
     from tests.mutation.planning import Planner
 
-    suites.MEASURED = arguments.durations
     for name in arguments.preload:
         importlib.import_module(name)
     mutants = _read(arguments.mutants)
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         copies = [forks.Copy(arguments.root, Path(folder) / str(number)) for number in range(arguments.workers)]
-        suite_of = forks.collected(copies[0])
+        suite_of = forks.collected(copies[0], arguments.durations)
         planner = Planner(arguments.root, arguments.coverage, arguments.durations, suite_of)
         while todo := _todo(mutants, arguments.results):
             for job in forks.finished(_jobs(todo, planner, arguments), copies):

@@ -157,7 +157,7 @@ def finished(jobs: Iterable[Job], copies: Sequence[Copy]) -> Iterator[Job]:
                 yield fork.job
 
 
-def collected(copy: Copy) -> dict[str, str]:
+def collected(copy: Copy, durations: Path) -> dict[str, str]:
     """All tests of the project, and the smallest suite that each belongs to."""
 
     class Plugin:
@@ -165,7 +165,7 @@ def collected(copy: Copy) -> dict[str, str]:
             short = [item for item in items if not item.get_closest_marker("long")]
             of = dict.fromkeys((item.nodeid for item in items), "all")
             of |= dict.fromkeys((item.nodeid for item in short), "short")
-            of |= dict.fromkeys((item.nodeid for item in suites.quick(short)), "quick")
+            of |= dict.fromkeys((item.nodeid for item in suites.quick(short, durations.absolute())), "quick")
             (copy.folder / "collected.json").write_text(json.dumps(of))
 
     def work() -> None:
