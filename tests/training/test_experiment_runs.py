@@ -164,7 +164,7 @@ def test_the_status_follows_the_run(tmp_path):
         outcome.reason, outcome.metrics = "enough", {"loss": float("nan")}
     status = read_status(tmp_path)
     assert (status.status, status.reason, np.isnan(status.metrics["loss"])) == ("finished", "enough", True)
-    assert 0 <= status.seconds < 60
+    assert 0 <= status.seconds < 600
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
 # Going on ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [7, 10])
+@pytest.mark.parametrize("step", [7, pytest.param(10, marks=pytest.mark.long)])
 def test_a_run_goes_on_bit_for_bit_within_an_epoch_and_between_two(finished, tmp_path, step):
     folder = interrupted(tmp_path / "run", step)
     assert read_status(folder).status == "interrupted"

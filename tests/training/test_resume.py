@@ -51,7 +51,7 @@ class Count(Callback):
 CASES = [
     ("native", None, {"steps": 2}),  # inside an epoch
     ("native", 2, {"steps": 3}),  # its last step is made, the evaluation is not
-    ("portable", 2, {"epochs": 1}),  # between two epochs
+    pytest.param("portable", 2, {"epochs": 1}, marks=pytest.mark.long),  # between two epochs
 ]
 
 
