@@ -155,7 +155,7 @@ def test_samples_that_a_process_cannot_import_are_told_so():
 
 
 STOPS = [(way, stop, stream) for way in ({"prefetch": 1}, THREADS) for stop in ("close", "with", "forget")
-         for stream in (False, True)] + [(PROCESSES, "close", False), (PROCESSES, "with", False)]  # fmt: skip
+         for stream in (False, True)] + [(PROCESSES, "close", False), pytest.param(PROCESSES, "with", False, marks=pytest.mark.long)]  # fmt: skip
 
 
 @pytest.mark.parametrize(("way", "stop", "stream"), STOPS)
@@ -376,7 +376,10 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes under /proc")
-@pytest.mark.parametrize(("how", "kind"), [("sleeps", "process"), ("stops", "process"), ("sleeps", "thread")])
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [("stops", "process"), pytest.param("sleeps", "process", marks=pytest.mark.long), ("sleeps", "thread")],
+)
 def test_the_second_ctrl_c_ends_a_run_whose_worker_hangs_and_leaves_nothing(how, kind, tmp_path):
     script, said, memory = tmp_path / "script.py", tmp_path / "said", tmp_path / "memory"
     script.write_text(HANGING)

@@ -6,7 +6,7 @@ from safetensors.numpy import load_file
 
 from deliralike import backends
 from deliralike.training import Callback
-from deliralike.training.experiment import Experiment, Settings, read_history
+from deliralike.training.experiment import Experiment, Settings, read_history, run
 
 OTHERS = [name for name in ("chainer", "jax") if name in backends.available()]
 
@@ -28,6 +28,17 @@ class StopAt(Callback):
     def on_step(self, run, step):
         if run.step == self.step:
             raise KeyboardInterrupt
+
+
+@pytest.fixture(autouse=True)
+def drawn(monkeypatch):
+    """The files that curves are to be drawn into. None is drawn: a picture takes longer than such a training.
+
+    What has a scope of its own, such as `reference`, comes before this and is drawn.
+    """
+    files = []
+    monkeypatch.setattr(run, "draw_curves", lambda histories, file, title: files.append(file))
+    return files
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +66,10 @@ def relative(found, wanted):
     return float(np.abs(found - wanted).max() / np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("other", OTHERS)
+# Chainer's steps are in the short suite where a run goes on with it.
+@pytest.mark.parametrize(
+    "other", [pytest.param(name, marks=() if name == "jax" else pytest.mark.long) for name in OTHERS]
+)
 def test_a_hundred_steps_with_augmentation_and_dropout_agree(other, reference, tmp_path):
     found = Experiment(SETTINGS, backend=other).run(tmp_path / "run")
     assert len(found.history.losses) == 102

@@ -13,7 +13,6 @@ from tests import conftest
     ("backend", "way", "count"),
     [
         ("torch", "calls", 6),
-        ("torch", "interrupts", 1),
         pytest.param("torch", "moments", 50, marks=pytest.mark.long),
         pytest.param("torch", "calls", 12, marks=pytest.mark.long),
         pytest.param("torch", "interrupts", 3, marks=pytest.mark.long),
