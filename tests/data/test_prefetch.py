@@ -154,8 +154,13 @@ def test_samples_that_a_process_cannot_import_are_told_so():
     assert "a worker process cannot load the samples or transforms (AttributeError" in done.stdout
 
 
-STOPS = [(way, stop, stream) for way in ({"prefetch": 1}, THREADS) for stop in ("close", "with", "forget")
-         for stream in (False, True)] + [(PROCESSES, "close", False), pytest.param(PROCESSES, "with", False, marks=pytest.mark.long)]  # fmt: skip
+STOPS = [
+    (way, stop, stream)
+    for way in ({"prefetch": 1}, THREADS)
+    for stop in ("close", "with", "forget")
+    for stream in (False, True)
+]
+STOPS += [(PROCESSES, "close", False), pytest.param(PROCESSES, "with", False, marks=pytest.mark.long)]
 
 
 @pytest.mark.parametrize(("way", "stop", "stream"), STOPS)
