@@ -1,6 +1,7 @@
 """The neutral state: the same names, order, layouts and bits on every backend, for layers and for native networks."""
 
 import hashlib
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from deliralike.network import Network, build
 from deliralike.nn.start import Normal
 from tests.conftest import BACKENDS
 
-PAIRS = [(a, b) for a in BACKENDS for b in BACKENDS]
+# Each backend gives its weights to the next, and the last one to the first: all pairs follow.
+RING = [(first, BACKENDS[(at + 1) % len(BACKENDS)]) for at, first in enumerate(BACKENDS)]
 
 # Every layer that has weights, with arguments that PyTorch's own layer takes as well.
 LAYERS = {
@@ -66,11 +68,20 @@ def _awkward(rng, array):
     return values
 
 
-def assert_same(got, wanted):
-    assert list(got) == list(wanted)
+def difference(got, wanted):
+    """What is not as wanted: the names in their order, types, shapes and bits; nothing where all is the same."""
+    if list(got) != list(wanted):
+        return f"names {list(got)}, wanted {list(wanted)}"
     for name, array in wanted.items():
-        assert (got[name].dtype, got[name].shape) == (array.dtype, array.shape), name
-        assert got[name].tobytes() == array.tobytes(), name
+        if (got[name].dtype, got[name].shape) != (array.dtype, array.shape):
+            return f"{name} is {got[name].dtype} {got[name].shape}, wanted {array.dtype} {array.shape}"
+        if got[name].tobytes() != array.tobytes():
+            return f"{name} has other bits"
+    return ""
+
+
+def assert_same(got, wanted):
+    assert difference(got, wanted) == ""
 
 
 def digest(network):
@@ -81,28 +92,47 @@ def digest(network):
 # Layers ----------------------------------------------------------------------------------------------------------
 
 
+@cache
+def layers(backend, dtype):
+    """Every layer, by name; tests may load other weights into them."""
+    return {name: layer(backend, name, dtype) for name in LAYERS}
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize(("first", "second"), PAIRS)
-def test_weights_go_from_one_backend_to_another_and_back_without_changing_a_bit(first, second, name, dtype):
-    a, b, back = layer(first, name, dtype), layer(second, name, dtype, seed=1), layer(first, name, dtype, seed=2)
+def test_weights_go_through_every_backend_without_changing_a_bit(backend, dtype):
+    """Plain arrays of NumPy are the same on all backends: what each one brings back as it was goes from any to any."""
+    wrong = {}
+    for name, network in layers(backend.name, dtype).items():
+        for seed in (0, 1):  # the second time there is something to replace
+            values = awkward(network.neutral_state(), seed)
+            network.load_neutral_state(values)
+            found = network.neutral_state()
+            if any(type(array) is not np.ndarray for array in found.values()) or difference(found, values):
+                wrong[name] = difference(found, values) or "not NumPy's arrays"
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_names_order_shapes_and_types_are_those_of_torchs_own_layer(backend, dtype):
+    torch = pytest.importorskip("torch")
+    wrong = {}
+    for label, (kind, arguments, settings) in LAYERS.items():
+        own = getattr(torch.nn, kind)(*arguments, **settings).to(getattr(torch, dtype)).state_dict()
+        state = layers(backend.name, dtype)[label].neutral_state()
+        wanted = [(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for name, tensor in own.items()]
+        found = [(name, array.shape, str(array.dtype)) for name, array in state.items()]
+        if found != wanted:
+            wrong[label] = (found, wanted)
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(("first", "second"), RING)
+def test_a_nested_network_gives_its_weights_to_another_backend_bit_for_bit(first, second):
+    a, b = Nested.on(first, seed=1)(), Nested.on(second, seed=2)()
     values = awkward(a.neutral_state())
     a.load_neutral_state(values)
     b.load_neutral_state(a.neutral_state())
-    back.load_neutral_state(b.neutral_state())
     assert_same(b.neutral_state(), values)
-    assert_same(back.neutral_state(), values)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", LAYERS)
-def test_names_order_shapes_and_types_are_those_of_torchs_own_layer(backend, name, dtype):
-    torch = pytest.importorskip("torch")
-    kind, arguments, settings = LAYERS[name]
-    own = getattr(torch.nn, kind)(*arguments, **settings).to(getattr(torch, dtype)).state_dict()
-    state = layer(backend, name, dtype).neutral_state()
-    wanted = [(name, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for name, tensor in own.items()]
-    assert [(name, array.shape, str(array.dtype)) for name, array in state.items()] == wanted
 
 
 def test_the_list_of_layers_has_every_layer_with_weights():
@@ -340,7 +370,7 @@ class Tied(Network):
         self.head.weight = self.embed.weight
 
 
-@pytest.mark.parametrize(("first", "second"), PAIRS)
+@pytest.mark.parametrize(("first", "second"), RING)
 def test_tied_parameters_stand_under_both_names_and_stay_tied(first, second):
     a, b = Tied.on(first, seed=1)(), Tied.on(second, seed=2)()
     assert list(a.neutral_state()) == ["embed.weight", "head.weight"]
@@ -483,19 +513,22 @@ def test_a_native_network_has_neutral_names_order_and_layouts(name):
     assert list(shapes.items()) == list(wanted.items())
 
 
-@pytest.mark.parametrize("second", NATIVE)
-@pytest.mark.parametrize("first", NATIVE)
-def test_weights_of_native_networks_go_there_and_back_without_changing_a_bit(first, second):
-    a, b, back = wrapped(first), wrapped(second), wrapped(first)
-    values = awkward(a.neutral_state())
-    a.load_neutral_state(values | single_statistics(values))
-    b.load_neutral_state(a.neutral_state())
-    assert back.load_neutral_state(b.neutral_state()).complete
-    wanted, got = a.neutral_state(), back.neutral_state()
-    if "bn.num_batches_tracked" not in b.neutral_state():  # flax's layer does not count: the counter stays as it was
-        wanted.pop("bn.num_batches_tracked", None)
-        got.pop("bn.num_batches_tracked", None)
-    assert_same(got, wanted)
+@pytest.mark.parametrize("counted", [True, False], ids=["counted", "not counted"])
+@pytest.mark.parametrize("name", NATIVE)
+def test_a_native_network_brings_back_what_it_took_without_changing_a_bit(name, counted):
+    """What any other native network may give: with the counter of the norm, or without, as flax's layer has none."""
+    network = wrapped(name)
+    before = network.neutral_state()
+    given = awkward({part: np.empty(shape) for part, shape in SHAPES.items() if part != "bn.num_batches_tracked"})
+    given |= single_statistics(given)
+    counter = {"bn.num_batches_tracked": np.array(2**31 + 5)}
+    assert network.load_neutral_state(given | (counter if counted else {})).complete
+    found = network.neutral_state()
+    if "bn.num_batches_tracked" in before:  # one that does not come stays as it was
+        wanted = counter["bn.num_batches_tracked"] if counted else before["bn.num_batches_tracked"]
+        assert found.pop("bn.num_batches_tracked") == wanted
+    assert_same({part: found[part] for part in found}, {part: given[part].astype(before[part].dtype) for part in found})
+    assert set(found) == set(given)
 
 
 @needs_all

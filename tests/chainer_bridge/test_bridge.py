@@ -34,7 +34,7 @@ def run():
 
     def run(code, path=ROOT):
         code = LOAD + f"sys.path.insert(0, {str(path)!r})\n" + textwrap.dedent(code)
-        done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=600)
         assert done.stderr == ""
         return done.stdout.strip()
 

@@ -194,7 +194,7 @@ shuffled.finalize()
 def test_the_iterator_with_processes_gives_each_sample_once(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     options = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]  # of forking, from Python 3.12 on
-    run = subprocess.run([sys.executable, *options, "-c", FORKED], capture_output=True, text=True, timeout=120)
+    run = subprocess.run([sys.executable, *options, "-c", FORKED], capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stderr
     batches, samples, epoch = json.loads(run.stdout)
     assert batches == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12]]

@@ -1,5 +1,7 @@
 """What arrays of any type become, or are refused with: one table for all backends, as in docs/howto/data.md."""
 
+from functools import cache
+
 import jax
 import numpy as np
 import pytest
@@ -25,14 +27,22 @@ class Scores(Network):
         return self.to_scores(values)
 
 
-def fitted(backend, inputs, labels, batch_size=7, **options):
+def made(backend, **options):
+    return Trainer(Scores.on(backend, seed=3)(), rules.rule("sgd", lr=0.0), **options)
+
+
+@cache
+def unchanging(backend):
+    """A trainer whose weights stay as they are, for all tests that need no other: JAX compiles its step once."""
+    trainer = made(backend)
+    return trainer, {name: value.copy() for name, value in trainer.network.neutral_state().items()}
+
+
+def fit(trainer, inputs, labels, batch_size=7):
     """The losses of an epoch, and the loss of the validation before it."""
-    network = Scores.on(backend, seed=3)()
-    weights = {name: value.copy() for name, value in network.neutral_state().items()}
-    trainer = Trainer(network, rules.rule("sgd", lr=0.0), **options)
     loader = data.Loader(data.Samples(inputs, labels), batch_size, shuffle=False)
     history = trainer.fit(loader, data.Samples(inputs, labels), epochs=1)
-    return [float(loss) for loss in history.losses], history.epochs[0].held_out["loss"], weights
+    return [float(loss) for loss in history.losses], history.epochs[0].held_out["loss"]
 
 
 def entropy(weights, inputs, labels):
@@ -62,19 +72,26 @@ LABELS = {
 
 
 @BACKENDS
-@pytest.mark.parametrize("kind", INPUTS)
-def test_inputs_that_are_taken_are_those_numbers(backend, kind):
-    (loss,), validated, weights = fitted(backend, INPUTS[kind], CLASSES)
-    wanted = entropy(weights, WHOLE, CLASSES)
-    assert loss == pytest.approx(wanted, rel=1e-5) and validated == pytest.approx(wanted, rel=1e-5)
+def test_inputs_that_are_taken_are_those_numbers(backend, subtests):
+    for kind, inputs in INPUTS.items():
+        with subtests.test(kind=kind):
+            assert_losses(backend, inputs, CLASSES, WHOLE, CLASSES)
 
 
 @BACKENDS
-@pytest.mark.parametrize("kind", LABELS)
-def test_labels_that_are_taken_are_those_classes(backend, kind):
-    (loss,), validated, weights = fitted(backend, WHOLE.astype("f4"), LABELS[kind])
-    wanted = entropy(weights, WHOLE, np.asarray(LABELS[kind]))
+def test_labels_that_are_taken_are_those_classes(backend, subtests):
+    for kind, labels in LABELS.items():
+        with subtests.test(kind=kind):
+            assert_losses(backend, WHOLE.astype("f4"), labels, WHOLE, np.asarray(labels))
+
+
+def assert_losses(backend, inputs, labels, numbers, classes):
+    """Training and validation give the loss of those numbers and classes, and change no weight."""
+    trainer, weights = unchanging(backend)
+    (loss,), validated = fit(trainer, inputs, labels)
+    wanted = entropy(weights, numbers, classes)
     assert loss == pytest.approx(wanted, rel=1e-5) and validated == pytest.approx(wanted, rel=1e-5)
+    assert all(np.array_equal(value, weights[name]) for name, value in trainer.network.neutral_state().items())
 
 
 LAYER = r"^Linear at 'to_scores': got an input of {}, wanted floating numbers: convert it"
@@ -96,11 +113,10 @@ REFUSED = {
 
 
 @BACKENDS
-@pytest.mark.parametrize("kind", REFUSED)
-def test_inputs_that_are_refused_are_so_with_one_error(backend, kind):
-    inputs, error, message = REFUSED[kind]
-    with pytest.raises(error, match=message):
-        fitted(backend, inputs, CLASSES)
+def test_inputs_that_are_refused_are_so_with_one_error(backend, subtests):
+    for kind, (inputs, error, message) in REFUSED.items():
+        with subtests.test(kind=kind), pytest.raises(error, match=message):
+            fit(unchanging(backend)[0], inputs, CLASSES)
 
 
 OUTSIDE = "cross_entropy: target: {} is out of range, wanted whole numbers from 0 to 2 .or -100, which is ignored"
@@ -121,11 +137,10 @@ REFUSED_LABELS = {
 
 
 @BACKENDS
-@pytest.mark.parametrize("kind", REFUSED_LABELS)
-def test_labels_that_are_refused_are_so_with_one_error(backend, kind):
-    labels, error, message = REFUSED_LABELS[kind]
-    with pytest.raises(error, match=message):
-        fitted(backend, WHOLE.astype("f4"), labels)
+def test_labels_that_are_refused_are_so_with_one_error(backend, subtests):
+    for kind, (labels, error, message) in REFUSED_LABELS.items():
+        with subtests.test(kind=kind), pytest.raises(error, match=message):
+            fit(unchanging(backend)[0], WHOLE.astype("f4"), labels)
 
 
 @BACKENDS
@@ -146,7 +161,7 @@ def test_a_label_is_looked_at_in_every_step(backend, devices, accumulate):
 
     labels[10] = 3
     with pytest.raises(IndexRangeError, match=OUTSIDE.format(3)):
-        fitted(backend, inputs, labels, batch_size=3, accumulate=accumulate, callbacks=[Watch()], **options)
+        fit(made(backend, accumulate=accumulate, callbacks=[Watch()], **options), inputs, labels, batch_size=3)
     assert seen.count("on_step") == (3 if accumulate == 1 else 1)
 
 
@@ -162,14 +177,14 @@ def test_arrays_of_another_framework_are_refused_by_an_update(backend):
 
 
 @BACKENDS
-@pytest.mark.parametrize("kind", [">f4", ">f8"])
-def test_predictions_and_dictionaries_take_any_byte_order(backend, kind):
-    network = Scores.on(backend, seed=3)()
-    swapped = WHOLE.astype(kind)
-    wanted = next(Trainer(network, rules.rule("sgd", lr=0.1)).predict(WHOLE.astype("f4")))
-    assert np.array_equal(next(Trainer(network, rules.rule("sgd", lr=0.1)).predict(swapped)), wanted)
-    prepared = network.prepare_batch({"data": swapped}, None, None)["data"]
-    assert np.array_equal(network.backend.numpy(prepared), WHOLE)
+def test_predictions_and_dictionaries_take_any_byte_order(backend):
+    trainer = unchanging(backend)[0]
+    wanted = next(trainer.predict(WHOLE.astype("f4")))
+    for kind in (">f4", ">f8"):
+        swapped = WHOLE.astype(kind)
+        assert np.array_equal(next(trainer.predict(swapped)), wanted), kind
+        prepared = trainer.network.prepare_batch({"data": swapped}, None, None)["data"]
+        assert np.array_equal(trainer.network.backend.numpy(prepared), WHOLE), kind
 
 
 def test_masked_samples_are_not_stacked():

@@ -1,18 +1,37 @@
 """The MRI template: labels of the most probable tissue, and parts that share no voxel."""
 
 import sys
+from functools import cache
 
 import numpy as np
 import pytest
-from nilearn import datasets
 
 from deliralike import data
 from deliralike.data import template
 from deliralike.errors import ArgumentError, DataUnavailable, SettingError
 from tests.data.test_pictures import loads_offline
 
-READERS = (datasets.load_mni152_template, datasets.load_mni152_gm_template, datasets.load_mni152_wm_template)
-VOLUMES = [reader(resolution=2).get_fdata(dtype=np.float32) for reader in READERS]
+
+@cache
+def volumes():
+    """The picture, and the probabilities of grey and of white matter, as nilearn reads them."""
+    from nilearn import datasets
+
+    readers = (datasets.load_mni152_template, datasets.load_mni152_gm_template, datasets.load_mni152_wm_template)
+    return [reader(resolution=2).get_fdata(dtype=np.float32) for reader in readers]
+
+
+@cache
+def ours():
+    """The template as the package reads it."""
+    return template.load_template(2, "")
+
+
+@pytest.fixture
+def read_once(monkeypatch):
+    """The template at its usual resolution is read once for all tests; at any other it is read as ever."""
+    kept, read = ours(), template.load_template
+    monkeypatch.setattr(template, "load_template", lambda size, name: kept if size == 2 else read(size, name))
 
 
 def upright(volume, level):
@@ -21,7 +40,7 @@ def upright(volume, level):
 
 
 def tissue():
-    image, grey, white = VOLUMES
+    image, grey, white = volumes()
     labels = np.zeros(image.shape, np.int64)
     labels[(grey > 1 - grey - white) & (grey >= white)] = 1
     labels[(white > 1 - grey - white) & (white > grey)] = 2
@@ -66,7 +85,7 @@ def test_arrays_are_as_a_dataset_promises(slices, patches):
 
 
 def test_a_slice_and_its_labels_come_from_the_same_place_in_the_same_orientation(slices):
-    (image, *_), labels = VOLUMES, tissue()
+    (image, *_), labels = volumes(), tissue()
     for plane, label in zip(slices.held_out.inputs[::6, 0], slices.held_out.labels[::6]):
         level = int(np.abs(np.flip(image, 1)[1:97, 10:106] - plane.T[..., np.newaxis]).max(axis=(0, 1)).argmin())
         assert np.abs(upright(image, level)[10:106, 1:97] - plane).max() < 1e-6
@@ -118,12 +137,12 @@ def test_the_labels_of_a_cube_are_those_of_its_place_and_every_cube_has_tissue(n
 
 
 def test_labels_are_the_most_probable_tissue():
-    assert (template.load_template(2, "").labels == tissue()).mean() > 0.9999
+    assert (ours().labels == tissue()).mean() > 0.9999
 
 
 def test_the_template_is_symmetric_so_a_split_from_left_to_right_would_leak():
     """Why the slab is horizontal."""
-    image = VOLUMES[0]
+    image = volumes()[0]
     assert np.corrcoef(image.ravel(), np.flip(image, 0).ravel())[0, 1] > 0.99
 
 
@@ -143,6 +162,7 @@ def test_size_and_resolution_can_be_chosen():
     assert wide.train.labels.astype(bool).sum() == coarse.train.labels.astype(bool).sum()  # 48 pixels hold the brain
 
 
+@pytest.mark.long
 def test_nothing_is_downloaded_or_written(tmp_path):
     loads_offline(tmp_path, "mri-slices", "mri-patches")
 
@@ -160,6 +180,7 @@ def test_nothing_is_downloaded_or_written(tmp_path):
         ("mri-patches", {"size": 64}, "leave nothing to learn from: change held_out, size or resolution"),
     ],
 )
+@pytest.mark.usefixtures("read_once")
 def test_settings_that_make_no_sense_are_refused(name, options, message):
     with pytest.raises(SettingError, match=message):
         data.load(name, **options)

@@ -24,17 +24,17 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=300, help="mutations of each format")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="a folder to write the files of the findings to")
-    parser.add_argument("--json", action="store_true", help="print one object: findings by format")
-    parser.add_argument("--crafted", action="store_true", help="read the hostile files, and test the fuzzer itself")
+    parser.add_argument("--json", action="store_true", help="print one object: what was found, by format")
+    parser.add_argument("--crafted", action="store_true", help="read the hostile files too, and test the fuzzer itself")
     arguments = parser.parse_args()
     load_everything()
+    damaged = {name: _fuzz(name, arguments) for name in arguments.format or FORMATS}
+    found = {"damaged": damaged}
     if arguments.crafted:
-        print(json.dumps({"hostile": _hostile(), "planted": _planted()}))
-        return 0
-    found = {name: _fuzz(name, arguments) for name in arguments.format or FORMATS}
-    if arguments.json:
+        found |= {"hostile": _hostile(), "planted": _planted()}
+    if arguments.json or arguments.crafted:
         print(json.dumps(found))
-    return int(any(problem != KNOWN for problems in found.values() for problem in problems))
+    return int(any(problem != KNOWN for problems in damaged.values() for problem in problems))
 
 
 def _fuzz(name: str, arguments: argparse.Namespace) -> list[str]:

@@ -21,7 +21,7 @@ from deliralike.errors import DeliralikeError
 from tests.fuzz.formats import Arrays, Format
 from tests.fuzz.mutations import Files
 
-SECONDS, PATIENCE = 3, 60  # of the processor, and on the clock
+SECONDS, PATIENCE = 3, 600  # of the processor, and on the clock, where others may be at work
 KNOWN = "known: the process died or took too long, as with the framework's own reader"
 OURS, THEIRS, DONE = "ours", "theirs", "done"
 

@@ -100,6 +100,7 @@ def test_a_trainer_shows_nothing_of_itself(capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.long
 def test_a_notebook_has_one_output_that_is_drawn_anew(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
@@ -110,7 +111,7 @@ def test_a_notebook_has_one_output_that_is_drawn_anew(tmp_path, monkeypatch):
     """
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(re.sub("(?m)^        ", "", code))])
     NotebookClient(
-        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+        notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
     bar, result = notebook.cells[0].outputs
     assert result["data"] == {"text/plain": "''"}

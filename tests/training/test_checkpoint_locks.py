@@ -23,7 +23,7 @@ with folder_of_run(sys.argv[1]):
     child = os.fork()
     if child:
         print(child, flush=True)
-    time.sleep(600)
+    time.sleep(3600)
 """
 
 # Writes one checkpoint again and again, beside a second process of the same kind, each of which may be refused.
@@ -90,7 +90,7 @@ def test_two_processes_that_write_one_checkpoint_leave_a_whole_one(tmp_path):
         subprocess.Popen([sys.executable, "-c", WRITER, str(folder), mark], stdout=subprocess.PIPE, text=True)
         for mark in ("1", "2")
     ]
-    counts = [[int(count) for count in writer.communicate(timeout=120)[0].split()] for writer in writers]
+    counts = [[int(count) for count in writer.communicate(timeout=600)[0].split()] for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0]
     assert all(written > 0 for written, _ in counts)
     found = checkpoint.read(folder)

@@ -49,9 +49,9 @@ class Count(Callback):
 
 
 CASES = [
-    ("native", None, {"steps": 2}),  # inside an epoch
-    ("native", 2, {"steps": 3}),  # its last step is made, the evaluation is not
-    ("portable", 2, {"epochs": 1}),  # between two epochs
+    ("native", 2, {"steps": 2}),  # inside an epoch
+    pytest.param("native", None, {"steps": 3}, marks=pytest.mark.long),  # its last step is made, the evaluation is not
+    pytest.param("portable", 2, {"epochs": 1}, marks=pytest.mark.long),  # between two epochs
 ]
 
 
@@ -95,13 +95,17 @@ def checkpoints(tmp_path_factory):
     return folder, runs.outcome(whole["torch"])
 
 
-@pytest.mark.parametrize("origin", ["torch", "chainer", "jax"])
-def test_a_checkpoint_goes_on_on_every_other_backend(backend, checkpoints, origin):
+MOVES = [("torch", "chainer"), ("chainer", "jax"), ("jax", "torch")]  # each one writes, and each one reads
+MOVES += [pytest.param(*pair, marks=pytest.mark.long) for pair in (
+    ("torch", "jax"), ("jax", "chainer"), ("chainer", "torch"), ("chainer", "chainer"), ("jax", "jax"),
+)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("origin", "backend"), MOVES)
+def test_a_checkpoint_goes_on_on_every_other_backend(checkpoints, origin, backend):
     folder, wanted = checkpoints
-    if origin == backend.name == "torch":
-        return
     runs.start_all_chance(99)
-    resumed = runs.trainer(backend.name, seed=2)
+    resumed = runs.trainer(backend, seed=2)
     resumed.fit(runs.loader(), epochs=EPOCHS, resume=folder / origin)
     found = runs.outcome(resumed)
     assert found.keys() == wanted.keys()

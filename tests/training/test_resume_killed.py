@@ -12,12 +12,13 @@ from tests import conftest
 @pytest.mark.parametrize(
     ("backend", "way", "count"),
     [
-        ("torch", "moments", 50),
-        ("torch", "calls", 12),
-        ("torch", "interrupts", 3),
-        ("chainer", "calls", 5),
-        ("chainer", "interrupts", 1),
-        ("jax", "calls", 1),
+        ("torch", "calls", 6),
+        pytest.param("torch", "moments", 50, marks=pytest.mark.long),
+        pytest.param("torch", "calls", 12, marks=pytest.mark.long),
+        pytest.param("torch", "interrupts", 3, marks=pytest.mark.long),
+        pytest.param("chainer", "calls", 5, marks=pytest.mark.long),
+        pytest.param("chainer", "interrupts", 1, marks=pytest.mark.long),
+        pytest.param("jax", "calls", 1, marks=pytest.mark.long),
     ],
 )
 def test_a_run_that_is_stopped_again_and_again_ends_bit_for_bit_as_without(tmp_path, backend, way, count):
@@ -29,4 +30,4 @@ def test_a_run_that_is_stopped_again_and_again_ends_bit_for_bit_as_without(tmp_p
     stops, torn, different = re.search(r"stops=(\d+) .* torn=(\d+) different=(.*)", run.stdout).groups()
     assert int(stops) == count
     assert different == "[]"
-    assert int(torn) > 0 or count < 5
+    assert int(torn) > 0 or count < 5 or way != "calls"  # where a kill by the clock falls, the machine's load decides

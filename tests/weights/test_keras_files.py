@@ -265,7 +265,7 @@ def test_without_h5py_the_error_says_what_to_install(file, monkeypatch):
         weights.read(file)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_keras_itself_writes_such_files(tmp_path, monkeypatch):
     """Where Keras is installed."""
     monkeypatch.setenv("KERAS_BACKEND", "torch")
@@ -301,9 +301,10 @@ def test_groups_that_are_nested_thousands_deep_are_refused_at_once(tmp_path):
             group = group.create_group("a")
         group.create_group("vars")["0"] = np.ones(2)
     begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(WeightFileError, match=r"x\.h5.*groups are nested more than 100 deep"):
         weights.read(tmp_path / "x.h5")
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
 
 
 def test_groups_that_hold_themselves_are_read_once(tmp_path):
