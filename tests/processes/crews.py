@@ -36,6 +36,7 @@ class Crew:
 
     def __init__(self, engine: str, size: int) -> None:
         self.engine, self.size, self.jobs = engine, size, 0
+        self.members: list[Any] = []  # a connection to each process, and a file with what it answers
         self.used = [0.0] * size  # seconds of the processor, of each process
         self.said = tempfile.TemporaryFile("w+")
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
@@ -49,7 +50,7 @@ class Crew:
             self.members = self._accepted(server)
 
     def _accepted(self, server: socket.socket) -> list[Any]:
-        """A file for each process, with what it answers; and the connection by which it hears."""
+        """The processes, by their ranks, as soon as all have come."""
         members: dict[int, Any] = {}
         end = time.monotonic() + START
         while len(members) < self.size:
