@@ -44,7 +44,9 @@ def alone(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("engine", ["torch", "mpi", pytest.param("chainermn", marks=pytest.mark.long), "jax"])
+@pytest.mark.parametrize(
+    "engine", ["torch", "mpi", *(pytest.param(each, marks=pytest.mark.long) for each in ("chainermn", "jax"))]
+)
 def test_training_is_that_of_one_process_and_one_of_them_writes_and_shows(engine, alone, tmp_path):
     several = tmp_path / "several"
     train = [*TRAIN, "--epochs", "2", "--backend", BACKENDS[engine], "--out", str(several)]
@@ -64,10 +66,10 @@ def test_a_proof_over_processes_is_shown_once(tmp_path):
     assert (tmp_path / "a.json").read_text().count("2 processes (MPI)") == 2
 
 
-def test_under_slurm_the_tasks_of_a_step_join(tmp_path):
-    """As srun starts them: two processes that know their number, the first one's host, and the job."""
-    of_step = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1", "SLURM_JOB_ID": "1077"}
-    command = [sys.executable, "-m", "deliralike", *TRAIN, "--epochs", "1", "--out", str(tmp_path / "run")]
+def said_under_slurm(job, *arguments):
+    """What two processes print, as srun starts them: they know their number, the first one's host, and the job."""
+    of_step = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1", "SLURM_JOB_ID": str(job)}
+    command = [sys.executable, *arguments]
     tasks = [
         subprocess.Popen(command, env=os.environ | of_step | {"SLURM_PROCID": str(rank)}, stdout=subprocess.PIPE,
                          text=True)
@@ -75,6 +77,27 @@ def test_under_slurm_the_tasks_of_a_step_join(tmp_path):
     ]  # fmt: skip
     said = [task.communicate(timeout=WAIT)[0] for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0]
+    return said
+
+
+JOINS = """
+from deliralike.backends.joining import join
+processes = join()
+print(processes, *processes.exchange("a number", 10 + processes.rank))
+processes.close()
+"""
+
+
+def test_under_slurm_the_tasks_of_a_step_join():
+    assert said_under_slurm(1077, "-c", JOINS) == [
+        f"process {rank} of 2 (torch.distributed) 10 11\n" for rank in (0, 1)
+    ]
+
+
+@pytest.mark.long
+def test_under_slurm_the_tasks_of_a_step_train_together_and_one_of_them_shows(tmp_path):
+    train = ["-m", "deliralike", *TRAIN, "--epochs", "1", "--out", str(tmp_path / "run")]
+    said = said_under_slurm(1078, *train)
     assert "in 2 processes" in said[0] and not said[1]
 
 
