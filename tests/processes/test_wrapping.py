@@ -11,6 +11,7 @@ from deliralike.parallel import Alone
 from tests.parallel.networks import devices
 from tests.processes import steps, wrapping
 from tests.processes.crews import call, together
+from tests.processes.running import run
 
 pytestmark = together
 
@@ -72,7 +73,6 @@ def test_parts_that_are_frozen_and_thawed_are_followed():
 
 def test_keywords_that_make_no_sense_are_errors():
     wanted = [
-        ({}, "the network: a parameter took no part in the loss, so that gradients that share a bucket"),
         ({"parts": ["generater"]}, "in_backward: there is no part 'generater'. Did you mean 'generator'"),
         ({"bucket_cap": 3}, "in_backward has no setting 'bucket_cap'. Did you mean 'bucket_cap_mb'"),
         ({"comm_hook": "bfloat"}, "there is no comm_hook 'bfloat'. Did you mean 'bfloat16'"),
@@ -82,6 +82,13 @@ def test_keywords_that_make_no_sense_are_errors():
     for of_rank in call("torch", 2, "tests.processes.refusals:said", *cases):
         for (_, words), said in zip(wanted, of_rank, strict=True):
             assert words in said
+
+
+def test_a_part_that_takes_no_part_in_a_loss_is_an_error():
+    """Which would leave the gradients of others in their bucket for ever."""
+    ended = run("torch", 2, f"{HERE}:adversaries", {}, check=False)
+    words = "the network: a parameter took no part in the loss, so that gradients that share a bucket"
+    assert ended.code != 0 and words in ended.said
 
 
 # Keywords and hooks --------------------------------------------------------------------------------------------------
