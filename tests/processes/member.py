@@ -13,7 +13,7 @@ from typing import Any
 
 from deliralike.backends.joining import join
 
-PATIENCE = 60.0  # seconds that processes wait for each other
+PATIENCE = 300.0  # seconds that processes wait for each other
 _RESTARTED = "TORCHELASTIC_RESTART_COUNT"
 
 

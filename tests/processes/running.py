@@ -35,7 +35,7 @@ class Outcome:
         return [self.results[rank] for rank in sorted(self.results)]
 
 
-def run(*args: Any, timeout: float = 300.0, check: bool = True, **options: Any) -> Outcome:
+def run(*args: Any, timeout: float = 600.0, check: bool = True, **options: Any) -> Outcome:
     """`Run` a function in every process, to their end.
 
     Args:
@@ -62,7 +62,7 @@ class Run:
 
     def __init__(
         self, engine: str, count: int, function: str, *arguments: Any,
-        patience: float = 120.0, restarts: int = 0, late: float = 0.0, launcher: str = "",
+        patience: float = 300.0, restarts: int = 0, late: float = 0.0, launcher: str = "",
     ) -> None:  # fmt: skip
         self.count, launcher = count, launcher or engine
         self.folder, self.said = tempfile.TemporaryDirectory(), tempfile.TemporaryFile("w+")
@@ -75,7 +75,7 @@ class Run:
         self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=self.said, stderr=subprocess.STDOUT,
                                         start_new_session=True)  # fmt: skip
 
-    def outcome(self, timeout: float = 300.0, check: bool = True) -> Outcome:
+    def outcome(self, timeout: float = 600.0, check: bool = True) -> Outcome:
         """What becomes of the processes, within so many seconds from now."""
         with self.folder as folder, self.said as said:
             ended = ends(self.process, timeout)

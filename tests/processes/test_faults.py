@@ -166,7 +166,7 @@ def test_a_number_that_is_not_finite_stops_all_together_and_its_process_is_named
 ])  # fmt: skip
 def test_a_process_that_has_finished_is_told_as_such_at_once(engine, count):
     """By the end of its program, without a word; their own time limit is far longer than the test's."""
-    ended = run(engine, count, f"{PROGRAMS}:ends_early", check=False, patience=1000, timeout=300)
+    ended = run(engine, count, f"{PROGRAMS}:ends_early", check=False, patience=1000, timeout=600)
     assert ended.code != 0 and not ended.results
     assert re.search(r"process 0 of . \(.*\) is at a step of my own, and process 1 has finished: every", ended.said)
 
@@ -177,7 +177,7 @@ def test_a_process_that_has_finished_is_told_as_such_at_once(engine, count):
     ("jax", "process 1 of 2 (JAX) failed: KeyError: 'the colour of the bikeshed'"),
 ])  # fmt: skip
 def test_an_error_in_a_loop_of_ones_own_is_told_to_the_others(engine, words):
-    ended = run(engine, 2, f"{PROGRAMS}:fails_in_its_own_loop", check=False, patience=1000, timeout=300)
+    ended = run(engine, 2, f"{PROGRAMS}:fails_in_its_own_loop", check=False, patience=1000, timeout=600)
     assert ended.code != 0 and not ended.results
     assert words in ended.said
 
