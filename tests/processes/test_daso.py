@@ -25,7 +25,7 @@ JOBS = {
 }
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [pytest.param("torch", marks=pytest.mark.long), "mpi"])
 def test_runs_are_those_of_numpy(engine):
     """Warm-up, cycles and cool-down: the numbers of each process after each batch; each started with other weights."""
     came = call(engine, 4, "tests.processes.daso_runs:runs", JOBS[engine])

@@ -41,7 +41,7 @@ def test_an_exception_in_a_loss_while_that_of_others_is_under_way_is_told(engine
     assert "process 1 of 2 (" in ended.said and "failed in the update: ValueError: the disk is full" in ended.said
 
 
-@pytest.mark.parametrize("engine", ["torch", pytest.param("mpi", marks=long)])
+@pytest.mark.parametrize("engine", [pytest.param("torch", marks=long), "mpi"])
 def test_a_process_that_is_killed_ends_all(engine):
     ended = run(engine, 2, FAILS, BACKENDS[engine], "is killed", check=False)
     assert ended.code != 0 and not ended.results

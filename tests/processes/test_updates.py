@@ -41,7 +41,7 @@ def test_a_parameter_that_one_process_uses_counts_as_zero_in_the_others(backend)
         np.testing.assert_allclose(came[0][name], wanted, rtol=1e-13)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["torch", pytest.param("mpi", marks=pytest.mark.long)])
 def test_on_jax_only_the_first_step_compiles(engine):
     for counts in call(engine, 2, "tests.processes.steps:compilations"):
         assert counts[0] > 0
