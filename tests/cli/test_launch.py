@@ -5,22 +5,30 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
 
 from deliralike.backends import joining, launching
-from deliralike.backends.joining import ENGINES, join
+from deliralike.backends.joining import join
 from deliralike.backends.launching import launched
 from deliralike.cli import launch
 from deliralike.errors import ProcessError, SettingError
 from deliralike.training.experiment.folder import read_status
+from tests.cli.test_commands import run
 
-TRAIN = ["train", "mlp", "--set", "hidden=[9]", "--epochs", "2", "--batch-size", "200", "--dtype", "float64"]
+TRAIN = ["train", "mlp", "--set", "hidden=[9]", "--batch-size", "200", "--dtype", "float64"]
+#: A process of MPI that trains on Chainer needs no PyTorch, whose import takes longest.
+BACKENDS = {"torch": "torch", "mpi": "chainer", "chainermn": "chainer", "jax": "jax"}
+WAIT = 600  # seconds
 
 
 def deliralike(*arguments):
-    return subprocess.run([sys.executable, "-m", "deliralike", *arguments], capture_output=True, text=True, timeout=180)
+    """A command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "deliralike", *arguments], capture_output=True, text=True, timeout=WAIT
+    )
 
 
 def losses(folder):
@@ -28,13 +36,23 @@ def losses(folder):
         return [float(row["loss"]) for row in csv.DictReader(file)]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_training_is_that_of_one_process_and_one_of_them_writes_and_shows(engine, tmp_path):
-    alone, several = tmp_path / "alone", tmp_path / "several"
-    assert deliralike(*TRAIN, "--out", str(alone)).returncode == 0
-    done = deliralike("launch", "--processes", "3", "--engine", engine, *TRAIN, "--out", str(several))
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """A run in one process, on PyTorch; other backends and processes come to the same numbers."""
+    folder = tmp_path_factory.mktemp("runs") / "alone"
+    run(*TRAIN, "--epochs", 2, "--out", folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "engine", ["torch", "mpi", *(pytest.param(each, marks=pytest.mark.long) for each in ("chainermn", "jax"))]
+)
+def test_training_is_that_of_one_process_and_one_of_them_writes_and_shows(engine, alone, tmp_path):
+    several = tmp_path / "several"
+    train = [*TRAIN, "--epochs", "2", "--backend", BACKENDS[engine], "--out", str(several)]
+    done = deliralike("launch", "--processes", "2", "--engine", engine, *train)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("held-out accuracy") == done.stdout.count("in 3 processes, writing to") == 1
+    assert done.stdout.count("held-out accuracy") == done.stdout.count("in 2 processes, writing to") == 1
     assert losses(several) == pytest.approx(losses(alone), rel=1e-11)
     assert sorted(p.name for p in several.iterdir()) == sorted(p.name for p in alone.iterdir())
 
@@ -48,16 +66,38 @@ def test_a_proof_over_processes_is_shown_once(tmp_path):
     assert (tmp_path / "a.json").read_text().count("2 processes (MPI)") == 2
 
 
-def test_under_slurm_the_tasks_of_a_step_join(tmp_path):
-    """As srun starts them: two processes that know their number, the first one's host, and the job."""
-    of_step = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1", "SLURM_JOB_ID": "1077"}
+def said_under_slurm(job, *arguments):
+    """What two processes print, as srun starts them: they know their number, the first one's host, and the job."""
+    of_step = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1", "SLURM_JOB_ID": str(job)}
+    command = [sys.executable, *arguments]
     tasks = [
-        subprocess.Popen([sys.executable, "-m", "deliralike", *TRAIN, "--out", str(tmp_path / "run")],
-                         env=os.environ | of_step | {"SLURM_PROCID": str(rank)}, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(command, env=os.environ | of_step | {"SLURM_PROCID": str(rank)}, stdout=subprocess.PIPE,
+                         text=True)
         for rank in range(2)
     ]  # fmt: skip
-    said = [task.communicate(timeout=120)[0] for task in tasks]
+    said = [task.communicate(timeout=WAIT)[0] for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0]
+    return said
+
+
+JOINS = """
+from deliralike.backends.joining import join
+processes = join()
+print(processes, *processes.exchange("a number", 10 + processes.rank))
+processes.close()
+"""
+
+
+def test_under_slurm_the_tasks_of_a_step_join():
+    assert said_under_slurm(1077, "-c", JOINS) == [
+        f"process {rank} of 2 (torch.distributed) 10 11\n" for rank in (0, 1)
+    ]
+
+
+@pytest.mark.long
+def test_under_slurm_the_tasks_of_a_step_train_together_and_one_of_them_shows(tmp_path):
+    train = ["-m", "deliralike", *TRAIN, "--epochs", "1", "--out", str(tmp_path / "run")]
+    said = said_under_slurm(1078, *train)
     assert "in 2 processes" in said[0] and not said[1]
 
 
@@ -75,40 +115,57 @@ def test_the_engine_is_that_of_whatever_started_the_process(variables, engine, m
     assert joining._started_by() == engine
 
 
-def test_wrong_settings_end_all_processes_with_one_message(tmp_path):
+@pytest.mark.parametrize("engine", ["mpi", pytest.param("torch", marks=pytest.mark.long)])
+def test_wrong_settings_end_all_processes_with_one_message(engine, tmp_path):
     (tmp_path / "there").mkdir()
-    done = deliralike("launch", "--processes", "2", *TRAIN, "--out", str(tmp_path / "there"))
+    train = [*TRAIN, "--backend", BACKENDS[engine], "--out", str(tmp_path / "there")]
+    done = deliralike("launch", "--processes", "2", "--engine", engine, *train)
     assert done.returncode != 0
     assert "exists already and is left as it is" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_signal_to_launch_ends_all_after_a_step_and_the_rest_is_the_same(engine, name, tmp_path):
-    alone, several = tmp_path / "alone", tmp_path / "several"
-    train = [*TRAIN, "--epochs", "9", "--set", "checkpoints.every_steps=3"]
-    assert deliralike(*train, "--out", str(alone)).returncode == 0
-    command = [sys.executable, "-m", "deliralike", "launch", "--engine", engine, *train, "--out", str(several)]
-    launcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    while not (several / "metrics.jsonl").exists() and launcher.poll() is None:
-        time.sleep(0.005)
-    launcher.send_signal(signal.Signals[name])
-    said, _ = launcher.communicate(timeout=180)
+LONG_RUN = [*TRAIN, "--epochs", "30", "--set", "checkpoints.every_steps=3"]  # which a signal reaches before its end
+
+
+@pytest.fixture(scope="module")
+def long_alone(tmp_path_factory):
+    """A long run in one process, on PyTorch."""
+    folder = tmp_path_factory.mktemp("runs") / "alone"
+    run(*LONG_RUN, "--out", folder)
+    return folder
+
+
+@pytest.mark.parametrize(("engine", "name"), [
+    ("mpi", "SIGTERM"), pytest.param("mpi", "SIGINT", marks=pytest.mark.long),
+    *(pytest.param(engine, name, marks=pytest.mark.long)
+      for engine in ("torch", "chainermn", "jax") for name in ("SIGTERM", "SIGINT")),
+])  # fmt: skip
+def test_a_signal_to_launch_ends_all_after_a_step_and_the_rest_is_the_same(engine, name, long_alone, tmp_path):
+    several = tmp_path / "several"
+    train = [*LONG_RUN, "--backend", BACKENDS[engine], "--out", str(several)]
+    command = [sys.executable, "-m", "deliralike", "launch", "--engine", engine, *train]
+    with tempfile.TemporaryFile("w+") as output:
+        launcher = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        while not (several / "metrics.jsonl").exists() and launcher.poll() is None:
+            time.sleep(0.005)
+        launcher.send_signal(signal.Signals[name])
+        launcher.wait(WAIT)
+        output.seek(0)
+        said = output.read()
     assert launcher.returncode == 128 + signal.Signals[name], said
     assert "all end after a step" in said
     assert said.splitlines()[-1].endswith(f"to go on: deliralike train --resume {several}")
     assert read_status(several).status == "interrupted"
-    done = deliralike(*train, "--out", str(several), "--continue")
+    done = run(*train, "--continue")
     assert f"going on in {several}" in done.stdout, done.stderr
-    assert losses(several) == pytest.approx(losses(alone), rel=1e-11)
+    assert losses(several) == pytest.approx(losses(long_alone), rel=1e-11)
 
 
 def test_a_run_that_is_continued_begins_once_and_ends_once(tmp_path):
-    train = [*TRAIN, "--out", str(tmp_path / "run"), "--continue"]
-    first, second = deliralike(*train), deliralike(*train)
+    train = [*TRAIN, "--epochs", 2, "--out", tmp_path / "run", "--continue"]
+    first, second = run(*train), run(*train)
     assert "writing to" in first.stdout and "writing to" not in second.stdout
     assert first.stdout.splitlines()[-1] == second.stdout.splitlines()[-1]
-    assert (first.returncode, second.returncode) == (0, 0)
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
@@ -119,9 +176,7 @@ def test_a_run_that_is_continued_begins_once_and_ends_once(tmp_path):
     (["launch", "--node", "1", "train", "mlp"], "a node from 0 to 0"),
 ])  # fmt: skip
 def test_bad_input_is_refused_with_exit_code_2(arguments, words):
-    done = deliralike(*arguments)
-    assert done.returncode == 2
-    assert words in " ".join(done.stderr.split())
+    assert words in " ".join(run(*arguments, code=2).stderr.split())
 
 
 @pytest.mark.parametrize(("arguments", "backend"), [

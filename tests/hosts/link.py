@@ -77,7 +77,7 @@ def link(round_trip: float = 0.05, rate: float = 100e6) -> Iterator[Nodes]:
         yield Nodes((names[0], names[1]))
     finally:
         with contextlib.suppress(subprocess.TimeoutExpired, BrokenPipeError):
-            program.communicate(timeout=20)  # the end of its input, at which it cleans up
+            program.communicate(timeout=120)  # the end of its input, at which it cleans up
         program.kill()
         program.wait()
         remove_stale()
@@ -108,7 +108,7 @@ def remove(name: str) -> None:
 
 
 def _ip(*arguments: str) -> str:
-    done = subprocess.run(["ip", *arguments], text=True, capture_output=True, timeout=20)
+    done = subprocess.run(["ip", *arguments], text=True, capture_output=True, timeout=120)
     if done.returncode:
         raise OSError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
     return done.stdout

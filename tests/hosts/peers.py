@@ -25,7 +25,7 @@ def answer(address: str) -> None:
 
 def measure(address: str, trips: str, size: str) -> None:
     """The shortest of some round trips, and how long so many bytes take, in seconds."""
-    with socket.create_connection((address, PORT), timeout=30) as connection:
+    with socket.create_connection((address, PORT), timeout=300) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.sendall(json.dumps([int(trips), int(size)]).encode() + b"\n")
         connection.recv(1)

@@ -21,7 +21,7 @@ def losses(folder):
         return [float(row["loss"]) for row in csv.DictReader(file)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_nodes_of_two_processes_train_as_one_process_does(nodes, tmp_path):
     """The digits, in float64; the second node is started first, and the first one writes and shows all the same."""
     environment = os.environ | {"GLOO_SOCKET_IFNAME": nodes.device, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
@@ -32,13 +32,13 @@ def test_two_nodes_of_two_processes_train_as_one_process_does(nodes, tmp_path):
                              *TRAIN, "--out", str(tmp_path / "several"))  # fmt: skip
         started[node] = subprocess.Popen(nodes.command(node, command), cwd=ROOT, env=environment, text=True,
                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
-    said = {node: process.communicate(timeout=180)[0] for node, process in started.items()}
+    said = {node: process.communicate(timeout=600)[0] for node, process in started.items()}
     assert [process.returncode for process in started.values()] == [0, 0], said
     assert "in 4 processes, writing to" in said[0]
     assert "writing to" not in said[1]
 
     subprocess.run(deliralike(*TRAIN, "--out", str(tmp_path / "alone")), check=True, cwd=ROOT, env=environment,
-                   timeout=120, stdout=subprocess.DEVNULL)  # fmt: skip
+                   timeout=600, stdout=subprocess.DEVNULL)  # fmt: skip
     wanted = losses(tmp_path / "alone")
     assert len(wanted) > 5
     assert losses(tmp_path / "several") == pytest.approx(wanted, rel=1e-11)

@@ -46,17 +46,17 @@ def test_what_would_wait_too_long_is_dropped():
 
 
 def test_it_delays_and_limits(nodes):
-    """Never less than 50 ms, nor than 20 MB at 100 Mbit/s take; how much more is the machine's affair."""
-    program, size = peers.__file__, 20_000_000
+    """Never less than 50 ms, nor than 5 MB at 100 Mbit/s take; how much more is the machine's affair."""
+    program, size = peers.__file__, 5_000_000
     first = subprocess.Popen(nodes.command(0, [sys.executable, program, "answer", nodes.addresses[0]]),
                              stdout=subprocess.PIPE, text=True)  # fmt: skip
     with first:
         assert first.stdout.readline() == "ready\n"
         measure = [sys.executable, program, "measure", nodes.addresses[0], "5", str(size)]
-        done = subprocess.run(nodes.command(1, measure), timeout=60, check=True, text=True, stdout=subprocess.PIPE)
+        done = subprocess.run(nodes.command(1, measure), timeout=300, check=True, text=True, stdout=subprocess.PIPE)
     trip, transfer = json.loads(done.stdout)
-    assert 0.05 <= trip < 0.5
-    assert 8 * size / 100e6 <= transfer < 30.0
+    assert trip >= 0.05
+    assert transfer >= 8 * size / 100e6
 
 
 def test_the_nodes_see_each_other_and_nothing_else(nodes):
@@ -73,7 +73,7 @@ def holding():
 
 
 def gone(names):
-    for _ in range(200):
+    for _ in range(2000):
         if not set(names) & set(namespaces()):
             return True
         time.sleep(0.05)
@@ -101,7 +101,7 @@ def test_nothing_is_left_at_the_end_nor_after_a_kill(nodes):
     process, names = holding()
     program = int(names[0].split("-")[1])
     os.kill(program, signal.SIGSTOP)  # so that it does not see its input end
-    left = subprocess.Popen(links.Nodes(tuple(names)).command(0, ["sleep", "60"]))
+    left = subprocess.Popen(links.Nodes(tuple(names)).command(0, ["sleep", "600"]))
     with process:
         process.kill()
     os.kill(program, signal.SIGKILL)
@@ -111,7 +111,7 @@ def test_nothing_is_left_at_the_end_nor_after_a_kill(nodes):
     with link() as another:
         assert not set(names) & set(namespaces())
         assert set(another.names) | set(nodes.names) <= set(namespaces())
-    assert left.wait(10) == -signal.SIGKILL
+    assert left.wait(120) == -signal.SIGKILL
 
 
 def test_why_there_is_none_is_said(monkeypatch, tmp_path):

@@ -3,13 +3,13 @@
 import pytest
 
 from tests.hosts.ways import WAYS
-from tests.processes.running import run
+from tests.processes.crews import call
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_sends_less_ends_with_the_loss_of_what_sends_everything():
     """Two nodes of two processes, which here are one machine: what is sent when does not depend on the link."""
-    losses = run("torch", 4, "tests.hosts.ways:final_losses", [24], 30, timeout=300).of_ranks()
+    losses = call("torch", 4, "tests.hosts.ways:final_losses", [24], 30)
     assert all(each == losses[0] for each in losses)
     wanted = losses[0]["DistributedDataParallel"]
     assert wanted < 1.0  # of ln 10 = 2.3 in the beginning

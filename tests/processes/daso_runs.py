@@ -245,9 +245,9 @@ def not_finite(processes, epoch, batch):
     return []
 
 
-def epochs(processes, told, made):
+def epochs(processes, told, made, backend="torch"):
     """The numbers after three epochs, each of as many batches in each process as are told."""
-    network = Small.on("torch", dtype="float64")()
+    network = Small.on(backend, dtype="float64")()
     model, optimizer = heat(processes, network)
     optimizer.last_batch = told[processes.rank]
     for epoch in range(3):

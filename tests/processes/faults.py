@@ -3,7 +3,6 @@
 import errno
 import os
 import signal
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -11,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from deliralike import backends, in_replicas
-from deliralike import heat as ht
-from deliralike.backends.joining import PATIENCE, restarts
+from deliralike.backends.joining import restarts
 from deliralike.conformance.planted import replicas as planted
 from deliralike.data import Loader
 from deliralike.rules import rule
@@ -47,16 +45,16 @@ FAULTS = {
 }
 
 
-def one_fails(processes, fault, rank=1):
+def one_fails(processes, backend, fault, rank=1):
     """A run in which something happens to one process."""
-    trainer: Trainer = training.trainer("torch", processes)
+    trainer: Trainer = training.trainer(backend, processes)
     trainer.callbacks += [Fault(FAULTS[fault])] if processes.rank == rank else []
     trainer.fit(training.pictures(), epochs=training.EPOCHS, batch_size=training.BATCH)
 
 
-def in_its_loss(processes, in_backward):
+def in_its_loss(processes, backend, in_backward):
     """An error in the second process between forward and backward, while the first one's loss is under way."""
-    subject = planted.subject("torch")
+    subject = planted.subject(backend)
     network = backends.DistributedDataParallel(subject.network, processes, in_backward=in_backward)
 
     def loss(network, *batch):
@@ -68,16 +66,11 @@ def in_its_loss(processes, in_backward):
         optimizer.update(in_replicas(loss, "sum"), *planted.batch(3))
 
 
-def here(processes):
-    """Who is there."""
-    return processes.exchange("here", processes.rank)
-
-
-def full_disk(processes, folder):
+def full_disk(processes, backend, folder):
     """A run whose disk is full in the middle of the fourth step's checkpoint; nothing can be cleaned up, either."""
     array_file.write_bytes = filling(array_file.write_bytes)
     checkpoint.shutil.rmtree = lambda *args, **options: None
-    training.fitted(processes, "torch", folder)
+    training.fitted(processes, backend, folder)
 
 
 def filling(write):
@@ -91,9 +84,9 @@ def filling(write):
     return half
 
 
-def asked_to_end(processes, folder, name, rank):
+def asked_to_end(processes, backend, folder, name, rank):
     """A run in which a signal comes to one process; what it ends by, and when."""
-    made = training.trainer("torch", processes, folder, every_steps=None)
+    made = training.trainer(backend, processes, folder, every_steps=None)
     made.callbacks.insert(0, Fault(lambda: processes.rank != rank or signal.raise_signal(getattr(signal, name))))
     try:
         made.fit(training.data(), training.pictures(), epochs=training.EPOCHS)
@@ -101,7 +94,7 @@ def asked_to_end(processes, folder, name, rank):
         return [str(error), error.signal, next(iter(made.optimizers.values())).steps]
 
 
-def killed_once(processes, folder):
+def killed_once(processes, backend, folder):
     """An experiment of which one process is killed in the fourth step, the first time."""
     here = Path(folder)
 
@@ -111,20 +104,12 @@ def killed_once(processes, folder):
             os.kill(os.getpid(), signal.SIGKILL)
 
     settings = {"network": "mlp", "network_settings": {"hidden": [5]}, "batch_size": 200, "epochs": 2,
-                "dtype": "float64", "checkpoints": {"every_steps": 3}}  # fmt: skip
+                "backend": backend, "dtype": "float64", "checkpoints": {"every_steps": 3}}  # fmt: skip
     made = Experiment(settings, processes=processes).run(here / "run", resume=True, callbacks=[Fault(kill)])
     return [made.history.losses.tolist(), restarts()]
 
 
-def other_steps(processes):
-    """One process makes another step than the others."""
-    if processes.rank == 1:
-        processes.exchange("the ends of the earth", 1)
-    else:
-        processes.exchange("lunch", 1)
-
-
-def one_has_nan(processes, backend="torch"):
+def one_has_nan(processes, backend):
     """Why a run ended in which one sample of one process is not finite."""
     x, labels = training.pictures()
     x[11, 0, 3, 3] = np.nan
@@ -136,38 +121,11 @@ def one_has_nan(processes, backend="torch"):
     return [history.stopped, len(history.steps)]
 
 
-def fewer_batches(processes):
+def fewer_batches(processes, backend):
     """The second process has one batch less than the first."""
-    subject = planted.subject("torch")
+    subject = planted.subject(backend)
     network = backends.DistributedDataParallel(subject.network, processes)
     optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
     with network.training_mode(True):
         for _ in range(3 - processes.rank):
             optimizer.update(subject.loss, *planted.batch(3))
-
-
-# Programs of one's own -----------------------------------------------------------------------------------------------
-
-
-def ends_early(processes):
-    """The second process makes two steps, the others three; nobody says goodbye."""
-    for _ in range(2 if processes.rank == 1 else 3):
-        processes.exchange("a step of my own", 0)
-    sys.exit(0)
-
-
-def fails_in_its_own_loop(processes):
-    """An error of the user's between two steps, outside of any trainer."""
-    for step in range(3):
-        if (processes.rank, step) == (1, 2):
-            raise KeyError("the colour of the bikeshed")
-        processes.exchange("a step of my own", 0)
-
-
-def heats_time_limits(processes):
-    """The time limits of communicators by heat's names, once the launcher has named one; in seconds."""
-    os.environ[PATIENCE] = "17"
-    from mpi4py import MPI  # which begins MPI
-
-    given = ht.communication.sanitize_comm(MPI.COMM_WORLD.Dup())
-    return [comm.processes.timeout for comm in (ht.MPI_WORLD, given)]

@@ -9,7 +9,9 @@ from deliralike.errors import SettingError
 from deliralike.parallel import Alone, LocalSGD
 from deliralike.training import Checkpoints, checkpoint
 from tests.processes import averaging
-from tests.processes.running import run
+from tests.processes.crews import call, together
+
+pytestmark = together
 
 TRAIN = "tests.processes.averaging:train"
 OF_TWO = [[4, 3], [0, 5], [1, 6]]  # shares of three batches in turn
@@ -58,7 +60,7 @@ def test_parameters_are_those_of_numpy(engine, backend, plan, shares, loss, in_b
     """After each update in each process; shares that differ and are empty now and then, momentum in each process."""
     count, updates = len(shares[0]), 8
     wanted = averaging.by_numpy(plan, updates, shares, loss, count)
-    came = run(engine, count, TRAIN, backend, plan, updates, shares, loss, in_backward).of_ranks()
+    came = call(engine, count, TRAIN, backend, plan, updates, shares, loss, in_backward)
     assert averaging.largest_difference(wanted, came) < 1e-12
     assert averaging.largest_difference(wanted[-1:], [each[-1:] for each in came]) < 1e-12
     apart = [np.array_equal(of_ranks[0], of_ranks[-1]) for of_ranks in wanted]
@@ -67,7 +69,7 @@ def test_parameters_are_those_of_numpy(engine, backend, plan, shares, loss, in_b
 
 def test_messages_are_sent_in_warm_up_and_averages_alone():
     """Of an update: the shares, the denominators, the loss, what gradients there are, and their sum."""
-    came = run("torch", 2, TRAIN, "torch", {"every": 3, "warmup": 2}, 8, OF_TWO, "mean").of_ranks()
+    came = call("torch", 2, TRAIN, "torch", {"every": 3, "warmup": 2}, 8, OF_TWO, "mean")
     sent = [step["sent"] for step in came[0][:-1]]
     together = [3, 1]  # exchanges: the shares, the loss, what the gradients are; sums: of gradients
     average = [2, 1]  # exchanges: what each counts for, what the parameters are; sums: of parameters
@@ -84,8 +86,8 @@ def test_one_update_between_averages_is_that_of_the_whole_batch():
 @pytest.mark.parametrize("levels", [[[3, 4]], [[2, 2], [4, 4]]])
 def test_parameters_are_those_of_the_averagers_of_pytorch(levels):
     """With equal shares, by period and by hierarchy."""
-    theirs = run("torch", 4, "tests.processes.averaging:by_pytorch", levels, 6).of_ranks()
-    ours = run("torch", 4, TRAIN, "torch", {"every": levels}, 6, [[2] * 4], "mean").of_ranks()
+    theirs = call("torch", 4, "tests.processes.averaging:by_pytorch", levels, 6)
+    ours = call("torch", 4, TRAIN, "torch", {"every": levels}, 6, [[2] * 4], "mean")
     for own, other in zip(ours, theirs, strict=True):
         for mine, step in zip(own, other, strict=False):
             for name, value in step["own"].items():
@@ -96,7 +98,7 @@ def test_parameters_are_those_of_the_averagers_of_pytorch(levels):
 
 
 def test_after_epochs_all_have_the_same_parameters_and_the_checkpoint_too(tmp_path):
-    came = run("torch", 2, "tests.processes.averaging:fitted", "torch", str(tmp_path)).of_ranks()
+    came = call("torch", 2, "tests.processes.averaging:fitted", "torch", str(tmp_path))
     assert came[0]["state"] == came[1]["state"] and came[0]["metrics"] == came[1]["metrics"]
     written = checkpoint.read(Checkpoints.latest(tmp_path))["network"]
     assert {name: value.tolist() for name, value in written.items()} == came[0]["state"]
@@ -105,7 +107,7 @@ def test_after_epochs_all_have_the_same_parameters_and_the_checkpoint_too(tmp_pa
 
 def test_buffers_are_averaged_with_parameters():
     """By the weights of the losses; whole numbers are those of the first process."""
-    came = run("torch", 2, "tests.processes.averaging:normalised").of_ranks()
+    came = call("torch", 2, "tests.processes.averaging:normalised")
     shares = np.array([each["weight"] for each in came]) / sum(each["weight"] for each in came)
     assert came[0]["before"]["bn.running_mean"] != came[1]["before"]["bn.running_mean"]
     for name in ("bn.running_mean", "bn.running_var"):

@@ -2,9 +2,9 @@
 
 import re
 
-import pytest
+from tests.processes.crews import call, together
 
-from tests.processes.running import run
+pytestmark = together
 
 WANTED = {
     "seed": r"the trainer's seed: 0 in process 0, 1 in process 1; the loader's seed: 0 in process 0, 1 in process 1$",
@@ -25,9 +25,8 @@ WANTED = {
 }
 
 
-@pytest.mark.slow
 def test_what_differs_at_the_beginning_is_refused_in_all_processes_and_named():
-    first, second = run("torch", 2, "tests.processes.beginnings:begin", [*WANTED, "nothing"]).of_ranks()
+    first, second = call("torch", 2, "tests.processes.beginnings:begin", [*WANTED, "nothing"])
     for (name, message), *of_processes in zip(WANTED.items(), first, second, strict=False):
         for rank, (error, used, messages) in enumerate(of_processes):
             assert error.startswith(f"process {rank} of 2 ("), name

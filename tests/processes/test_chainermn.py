@@ -7,19 +7,23 @@ from deliralike import backends
 from deliralike.backends.chainer.arrays import chainermn
 from deliralike.errors import CapabilityError
 from tests.processes import multi_node, steps, training
-from tests.processes.running import run
+from tests.processes.crews import call, together
+
+pytestmark = together
+long = pytest.mark.long  # crews of one and of four
 
 TRAIN, PROGRAM = "tests.processes.steps:train", "tests.processes.multi_node:program"
 
 
 @pytest.mark.parametrize(("backend", "shares", "in_backward"), [
-    ("chainer", [7], None), ("chainer", [4, 3], None), ("chainer", [4, 3], {}), ("chainer", [3, 0, 2, 2], {}),
-    ("torch", [4, 3], None),
+    ("chainer", [4, 3], None), ("chainer", [4, 3], {}), ("chainer", [7, 0], {}),
+    pytest.param("chainer", [7], None, marks=long),
+    pytest.param("chainer", [3, 0, 2, 2], {}, marks=long), pytest.param("torch", [4, 3], None, marks=long),
 ])  # fmt: skip
 def test_updates_over_mpi_are_those_of_one_process(backend, shares, in_backward):
     """Class weights, ignored labels, batch norm, dropout, clipping; gradients added here, or by ChainerMN."""
     wanted = steps.alone(backend, 7)
-    came = run("chainermn", len(shares), TRAIN, backend, shares, in_backward).of_ranks()
+    came = call("chainermn", len(shares), TRAIN, backend, shares, in_backward)
     sums = [each.pop("sums", None) for each in came]
     assert sums == [None if in_backward is None else 0] * len(shares)
     assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
@@ -27,7 +31,7 @@ def test_updates_over_mpi_are_those_of_one_process(backend, shares, in_backward)
 
 def test_over_mpi_a_parameter_that_one_process_uses_counts_as_zero_in_the_others():
     """Half of the samples are each process's: the gradient of each path is half of its own. The third one stays."""
-    came = run("chainermn", 2, "tests.processes.steps:unused", "chainer", {}).of_ranks()
+    came = call("chainermn", 2, "tests.processes.steps:unused", "chainer", {})
     assert came[0] == came[1]
     assert came[0]["moved"] == ["first.bias", "first.weight", "second.bias", "second.weight"]
     before = steps.TwoPaths.on("chainer", dtype="float64")().neutral_state()
@@ -36,12 +40,13 @@ def test_over_mpi_a_parameter_that_one_process_uses_counts_as_zero_in_the_others
 
 
 @pytest.mark.parametrize(("count", "data", "buffers"), [
-    (1, "multi-node", "sync"), (2, "loader", "root"), (2, "synchronized", "sync"), (4, "multi-node", "sync"),
+    pytest.param(1, "multi-node", "sync", marks=long), (2, "loader", "root"), (2, "synchronized", "sync"),
+    (2, "multi-node", "sync"), pytest.param(4, "multi-node", "sync", marks=long),
 ])  # fmt: skip
 def test_a_chainermn_program_over_mpi_trains_as_one_process(count, data, buffers):
     """Its optimizer, batch norm and iterators; batches of 7 and a last one of a single sample, momentum, clipping."""
     wanted = multi_node.alone()
-    came = run("chainermn", count, PROGRAM, data, buffers).of_ranks()
+    came = call("chainermn", count, PROGRAM, data, buffers)
     assert len(came) == count
     for each in came:
         assert each["samples"] == wanted["samples"] == [7, 7, 7, 7, 1] * multi_node.EPOCHS
@@ -50,7 +55,7 @@ def test_a_chainermn_program_over_mpi_trains_as_one_process(count, data, buffers
 
 @pytest.fixture(scope="module")
 def of_two():
-    return run("chainermn", 2, "tests.processes.multi_node:several").of_ranks()
+    return call("chainermn", 2, "tests.processes.multi_node:several")
 
 
 def test_micro_batches_over_mpi_are_added_once(of_two):
@@ -79,9 +84,9 @@ def test_batch_norm_over_mpi_has_neutral_names_and_may_do_without_gamma(of_two):
     assert [each["batch_norm"] for each in of_two] == [[names, 1]] * 2
 
 
-@pytest.mark.parametrize(("processes", "count"), [(2, 8), (4, 10)])
+@pytest.mark.parametrize(("processes", "count"), [(2, 8), (2, 9), pytest.param(4, 10, marks=long)])
 def test_evaluation_over_mpi_agrees_with_chainermn_where_shares_are_equal_and_counts_each_sample_once(processes, count):
-    came = run("chainermn", processes, "tests.processes.multi_node:evaluated", count).of_ranks()
+    came = call("chainermn", processes, "tests.processes.multi_node:evaluated", count)
     x, labels = multi_node.samples(count)
     for each in came:
         assert each["ours"][-1] == np.mean(np.argmax(each["outputs"], 1) == labels)

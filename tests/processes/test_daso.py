@@ -7,8 +7,11 @@ import pytest
 import torch
 
 from tests.processes import daso_runs
+from tests.processes.crews import call, together
 from tests.processes.daso_runs import BATCHES, EPOCHS
 from tests.processes.running import ENGINES, run
+
+pytestmark = together
 
 BLOCK = (1, 0, 1)
 CYCLES = {  # a constant loss is a plateau after three epochs; the second pace of the first cycle has W = B - 1
@@ -20,13 +23,12 @@ JOBS = {
     "torch": [("by_heats_names", "torch", (8, 4)), ("by_updates", "jax", (8, 4))],
     "mpi": [("by_heats_names", "chainer", (2, 1)), ("by_updates", "torch", (7, 1)), ("by_updates", "chainer", (8, 4))],
 }
-together = pytest.mark.xdist_group("daso")  # tests that look at one start of the processes
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [pytest.param("torch", marks=pytest.mark.long), "mpi"])
 def test_runs_are_those_of_numpy(engine):
     """Warm-up, cycles and cool-down: the numbers of each process after each batch; each started with other weights."""
-    came = run(engine, 4, "tests.processes.daso_runs:runs", JOBS[engine], timeout=300).of_ranks()
+    came = call(engine, 4, "tests.processes.daso_runs:runs", JOBS[engine])
     for job, (_, _, cycle) in enumerate(JOBS[engine]):
         found = np.array([each[job] for each in came])
         assert found.shape == (4, EPOCHS * BATCHES, 32)
@@ -38,10 +40,9 @@ def test_runs_are_those_of_numpy(engine):
 
 @cache
 def various(engine):
-    return run(engine, 4, "tests.processes.daso_runs:various", timeout=300).of_ranks()
+    return call(engine, 4, "tests.processes.daso_runs:various")
 
 
-@together
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_run_that_was_broken_off_goes_on_with_the_same_numbers(engine):
     """In the middle of a cycle, with a sum under way."""
@@ -51,7 +52,6 @@ def test_a_run_that_was_broken_off_goes_on_with_the_same_numbers(engine):
     assert all(each["last"] == came[0]["last"] for each in came)
 
 
-@together
 @pytest.mark.parametrize("engine", ENGINES)
 def test_running_statistics_travel_and_counts_stay(engine):
     came = [each["statistics"] for each in various(engine)]
@@ -63,7 +63,6 @@ def test_running_statistics_travel_and_counts_stay(engine):
     assert before[0] != before[2]
 
 
-@together
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("wire", "dtype"), [("halves", torch.half), ("bfloat16", torch.bfloat16)])
 def test_messages_of_another_type(engine, wire, dtype):
@@ -74,7 +73,6 @@ def test_messages_of_another_type(engine, wire, dtype):
     assert all(after == wanted.tolist() for _, after in came)
 
 
-@together
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_not_finite_ends_all_together(engine):
     """Process 3 spoils its node, whose turn to send is process 2's; the others hear of it with the merge."""
@@ -83,7 +81,6 @@ def test_what_is_not_finite_ends_all_together(engine):
     assert [each["not finite"] for each in various(engine)] == [[at_once, later]] * 4
 
 
-@together
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_index_of_the_last_batch_does_as_well_as_their_number(engine):
     """The warm-up has a blocking average after each batch, so nothing is lost until all batches are counted."""
@@ -92,14 +89,12 @@ def test_the_index_of_the_last_batch_does_as_well_as_their_number(engine):
         np.testing.assert_allclose(each["index"], wanted[rank][-1], rtol=0, atol=1e-12)
 
 
-@together
 @pytest.mark.parametrize("engine", ENGINES)
 def test_epochs_that_differ_in_length_are_told_at_their_beginning(engine):
     wanted = "epoch 0 has [5, 5, 5, 4] batches in the processes, in the order of ranks: all need the same number"
     assert [each["other lengths"] for each in various(engine)] == [wanted] * 4
 
 
-@together
 @pytest.mark.parametrize("engine", ENGINES)
 def test_gradients_may_be_averaged_before_the_step(engine):
     """For clipping; asked for twice, they are averaged once."""
@@ -108,7 +103,6 @@ def test_gradients_may_be_averaged_before_the_step(engine):
     assert (once == twice).all() and (own[0] != own[1]).all()
 
 
-@together
 @pytest.mark.parametrize("engine", ENGINES)
 def test_losses_may_be_scaled_by_numbers_that_differ(engine):
     (wanted, *_), *_ = daso_runs.in_numpy([BLOCK])
@@ -116,18 +110,17 @@ def test_losses_may_be_scaled_by_numbers_that_differ(engine):
         np.testing.assert_allclose(each["scaled"], wanted, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("engine", "made", "why"), [
-    ("mpi", [5, 5, 5, 4], "epoch 0, batch 4: the epoch ends after 4 batches, and 5 were told"),
-    ("torch", [5, 5, 5, 6], "is at one batch more in epoch 0"),
+@pytest.mark.parametrize(("engine", "backend", "made", "why"), [
+    ("mpi", "chainer", [5, 5, 5, 4], "epoch 0, batch 4: the epoch ends after 4 batches, and 5 were told"),
+    pytest.param("torch", "torch", [5, 5, 5, 6], "is at one batch more in epoch 0", marks=pytest.mark.long),
 ])  # fmt: skip
-def test_a_process_with_another_number_of_batches_than_was_told_ends_all(engine, made, why):
-    ended = run(engine, 4, "tests.processes.daso_runs:epochs", [5] * 4, made, check=False, timeout=240)
+def test_a_process_with_another_number_of_batches_than_was_told_ends_all(engine, backend, made, why):
+    ended = run(engine, 4, "tests.processes.daso_runs:epochs", [5] * 4, made, backend, check=False)
     assert ended.code != 0 and not ended.results
     assert why in ended.said
 
 
 def test_updates_of_ours_after_the_last_batch_are_refused():
-    made = [BATCHES] * 3 + [BATCHES + 1]
-    ended = run("mpi", 4, "tests.processes.daso_runs:updates", made, check=False, timeout=240)
-    assert ended.code != 0 and not ended.results
-    assert "all batches of the epoch were made: call end_epoch(loss) before the next one" in ended.said
+    said = call("mpi", 4, "tests.processes.refusals:said", ["tests.processes.daso_runs:updates", [BATCHES + 1] * 4])
+    for (each,) in said:
+        assert "all batches of the epoch were made: call end_epoch(loss) before the next one" in each

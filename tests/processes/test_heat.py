@@ -14,7 +14,10 @@ from deliralike import backends
 from deliralike.errors import ArgumentError, SettingError
 from deliralike.parallel import Alone
 from tests.processes import heat_example, heat_steps
+from tests.processes.crews import call, together
 from tests.processes.running import run
+
+pytestmark = together
 
 MODULE = "tests.processes.heat_steps"
 
@@ -30,7 +33,7 @@ def largest_difference(one, other):
 @pytest.mark.parametrize(("engine", "count"), [("mpi", 1), ("mpi", 2), ("mpi", 4), ("torch", 2)])
 def test_updates_are_those_of_one_process(engine, count):
     """With groups, momentum, a schedule and crooked parameters; the last update is not made before it is read."""
-    for each in run(engine, count, f"{MODULE}:torch_ways").of_ranks():
+    for each in call(engine, count, f"{MODULE}:torch_ways"):
         for (kind, clears), ((blocking, _), (waiting, under_way)) in zip(heat_steps.WAYS, each, strict=True):
             wanted = heat_steps.torch_alone(kind, clears)
             assert under_way
@@ -43,9 +46,7 @@ def test_updates_are_those_of_one_process(engine, count):
 ])  # fmt: skip
 def test_networks_that_are_written_once(backend, engine, count):
     wanted = heat_steps.written_once_alone(backend)
-    for (blocking, at_once, steps), (waiting, under_way, _) in run(
-        engine, count, f"{MODULE}:written_once", backend
-    ).of_ranks():
+    for (blocking, at_once, steps), (waiting, under_way, _) in call(engine, count, f"{MODULE}:written_once", backend):
         assert (at_once, under_way, steps) == (False, True, heat_steps.STEPS)
         assert largest_difference(blocking, wanted) < 1e-12
         assert largest_difference(waiting, blocking) < 1e-15
@@ -53,7 +54,7 @@ def test_networks_that_are_written_once(backend, engine, count):
 
 def test_a_native_chain():
     wanted = heat_steps.native_chain_alone()
-    for (blocking, at_once), (waiting, under_way) in run("mpi", 2, f"{MODULE}:native_chain").of_ranks():
+    for (blocking, at_once), (waiting, under_way) in call("mpi", 2, f"{MODULE}:native_chain"):
         assert (at_once, under_way) == (False, True)
         assert largest_difference(blocking, wanted) < 1e-12
         assert largest_difference(waiting, blocking) < 1e-15
@@ -61,11 +62,11 @@ def test_a_native_chain():
 
 def test_blocks_that_were_kept_train_on_the_latest_weights():
     wanted = heat_steps.kept_blocks_alone()
-    for each in run("mpi", 2, f"{MODULE}:kept_blocks").of_ranks():
+    for each in call("mpi", 2, f"{MODULE}:kept_blocks"):
         assert [largest_difference(*pair) < 1e-12 for pair in zip(each, wanted, strict=True)] == [True, True]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_example_of_heats_users_runs_with_another_import():
     accuracy, wanted = heat_example.alone()
     assert accuracy > 0.4
@@ -80,10 +81,7 @@ def test_the_example_of_heats_users_runs_with_another_import():
 @cache
 def flaws():
     """What each of two processes has seen."""
-    return run("mpi", 2, f"{MODULE}:flaws").of_ranks()
-
-
-pytestmark = pytest.mark.xdist_group("heat")
+    return call("mpi", 2, f"{MODULE}:flaws")
 
 
 @pytest.mark.parametrize("name", heat_steps.ACTIONS)
@@ -148,11 +146,9 @@ def test_layers_of_equal_shape_are_not_mixed_up():
 
 
 def test_processes_that_train_different_layers_are_told_so():
-    ended = run("mpi", 2, f"{MODULE}:other_layer_frozen", check=False)
-    assert ended.code != 0
-    assert "the gradients of first.weight: another process has sent something else at this point" in ended.said or (
-        "the gradients of second.weight: another process has sent something else at this point" in ended.said
-    )
+    said = call("mpi", 2, "tests.processes.refusals:said", [f"{MODULE}:other_layer_frozen"])
+    for (each,), own in zip(said, ("first", "second"), strict=True):
+        assert f"the gradients of {own}.weight: another process has sent something else at this point" in each
 
 
 def test_small_layers_share_a_message():

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from tests.processes import jax_runtime, steps
+from tests.processes.crews import call, together
 from tests.processes.running import run
 
+pytestmark = together
+
 TOGETHER = "tests.processes.jax_runtime:together"
-SLOW = 240.0  # seconds; each process compiles seven programs
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +42,16 @@ def of_all(came, sizes):
 def test_processes_that_compute_together_are_one_process(wanted, sharded):
     """Batch norm, dropout, class weights, clipping, micro-batches, evaluation, states; shares that differ."""
     sizes = [4, 3]
-    came = run("jax", 2, TOGETHER, sizes, sharded, timeout=SLOW).of_ranks()
+    came = call("jax", 2, TOGETHER, sizes, sharded)
     assert [each.pop("held") for each in came] == [_bytes_of_one(2 if sharded else 1)] * 2
     for each in of_all(came, sizes):
         assert largest_difference(wanted, each) < 1e-12
 
 
-def test_four_processes_of_which_one_has_no_sample_are_one_process():
+@pytest.mark.parametrize("shares", [[7, 0], pytest.param([3, 0, 2, 2], marks=pytest.mark.long)])
+def test_a_process_without_a_sample_takes_part(shares):
     wanted = steps.alone("jax", 7)
-    came = run("jax", 4, "tests.processes.jax_runtime:a_share", [3, 0, 2, 2], timeout=SLOW).of_ranks()
+    came = call("jax", len(shares), "tests.processes.jax_runtime:a_share", shares)
     assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
 
 
@@ -66,7 +69,7 @@ def _bytes_of_one(count):
 def test_layers_of_flax_are_synchronised_with_one_stream_and_what_does_not_fit_is_an_error():
     """The processes' own networks differ in weights and in streams: they take over those of the first one."""
     wanted = jax_runtime.flaxen(0, steps.batch(7))
-    came = run("jax", 2, "tests.processes.jax_runtime:natives_and_errors", [3, 4], timeout=SLOW).of_ranks()
+    came = call("jax", 2, "tests.processes.jax_runtime:natives_and_errors", [3, 4])
     for updates, errors in came:
         assert steps.largest_difference(wanted, updates) < 1e-12
         for error, words in zip(errors, (
@@ -80,7 +83,7 @@ def test_layers_of_flax_are_synchronised_with_one_stream_and_what_does_not_fit_i
             assert error.startswith(words)
 
 
-@pytest.mark.parametrize("launcher", ["jax", "mpi"])
+@pytest.mark.parametrize("launcher", ["jax", pytest.param("mpi", marks=pytest.mark.long)])
 def test_sums_and_long_messages_of_groups_keep_their_type(launcher):
     """Three processes, and two of them as a group; a message that is longer than the coordinator's store takes.
 
@@ -97,25 +100,28 @@ def test_sums_and_long_messages_of_groups_keep_their_type(launcher):
 
 
 @pytest.mark.parametrize(("function", "arguments", "said"), [
-    ("one_fails", ["raises"], "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats"),
+    pytest.param("one_fails", ["raises"], "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats",
+                 marks=pytest.mark.long),
     ("in_its_loss", [], "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats"),
-    ("one_fails", ["is killed"], "process 1 of 2 ended by signal 9"),
+    pytest.param("one_fails", ["is killed"], "process 1 of 2 ended by signal 9", marks=pytest.mark.long),
 ])  # fmt: skip
 def test_a_process_that_fails_ends_all_and_is_told(function, arguments, said):
-    ended = run("jax", 2, f"tests.processes.jax_runtime:{function}", *arguments, check=False, patience=300)
+    ended = run("jax", 2, f"tests.processes.jax_runtime:{function}", *arguments, check=False, patience=1000)
     assert ended.code != 0 and not ended.results
     assert said in ended.said
 
 
+@pytest.mark.long
 def test_a_process_that_fails_under_mpiexec_ends_all_and_is_told():
-    ended = run("jax", 2, "tests.processes.jax_runtime:one_fails", "raises", check=False, patience=60, launcher="mpi")
+    ended = run("jax", 2, "tests.processes.jax_runtime:one_fails", "raises", check=False, launcher="mpi")
     assert ended.code != 0 and not ended.results
     assert "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats" in ended.said
 
 
+@pytest.mark.long
 def test_a_process_that_stops_is_given_up_after_the_timeout():
     begin = time.monotonic()
-    ended = run("jax", 2, "tests.processes.jax_runtime:one_fails", "stops", check=False, patience=10)
+    ended = run("jax", 2, "tests.processes.jax_runtime:one_fails", "stops", check=False, patience=40)
     assert ended.code != 0 and not ended.results
-    assert time.monotonic() - begin > 10
-    assert "ProcessError: process 0 of 2 (JAX): process 1 has not come in 10 seconds" in ended.said
+    assert time.monotonic() - begin > 40
+    assert "ProcessError: process 0 of 2 (JAX): process 1 has not come in 40 seconds" in ended.said

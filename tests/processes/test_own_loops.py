@@ -5,7 +5,9 @@ import pytest
 
 from deliralike.parallel import Alone
 from tests.processes import own_loops
-from tests.processes.running import run
+from tests.processes.crews import call, together
+
+pytestmark = together
 
 
 def worst(found, wanted):
@@ -19,7 +21,7 @@ def worst(found, wanted):
 @pytest.mark.parametrize(("engine", "wrappers"), [("torch", ["after", "in backward", "sharded"]), ("mpi", ["after"])])
 def test_loops_with_pytorchs_own_optimizers_are_those_of_one_process(engine, wrappers):
     """Shares of 4 and 3 samples, synchronised batch norm, several passes a step, networks in a row, a penalty."""
-    for found in run(engine, 2, "tests.processes.own_loops:on_torch", wrappers).of_ranks():
+    for found in call(engine, 2, "tests.processes.own_loops:on_torch", wrappers):
         for wrapper in wrappers:
             wanted = own_loops.alone(wrapper)
             differences = {name: worst(each, wanted[name]) for name, each in found[wrapper].items()}
@@ -27,7 +29,7 @@ def test_loops_with_pytorchs_own_optimizers_are_those_of_one_process(engine, wra
 
 
 def test_a_loop_that_would_leave_other_weights_in_each_process_is_an_error_at_the_first_step():
-    first, second = run("torch", 2, "tests.processes.own_loops:refused_on_torch").of_ranks()
+    first, second = call("torch", 2, "tests.processes.own_loops:refused_on_torch")
     for said in (first[0], second[0]):
         assert said.startswith("a backward pass of your own, where parameters are averaged now and then")
         assert "network.backend.wrap_optimizer(optimizer, network).update(loss_function, *batch)" in said
@@ -39,13 +41,13 @@ def test_a_loop_that_would_leave_other_weights_in_each_process_is_an_error_at_th
 def test_loops_with_chainers_own_optimizers_are_those_of_one_process(engine):
     """Shares of 4 and 3 samples, hooks, a classifier around the network, several passes a step, networks in a row."""
     wanted = own_loops.on_chainer(Alone())
-    for found in run(engine, 2, "tests.processes.own_loops:on_chainer").of_ranks():
+    for found in call(engine, 2, "tests.processes.own_loops:on_chainer"):
         differences = {name: worst(found[name], wanted[name]) for name in wanted}
         assert max(differences.values()) < 1e-13, differences
 
 
 def test_a_loop_of_chainers_that_would_go_wrong_is_an_error_at_the_first_step():
-    for said in run("torch", 2, "tests.processes.own_loops:refused_on_chainer").of_ranks():
+    for said in call("torch", 2, "tests.processes.own_loops:refused_on_chainer"):
         assert said[0].startswith("a backward pass of your own, where parameters are averaged now and then")
         assert said[1].startswith("a backward pass of your own, and outputs of the whole batch have no graph")
         assert said[2].startswith("gradients of gradients, over several processes")
@@ -54,11 +56,11 @@ def test_a_loop_of_chainers_that_would_go_wrong_is_an_error_at_the_first_step():
 
 @pytest.mark.parametrize(("engine", "spread"), [("torch", False), ("jax", True)])
 def test_a_step_by_flaxs_own_optimizer_is_an_error(engine, spread):
-    for of_rank in run(engine, 2, "tests.processes.own_loops:refused_on_jax", spread).of_ranks():
+    for of_rank in call(engine, 2, "tests.processes.own_loops:refused_on_jax", spread):
         assert len(of_rank) == (4 if spread else 2)
         for said in of_rank:
             assert said and "those of one process: make the update by an optimizer over the network" in said
 
 
 def test_evaluation_in_a_compiled_program_of_ones_own_is_none():
-    assert max(run("torch", 2, "tests.processes.own_loops:evaluated_on_jax").of_ranks()) < 1e-6
+    assert max(call("torch", 2, "tests.processes.own_loops:evaluated_on_jax")) < 1e-6

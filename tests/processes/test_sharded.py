@@ -10,7 +10,9 @@ from deliralike.backends.torch.distributed.sharded import blocks_from, blocks_na
 from deliralike.errors import CapabilityError, UnknownName
 from deliralike.parallel import Alone
 from tests.processes import sharding, steps, training
-from tests.processes.running import run
+from tests.processes.crews import call, together
+
+pytestmark = together
 
 FITTED = "tests.processes.sharding:fitted"
 ALL = {"smallest": 1}  # every layer by itself
@@ -22,7 +24,7 @@ ALL = {"smallest": 1}  # every layer by itself
 def test_updates_are_those_of_one_process(shares, keywords):
     """Class weights, ignored labels, batch norm, dropout, clipping, decay by groups; shares that differ, one empty."""
     wanted = sharding.alone(7)
-    came = run("torch", len(shares), "tests.processes.sharding:train", shares, keywords).of_ranks()
+    came = call("torch", len(shares), "tests.processes.sharding:train", shares, keywords)
     assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
 
 
@@ -30,7 +32,7 @@ def test_keywords_of_pytorchs_go_through():
     """Each process computes in bfloat16 (8 bits: some hundredths off), or holds columns in the place of rows."""
     (wanted, _), *_ = sharding.by_keywords(Alone()).values()
     rows, columns = [[5, 14], [5], [2, 10], [2]], [[10, 7], [5], [4, 5], [2]]
-    came = run("torch", 2, "tests.processes.sharding:by_keywords").of_ranks()[0]
+    came = call("torch", 2, "tests.processes.sharding:by_keywords")[0]
     for name, (losses, parts) in came.items():
         off = max(abs(loss - other) for loss, other in zip(losses, wanted, strict=True))
         assert 1e-4 < off < 2e-2 if name == "mp_policy" else off < 1e-6, name
@@ -41,7 +43,7 @@ def test_keywords_of_pytorchs_go_through():
 def test_each_process_holds_its_part():
     """Rows are shared out in equal parts rounded up; nothing else is alive after updates and an evaluation."""
     shapes = {name: value.shape for name, value in sharding.wide().neutral_state().items()}
-    came = run("torch", 3, "tests.processes.sharding:held").of_ranks()
+    came = call("torch", 3, "tests.processes.sharding:held")
     for rank, each in enumerate(came):
         rows = {name: -(-shape[0] // 3) for name, shape in shapes.items()}
         wanted = {name: [max(min(rows[name], shape[0] - rank * rows[name]), 0), *shape[1:]]
@@ -58,12 +60,12 @@ def test_each_process_holds_its_part():
 
 def test_a_parameter_that_one_process_uses_counts_as_zero_in_the_others():
     """And one that nobody uses is left alone, by weight decay too."""
-    came = run("torch", 2, "tests.processes.sharding:unused").of_ranks()
-    assert came == run("torch", 2, "tests.processes.steps:unused", "torch").of_ranks()
+    came = call("torch", 2, "tests.processes.sharding:unused")
+    assert came == call("torch", 2, "tests.processes.steps:unused", "torch")
 
 
 def test_what_cannot_work_is_an_error():
-    found = run("torch", 2, "tests.processes.sharding:refused").of_ranks()
+    found = call("torch", 2, "tests.processes.sharding:refused")
     for each in found:
         assert "the loss takes gradients within itself" in each["penalty"]
         assert "a parameter of a fully sharded network is whole only while its block is called" in each["inside"]
@@ -72,17 +74,18 @@ def test_what_cannot_work_is_an_error():
 
 
 def test_other_blocks_in_each_process_are_an_error():
-    ended = run("torch", 2, "tests.processes.sharding:mixed_up", check=False)
-    assert ended.code != 0 and "have called other blocks of a fully sharded network" in ended.said, ended.said
+    for (said,) in call("torch", 2, "tests.processes.refusals:said", ["tests.processes.sharding:mixed_up"]):
+        assert "have called other blocks of a fully sharded network" in said
 
 
+@pytest.mark.long
 def test_a_run_is_that_of_one_process_and_so_are_its_checkpoints(tmp_path):
     """Batches of 7 and a last one of a single sample, an average of weights, evaluation; 3 processes, then 1 and 2."""
     of_three, of_one = tmp_path / "three", tmp_path / "one"
     wanted = sharding.fitted(Alone(), str(of_one))
-    three = run("torch", 3, FITTED, str(of_three)).of_ranks()
+    three = call("torch", 3, FITTED, str(of_three))
     alone = sharding.fitted(Alone(), None, training.EPOCHS, str(of_three / "step-00000004"))
-    two = run("torch", 2, FITTED, None, training.EPOCHS, str(of_one / "step-00000004")).of_ranks()
+    two = call("torch", 2, FITTED, None, training.EPOCHS, str(of_one / "step-00000004"))
     for each in three:
         assert training.largest_difference(wanted, each) < 1e-11
     for each in (alone, *two):

@@ -5,7 +5,9 @@ import pytest
 from deliralike.parallel import Alone
 from deliralike.training import Checkpoints
 from tests.processes import training
-from tests.processes.running import run
+from tests.processes.crews import call, together
+
+pytestmark = together
 
 FITTED = "tests.processes.training:fitted"
 
@@ -16,7 +18,7 @@ FITTED = "tests.processes.training:fitted"
 def test_a_run_is_that_of_one_process(engine, backend, count):
     """Batches of 7 and a last one of a single sample, augmentation, two batches an update, clipping, evaluation."""
     wanted = training.alone(backend)
-    came = run(engine, count, FITTED, backend).of_ranks()
+    came = call(engine, count, FITTED, backend)
     assert [each["main"] for each in came] == [True, *[False] * (count - 1)]
     for each in came:
         assert each["samples"] == wanted["samples"] == [14, 14, 1] * training.EPOCHS
@@ -27,12 +29,12 @@ def test_a_checkpoint_is_that_of_one_process(tmp_path):
     """Written in the middle of an epoch by three processes and resumed by one, and by two after one has written it."""
     wanted = training.alone("torch")
     of_three, of_one = tmp_path / "three", tmp_path / "one"
-    run("torch", 3, FITTED, "torch", str(of_three), 2)
+    call("torch", 3, FITTED, "torch", str(of_three), 2)
     middle = str(of_three / "step-00000004")
     assert middle in map(str, Checkpoints.all(of_three))
     alone = training.alone("torch", resume=middle)
     training.alone("torch", folder=of_one, epochs=2)
-    two = run("mpi", 2, FITTED, "torch", None, training.EPOCHS, str(of_one / "step-00000004")).of_ranks()
+    two = call("mpi", 2, FITTED, "torch", None, training.EPOCHS, str(of_one / "step-00000004"))
     for each in (alone, *two):
         each = each | {"losses": each["losses"][-5:], "metrics": each["metrics"][-2:]}
         last = wanted | {"losses": wanted["losses"][-5:], "metrics": wanted["metrics"][-2:]}
@@ -43,5 +45,5 @@ def test_a_checkpoint_is_that_of_one_process(tmp_path):
 def test_a_run_of_a_network_that_is_spread_over_processes_is_that_of_one_process(backend):
     """Evaluation has more batches in one process than in the other."""
     wanted = training.spread_out(Alone(), backend)
-    came = run(backend, 2, "tests.processes.training:spread_out", backend, timeout=300).of_ranks()
+    came = call(backend, 2, "tests.processes.training:spread_out", backend)
     assert max(training.largest_difference(wanted, each) for each in came) < 1e-12

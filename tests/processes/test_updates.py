@@ -7,8 +7,12 @@ import torch
 from deliralike.conformance.planted import replicas as planted
 from tests.parallel import native_norms
 from tests.processes import steps
-from tests.processes.running import ENGINES, run
+from tests.processes.crews import call, together
+from tests.processes.running import ENGINES
 
+pytestmark = together
+
+REFUSALS = "tests.processes.refusals:said"
 SHARES = {1: [7], 2: [4, 3], 4: [3, 0, 2, 2]}
 
 
@@ -18,7 +22,7 @@ SHARES = {1: [7], 2: [4, 3], 4: [3, 0, 2, 2]}
 def test_updates_are_those_of_one_process(engine, backend, count):
     """Class weights, ignored labels, batch norm, dropout, clipping; shares that differ, one of them empty."""
     wanted = steps.alone(backend, 7)
-    came = run(engine, count, "tests.processes.steps:train", backend, SHARES[count]).of_ranks()
+    came = call(engine, count, "tests.processes.steps:train", backend, SHARES[count])
     assert len(came) == count
     assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
 
@@ -26,7 +30,7 @@ def test_updates_are_those_of_one_process(engine, backend, count):
 @pytest.mark.parametrize("backend", ["torch", "chainer"])
 def test_a_parameter_that_one_process_uses_counts_as_zero_in_the_others(backend):
     """And one that nobody uses is left alone, by weight decay too."""
-    came = run("mpi", 2, "tests.processes.steps:unused", backend).of_ranks()
+    came = call("mpi", 2, "tests.processes.steps:unused", backend)
     assert came[0] == came[1]
     used = ["first.bias", "first.weight", "second.bias", "second.weight"]
     assert came[0]["updated"] == came[0]["moved"] == used
@@ -37,31 +41,30 @@ def test_a_parameter_that_one_process_uses_counts_as_zero_in_the_others(backend)
         np.testing.assert_allclose(came[0][name], wanted, rtol=1e-13)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["torch", pytest.param("mpi", marks=pytest.mark.long)])
 def test_on_jax_only_the_first_step_compiles(engine):
-    for counts in run(engine, 2, "tests.processes.steps:compilations").of_ranks():
+    for counts in call(engine, 2, "tests.processes.steps:compilations"):
         assert counts[0] > 0
         assert counts[1:] == [0] * 5
 
 
 def test_micro_batches_are_sent_together():
-    assert run("torch", 2, "tests.processes.steps:collectives", 3).of_ranks() == [[2, 2]] * 2
-    assert run("mpi", 2, "tests.processes.steps:collectives", 1).of_ranks() == [[6, 6]] * 2
+    assert call("torch", 2, "tests.processes.steps:collectives", 3) == [[2, 2]] * 2
+    assert call("mpi", 2, "tests.processes.steps:collectives", 1) == [[6, 6]] * 2
 
 
 def test_statistics_of_shares_are_not_those_of_the_batch():
     """What the comparison would see: the same with batch norm by share."""
     wanted = steps.alone("torch", 7)
     for policy in ("root", "mean"):
-        came = run("mpi", 2, "tests.processes.steps:by_policy", policy).of_ranks()
+        came = call("mpi", 2, "tests.processes.steps:by_policy", policy)
         assert steps.largest_difference(wanted, came[0]) > 1e-3
         assert steps.largest_difference(came[0], came[1]) == 0.0
 
 
 def test_a_frameworks_own_batch_norm_is_synchronised_over_processes_or_refused():
     """By default, in a portable network and in a subclass of the native base; by NumPy, over the whole batch."""
-    for found in run("mpi", 2, "tests.processes.steps:norms_of_frameworks", [4, 3]).of_ranks():
+    for found in call("mpi", 2, "tests.processes.steps:norms_of_frameworks", [4, 3]):
         for backend in ("torch", "chainer"):
             wanted = native_norms.stepped_by_numpy(backend, steps.norm_rows(7))
             for kind in native_norms.KINDS:
@@ -90,7 +93,7 @@ def test_buffers_by_policy_are_numpys_and_take_few_messages(engine, backend, in_
     """Gradients aside: the sizes before forward, the loss with what tells that buffers differ, and the buffers."""
     of_shares = [statistics_of(slice(0, 4)), statistics_of(slice(4, 7))]
     weights = [1, 0] if policy == "root" else [4 / 7, 3 / 7]
-    came = run(engine, 2, "tests.processes.steps:messages", backend, policy, in_backward, dtype).of_ranks()
+    came = call(engine, 2, "tests.processes.steps:messages", backend, policy, in_backward, dtype)
     for each in came:
         for name, value in each["state"].items():
             wanted = sum(weight * share[name] for weight, share in zip(weights, of_shares, strict=True))
@@ -105,7 +108,7 @@ def test_buffers_by_policy_are_numpys_and_take_few_messages(engine, backend, in_
 
 
 def test_all_start_with_the_weights_of_the_root_and_no_random_state_changes():
-    came = run("torch", 2, "tests.processes.steps:started").of_ranks()
+    came = call("torch", 2, "tests.processes.steps:started")
     assert came[0][0] == came[1][0]
     own = planted.Statistical.on("torch", seed=0, dtype="float64")().neutral_state()
     assert all(np.array_equal(own[name], came[0][0][name]) for name in own)
@@ -118,14 +121,13 @@ def test_all_start_with_the_weights_of_the_root_and_no_random_state_changes():
 def test_updates_on_jax_are_those_of_one_process(engine, shares, loss):
     """Dropout, class weights and ignored labels, or a mean that declares nothing; no batch norm."""
     wanted = steps.alone_random("jax", 7, loss)
-    came = run(engine, len(shares), "tests.processes.steps:train_random", "jax", shares, loss).of_ranks()
+    came = call(engine, len(shares), "tests.processes.steps:train_random", "jax", shares, loss)
     assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
 
 
 def test_batch_norm_of_all_processes_is_an_error_on_jax():
-    ended = run("mpi", 2, "tests.processes.steps:synchronised", check=False)
-    assert ended.code != 0
-    assert "backend 'jax' exchanges nothing within a compiled program" in ended.said
+    for (said,) in call("mpi", 2, REFUSALS, ["tests.processes.steps:synchronised"]):
+        assert "backend 'jax' exchanges nothing within a compiled program" in said
 
 
 # Gradients that PyTorch adds during backward ----------------------------------------------------------------------
@@ -136,22 +138,22 @@ def test_gradients_that_are_added_during_backward_are_the_same(shares, sums):
     """Several buckets; where one process has no sample, they are added after backward."""
     wanted = steps.alone("torch", 7)
     keywords = {"bucket_cap_mb": 1e-4, "gradient_as_bucket_view": True}
-    came = run("torch", len(shares), "tests.processes.steps:train", "torch", shares, keywords).of_ranks()
+    came = call("torch", len(shares), "tests.processes.steps:train", "torch", shares, keywords)
     assert [each.pop("sums") for each in came] == [sums] * len(shares)
     assert max(steps.largest_difference(wanted, each) for each in came) < 1e-12
 
 
 def test_unused_parameters_during_backward():
     keywords = {"find_unused_parameters": True}
-    during = run("torch", 2, "tests.processes.steps:unused", "torch", keywords).of_ranks()
-    after = run("torch", 2, "tests.processes.steps:unused", "torch").of_ranks()
+    during = call("torch", 2, "tests.processes.steps:unused", "torch", keywords)
+    after = call("torch", 2, "tests.processes.steps:unused", "torch")
     assert during == after
 
 
 def test_micro_batches_are_sent_together_after_the_last_one_or_with_each():
     keywords = {"bucket_cap_mb": 1.0}
-    assert run("torch", 2, "tests.processes.steps:collectives", 3, keywords).of_ranks() == [[2, 2]] * 2
-    assert run("torch", 2, "tests.processes.steps:collectives", 1, keywords).of_ranks() == [[0, 6]] * 2
+    assert call("torch", 2, "tests.processes.steps:collectives", 3, keywords) == [[2, 2]] * 2
+    assert call("torch", 2, "tests.processes.steps:collectives", 1, keywords) == [[0, 6]] * 2
 
 
 @pytest.mark.parametrize(("engine", "backend", "words"), [
@@ -159,8 +161,8 @@ def test_micro_batches_are_sent_together_after_the_last_one_or_with_each():
     ("torch", "chainer", "ChainerMN adds gradients over its own processes alone: deliralike.join('chainermn')"),
 ])  # fmt: skip
 def test_where_gradients_are_not_added_during_backward_the_error_says_so(engine, backend, words):
-    ended = run(engine, 2, "tests.processes.steps:train", backend, [4, 3], {}, check=False)
-    assert ended.code != 0 and words in ended.said
+    for (said,) in call(engine, 2, REFUSALS, ["tests.processes.steps:train", backend, [4, 3], {}]):
+        assert words in said
 
 
 # Sums that go on in the background ---------------------------------------------------------------------------------
@@ -169,7 +171,7 @@ def test_where_gradients_are_not_added_during_backward_the_error_says_so(engine,
 @pytest.mark.parametrize("engine", ENGINES)
 def test_sums_under_way_are_those_of_numpy(engine):
     """In each type, with several of them at once, which are waited for in any order."""
-    came = run(engine, 3, "tests.processes.steps:pending", False).of_ranks()
+    came = call(engine, 3, "tests.processes.steps:pending", False)
     wanted = (np.arange(15).reshape(5, 3) * 3 + (0 + 1 + 2)).tolist()
     for each in came:
         assert each == {dtype: [[dtype, wanted], [dtype, 15]] * 2 for dtype in each}
@@ -177,6 +179,5 @@ def test_sums_under_way_are_those_of_numpy(engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_layers_of_equal_shape_that_are_sent_in_different_orders_are_not_mixed_up(engine):
-    ended = run(engine, 2, "tests.processes.steps:pending", True, check=False)
-    assert ended.code != 0 and not ended.results
-    assert "layers.1: another process has sent something else at this point" in ended.said
+    for (said,) in call(engine, 2, REFUSALS, ["tests.processes.steps:pending", True]):
+        assert "layers.1: another process has sent something else at this point" in said

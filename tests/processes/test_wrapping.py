@@ -10,7 +10,10 @@ from deliralike.errors import ArgumentError
 from deliralike.parallel import Alone
 from tests.parallel.networks import devices
 from tests.processes import steps, wrapping
+from tests.processes.crews import call, together
 from tests.processes.running import run
+
+pytestmark = together
 
 HERE = "tests.processes.wrapping"
 
@@ -33,7 +36,7 @@ def test_a_network_of_several_parts_makes_the_updates_of_one_process(count, sett
     Of four processes one has no sample in the last batch of each epoch, whose gradients are added after backward.
     """
     wanted = {accumulate: wrapping.adversaries_alone(accumulate) for _, accumulate in settings}
-    runs = run("torch", count, f"{HERE}:several_adversaries", settings).of_ranks()
+    runs = call("torch", count, f"{HERE}:several_adversaries", settings)
     for of_rank in runs:
         assert [each["sums"] for each in of_rank] == sums
         for (_, accumulate), came in zip(settings, of_rank, strict=True):
@@ -50,33 +53,41 @@ def largest_difference(one, other):
 def test_a_native_network_of_several_parts_makes_its_own_steps():
     wanted = wrapping.native_adversaries(Alone())
     assert wanted["types"] == ["Tensor", "Tensor"]
-    for came in run("torch", 2, f"{HERE}:native_adversaries", {"parts": True}).of_ranks():
+    for came in call("torch", 2, f"{HERE}:native_adversaries", {"parts": True}):
         assert largest_difference(wanted, came) < 1e-12
         np.testing.assert_allclose(came["pred"], wanted["pred"], rtol=1e-12)
         assert came["types"] == wanted["types"]
 
 
 def test_each_update_sends_the_gradients_of_its_own_part():
-    for sizes, (of_discriminator, of_generator) in run("torch", 2, f"{HERE}:sent").of_ranks():
+    for sizes, (of_discriminator, of_generator) in call("torch", 2, f"{HERE}:sent"):
         assert sizes == [of_discriminator, of_generator] * 3
 
 
 def test_parts_that_are_frozen_and_thawed_are_followed():
     wanted = wrapping.thawed(Alone())
-    for came in run("torch", 2, f"{HERE}:thawed").of_ranks():
+    for came in call("torch", 2, f"{HERE}:thawed"):
         for name, value in wanted.items():
             np.testing.assert_allclose(came[name], value, rtol=1e-12, atol=1e-15, err_msg=name)
 
 
-@pytest.mark.parametrize(("keywords", "words"), [
-    ({}, "the network: a parameter took no part in the loss, so that gradients that share a bucket"),
-    ({"parts": ["generater"]}, "in_backward: there is no part 'generater'. Did you mean 'generator'"),
-    ({"bucket_cap": 3}, "in_backward has no setting 'bucket_cap'. Did you mean 'bucket_cap_mb'"),
-    ({"comm_hook": "bfloat"}, "there is no comm_hook 'bfloat'. Did you mean 'bfloat16'"),
-    ({"comm_hook": "powersgd", "comm_state": {"rank": 2}}, "PowerSGDState has no setting 'rank'"),
-])  # fmt: skip
-def test_keywords_that_make_no_sense_are_errors(keywords, words):
-    ended = run("torch", 2, f"{HERE}:adversaries", keywords, check=False, patience=20)
+def test_keywords_that_make_no_sense_are_errors():
+    wanted = [
+        ({"parts": ["generater"]}, "in_backward: there is no part 'generater'. Did you mean 'generator'"),
+        ({"bucket_cap": 3}, "in_backward has no setting 'bucket_cap'. Did you mean 'bucket_cap_mb'"),
+        ({"comm_hook": "bfloat"}, "there is no comm_hook 'bfloat'. Did you mean 'bfloat16'"),
+        ({"comm_hook": "powersgd", "comm_state": {"rank": 2}}, "PowerSGDState has no setting 'rank'"),
+    ]
+    cases = [[f"{HERE}:adversaries", keywords] for keywords, _ in wanted]
+    for of_rank in call("torch", 2, "tests.processes.refusals:said", *cases):
+        for (_, words), said in zip(wanted, of_rank, strict=True):
+            assert words in said
+
+
+def test_a_part_that_takes_no_part_in_a_loss_is_an_error():
+    """Which would leave the gradients of others in their bucket for ever."""
+    ended = run("torch", 2, f"{HERE}:adversaries", {}, check=False)
+    words = "the network: a parameter took no part in the loss, so that gradients that share a bucket"
     assert ended.code != 0 and words in ended.said
 
 
@@ -101,7 +112,7 @@ KEYWORDS = [
 @pytest.mark.parametrize("sizes", [[4, 3], [2, 3, 2]])
 def test_every_keyword_of_pytorchs_wrapper_goes_through(sizes):
     wanted = steps.alone("torch", 7)
-    for of_rank in run("torch", len(sizes), f"{HERE}:keyworded", sizes, KEYWORDS).of_ranks():
+    for of_rank in call("torch", len(sizes), f"{HERE}:keyworded", sizes, KEYWORDS):
         for keywords, came in zip(KEYWORDS, of_rank, strict=True):
             assert steps.largest_difference(wanted, came) < 1e-12, keywords
 
@@ -125,7 +136,7 @@ def test_gradients_are_sent_as_the_hooks_say():
     hooks += [
         {"comm_hook": "powersgd", "comm_state": FULL | rank, **SMALL} for rank in ({}, {"matrix_approximation_rank": 1})
     ]
-    ranks = run("torch", 2, f"{HERE}:hooked", hooks).of_ranks()
+    ranks = call("torch", 2, f"{HERE}:hooked", hooks)
     (plain, _), bfloat16, float16, full, one = ranks[0]
     assert [each[0] for each in ranks[0]] == [each[0] for each in ranks[1]]
     for dtype, (found, _) in (("bfloat16", bfloat16), ("float16", float16)):
@@ -148,7 +159,7 @@ def test_gradients_are_sent_as_the_hooks_say():
 ])  # fmt: skip
 def test_anomalies_are_told_with_the_processes_that_have_them(engine, backend, in_backward):
     """Three processes, of which one has no sample; the network stays as it is."""
-    ranks = run(engine, 3, f"{HERE}:anomalies", backend, in_backward).of_ranks()
+    ranks = call(engine, 3, f"{HERE}:anomalies", backend, in_backward)
     assert ranks[0] == ranks[1] == ranks[2]
     found = ranks[0]
     assert found["unused"] == ["never.weight", "never.bias"]
@@ -175,7 +186,7 @@ def test_anomalies_of_shares_are_those_of_the_batch():
 def test_batches_of_every_form_are_taken_as_by_the_plain_network(engine, backend):
     wanted, errors, wraps = wrapping.batches(Alone(), backend, 1)
     assert not wraps
-    shares = run(engine, 2, f"{HERE}:batches", backend, 2).of_ranks()
+    shares = call(engine, 2, f"{HERE}:batches", backend, 2)
     for losses, said, wraps in shares:
         np.testing.assert_allclose(losses[::3], wanted[::3], rtol=1e-12)
         assert [[[*each] for each in three] for three in errors] == said  # types and words
@@ -188,7 +199,7 @@ def test_batches_of_every_form_are_taken_as_by_the_plain_network(engine, backend
 
 
 def test_pytorchs_own_wrappers_are_wrappers():
-    assert run("torch", 2, f"{HERE}:wrappers_of_torch").of_ranks() == [[True, True, True, False, False]] * 2
+    assert call("torch", 2, f"{HERE}:wrappers_of_torch") == [[True, True, True, False, False]] * 2
 
 
 class Pair(Network):

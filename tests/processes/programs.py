@@ -1,0 +1,44 @@
+"""Programs of one's own, without a trainer or a network: a process that runs them loads no more than its engine."""
+
+import os
+import sys
+
+from deliralike import heat as ht
+from deliralike.backends.joining import PATIENCE
+
+
+def here(processes):
+    """Who is there."""
+    return processes.exchange("here", processes.rank)
+
+
+def other_steps(processes):
+    """One process makes another step than the others."""
+    if processes.rank == 1:
+        processes.exchange("the ends of the earth", 1)
+    else:
+        processes.exchange("lunch", 1)
+
+
+def ends_early(processes):
+    """The second process makes two steps, the others three; nobody says goodbye."""
+    for _ in range(2 if processes.rank == 1 else 3):
+        processes.exchange("a step of my own", 0)
+    sys.exit(0)
+
+
+def fails_in_its_own_loop(processes):
+    """An error of the user's between two steps, outside of any trainer."""
+    for step in range(3):
+        if (processes.rank, step) == (1, 2):
+            raise KeyError("the colour of the bikeshed")
+        processes.exchange("a step of my own", 0)
+
+
+def heats_time_limits(processes):
+    """The time limits of communicators by heat's names, once the launcher has named one; in seconds."""
+    os.environ[PATIENCE] = "17"
+    from mpi4py import MPI  # which begins MPI
+
+    given = ht.communication.sanitize_comm(MPI.COMM_WORLD.Dup())
+    return [comm.processes.timeout for comm in (ht.MPI_WORLD, given)]
