@@ -33,7 +33,7 @@ def run(*arguments, code=0, **options):
 def python(*arguments, **options):
     """Run Python in a process of its own."""
     command = [sys.executable, "-W", "error", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, **options)
 
 
 #: Tests that share a demo, or a trained run, share a process, so that it is made once.

@@ -76,7 +76,7 @@ def test_ctrl_c_says_how_to_go_on_and_the_rest_is_the_same(place):
         assert process.poll() is None, process.communicate()
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=600)
     assert (process.returncode, errors) == (130, "deliralike: stopped; to go on: deliralike train --resume run\n")
     assert read_status(place / "run").status == "interrupted"
     assert "interrupted" in run("runs", ".").stdout
@@ -123,6 +123,10 @@ def test_a_fold_alone_goes_to_its_place_among_the_others(place):
 # The list of runs ----------------------------------------------------------------------------------------------------
 
 
+#: Tests that share the runs of `several` share a process, so that they are made once.
+OF_SEVERAL = pytest.mark.xdist_group("cli-several")
+
+
 @pytest.fixture(scope="module")
 def several(tmp_path_factory):
     """Two runs, one that was killed, and one that is damaged."""
@@ -137,6 +141,7 @@ def several(tmp_path_factory):
     return folder
 
 
+@OF_SEVERAL
 def test_runs_are_listed_with_what_tells_them_apart(several):
     lines = [line.split() for line in run("runs", several).stdout.splitlines()]
     rows = {line[0]: line for line in lines if line and line[0] in ("a", "b", "killed", "torn")}
@@ -147,11 +152,13 @@ def test_runs_are_listed_with_what_tells_them_apart(several):
     assert rows["torn"][-1] == "unreadable"
 
 
+@OF_SEVERAL
 def test_a_damaged_run_says_what_is_wrong_with_it(several):
     assert "torn: '" in run("runs", several).stdout
     assert "does not hold settings" in run("runs", several).stdout
 
 
+@OF_SEVERAL
 def test_what_all_runs_share_is_said_once(several, tmp_path):
     (tmp_path / "runs").mkdir()
     for name in ("a", "b"):
@@ -160,6 +167,7 @@ def test_what_all_runs_share_is_said_once(several, tmp_path):
     assert "all runs: network mlp, backend torch, data digits, metric loss" in printed
 
 
+@OF_SEVERAL
 @pytest.mark.parametrize("width", [100, 80, 60])
 def test_a_narrow_terminal_shows_whole_words_in_fewer_columns(several, width):
     printed = run("runs", several, env={"COLUMNS": str(width)}).stdout
@@ -172,6 +180,7 @@ def test_a_narrow_terminal_shows_whole_words_in_fewer_columns(several, width):
     assert sum("finished" in line for line in table) == 2
 
 
+@OF_SEVERAL
 def test_the_picture_of_the_runs_shows_each_of_them(several, tmp_path):
     printed = run("runs", several, "--plot", tmp_path / "runs.png").stdout
     assert f"see {tmp_path / 'runs.png'}" in printed
@@ -214,6 +223,7 @@ def test_a_mistake_is_one_message_and_exit_code_2(place):
     assert wrongly_refused(others) == []
 
 
+@OF_SEVERAL
 def test_a_finished_run_is_refused_with_what_to_do(several):
     message = run("train", "--resume", several / "a", code=2).stderr
     assert "has finished: there is nothing to go on with. For more: --epochs 6" in message
@@ -239,6 +249,7 @@ def test_predictions_of_a_run_on_ones_own_data_want_them_by_name(place):
     assert "of 359 held-out samples are right" in run("predict", "run", "--data", "digits").stdout
 
 
+@OF_SEVERAL
 def test_a_metric_that_no_run_has_is_named(several):
     assert (
         "UnknownName: no run has a metric 'acuracy'. Did you mean 'accuracy'?"
