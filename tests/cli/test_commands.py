@@ -277,7 +277,7 @@ def test_a_mistake_is_one_message_and_exit_code_2(tmp_path, monkeypatch):
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "settings.toml").write_text("{")
     (tmp_path / "file").write_text("")
-    assert wrongly_refused(MISTAKES) == []
+    assert not (wrong := wrongly_refused(MISTAKES)), "\n".join(wrong)
 
 
 def wrongly_refused(mistakes):

@@ -122,7 +122,8 @@ MISTAKES = [
 
 def test_bad_input_is_refused_with_exit_code_2(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert [wrong for arguments, words in MISTAKES if (wrong := wrongly_refused(arguments, words))] == []
+    wrong = [found for arguments, words in MISTAKES if (found := wrongly_refused(arguments, words))]
+    assert not wrong, "\n".join(wrong)
 
 
 def wrongly_refused(arguments, words):

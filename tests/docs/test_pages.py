@@ -58,7 +58,8 @@ def test_the_examples_of_a_page_run_in_order_and_print_what_it_says(page, module
 def test_every_command_in_the_pages_can_be_parsed():
     typed = sorted({command for page in PAGES for command in commands(page)})
     assert len(typed) > 30
-    assert [problem for command in typed if (problem := not_parsed(command))] == []
+    problems = [problem for command in typed if (problem := not_parsed(command))]
+    assert not problems, "\n".join(problems)
 
 
 def not_parsed(command):
