@@ -17,6 +17,7 @@ import deliralike
 from deliralike import backends, data, weights, zoo
 from deliralike.cli import app
 from deliralike.cli.options import key_values
+from deliralike.errors import UnknownName
 from deliralike.training import evaluate
 from deliralike.training.experiment import compare
 
@@ -32,7 +33,11 @@ def run(*arguments, code=0, **options):
 def python(*arguments, **options):
     """Run Python in a process of its own."""
     command = [sys.executable, "-W", "error", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, **options)
+
+
+#: Tests that share a demo, or a trained run, share a process, so that it is made once.
+OF_DEMO, OF_TRAINED = pytest.mark.xdist_group("cli-demo"), pytest.mark.xdist_group("cli-trained")
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +59,7 @@ def trained(tmp_path_factory):
 # The demo --------------------------------------------------------------------------------------------------------
 
 
+@OF_DEMO
 def test_the_demo_prints_a_row_for_each_backend(demo):
     printed, _ = demo
     for name in ("torch", "chainer", "jax"):
@@ -61,6 +67,7 @@ def test_the_demo_prints_a_row_for_each_backend(demo):
     assert "\x1b" not in printed
 
 
+@OF_DEMO
 def test_the_demo_finds_all_backends_to_agree(demo):
     _, folder = demo
     reference, *others = json.loads((folder / "summary.json").read_text())
@@ -71,6 +78,7 @@ def test_the_demo_finds_all_backends_to_agree(demo):
         assert all(0 < part["difference"] < 1e-10 for part in other["agreement"].values())
 
 
+@OF_DEMO
 def test_the_parts_of_a_demo_are_runs_that_can_be_listed(demo):
     _, folder = demo
     listed = compare.read_runs(folder)
@@ -79,6 +87,7 @@ def test_the_parts_of_a_demo_are_runs_that_can_be_listed(demo):
     ]
 
 
+@OF_DEMO
 def test_the_demo_writes_every_step_and_epoch_as_json_lines(demo):
     _, folder = demo
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -87,6 +96,7 @@ def test_the_demo_writes_every_step_and_epoch_as_json_lines(demo):
         assert kinds == ["step"] * 4 + ["epoch"]
 
 
+@OF_DEMO
 def test_the_picture_of_the_demo_is_not_blank(demo):
     _, folder = demo
     pixels = np.asarray(Image.open(folder / "curves.png").convert("L"))
@@ -94,6 +104,7 @@ def test_the_picture_of_the_demo_is_not_blank(demo):
     assert 0.01 < (pixels < 250).mean() < 0.5
 
 
+@OF_DEMO
 @pytest.mark.parametrize("name", ["torch", "chainer", "jax"])
 def test_the_weights_of_the_demo_give_the_accuracy_that_it_printed(demo, name):
     _, folder = demo
@@ -103,11 +114,13 @@ def test_the_weights_of_the_demo_give_the_accuracy_that_it_printed(demo, name):
     assert evaluate(network, data.load("digits").held_out)["accuracy"] == wanted["accuracy"]
 
 
+@OF_DEMO
 def test_a_part_of_the_demo_is_a_run_of_its_own(demo):
     _, folder = demo
     assert "of 359 held-out samples are right" in run("predict", folder / "chainer", "--backend", "torch").stdout
 
 
+@OF_DEMO
 def test_the_demo_as_a_whole_is_no_single_run(demo):
     _, folder = demo
     assert f"name one, for example '{folder / 'chainer'}'" in run("predict", folder, code=2).stderr
@@ -138,6 +151,7 @@ def test_a_broken_backend_shows_its_error_and_hides_no_other(monkeypatch):
 # Training and prediction -----------------------------------------------------------------------------------------
 
 
+@OF_TRAINED
 def test_a_run_folder_holds_settings_metrics_curves_and_weights(trained):
     _, folder = trained
     files = {"code.json", "curves.png", "environment.json", "epochs.csv", "metrics.jsonl", "settings.toml"}
@@ -150,6 +164,7 @@ def test_a_run_folder_holds_settings_metrics_curves_and_weights(trained):
     assert load_file(folder / "weights.safetensors")["layers.0.weight"].shape == (16, 64)
 
 
+@OF_TRAINED
 def test_predictions_are_the_same_on_every_backend(trained):
     _, folder = trained
     rows = {}
@@ -165,6 +180,7 @@ def test_predictions_are_the_same_on_every_backend(trained):
     assert np.allclose(scores["torch"], scores["jax"], atol=1e-4)
 
 
+@OF_TRAINED
 def test_training_learns_something(trained):
     printed, folder = trained
     last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
@@ -179,6 +195,7 @@ def test_folders_under_runs_are_numbered(tmp_path, monkeypatch):
     assert sorted(os.listdir("runs")) == ["mlp-0001", "mlp-0002"]
 
 
+@OF_TRAINED
 def test_weights_are_converted_and_a_dry_run_writes_nothing(trained, tmp_path):
     _, folder = trained
     source, target = folder / "weights.safetensors", tmp_path / "weights.npz"
@@ -188,6 +205,7 @@ def test_weights_are_converted_and_a_dry_run_writes_nothing(trained, tmp_path):
     assert (np.load(target)["layers.1.bias"] == load_file(source)["layers.1.bias"]).all()
 
 
+@OF_TRAINED
 def test_weights_are_converted_for_an_architecture_and_checked(trained, tmp_path):
     settings, folder = trained
     source, target = folder / "weights.safetensors", tmp_path / "weights.npz"
@@ -220,58 +238,70 @@ def test_a_network_is_shown_with_settings_layers_and_source():
 # Mistakes --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("train resnet9", "UnknownName: network: the zoo has no 'resnet9'. Did you mean"),
-        (
-            "train mlp --backend tourch",
-            "BackendUnavailable: backend: there is no backend 'tourch'. Did you mean 'torch'?",
-        ),
-        ("train mlp --data digit", "UnknownName: data: there is no dataset 'digit'. Did you mean 'digits'?"),
-        ("train unet", "SettingError: network 'unet' is for segmentation, dataset 'digits' is for classification"),
-        ("train mlp --set dept=3", "ArgumentError: mlp has no setting 'dept'"),
-        ("train mlp --set depth", "SettingError: --set 'depth': wanted key=value"),
-        ("train mlp --set in_features=65", "ShapeError:"),
-        ("train mlp --dtype float12", "DtypeError: backend 'torch' cannot compute in 'float12'"),
-        ("train mlp --device cuda:99", "DeviceError: backend 'torch' has no device 'cuda:99'"),
-        ("train mlp --optimizer sdg", "UnknownName: optimizer='sdg' is unknown. Did you mean 'sgd'?"),
-        ("train mlp --optimizer-set mu=1", "ArgumentError: optimizer_settings: optimizer 'sgd' has no setting 'mu'"),
-        ("train mlp --out .", "SettingError: '.' exists already and is left as it is"),
-        ("train mlp --out file/x", "SettingError: the folder 'file/x' cannot be made"),
-        ("train mlp --epochs 0", "--epochs"),
-        ("train mlp --lr quick", "--lr"),
-        ("trian", "No such command 'trian'"),
-        ("predict nowhere", "SettingError: 'nowhere' is not the folder of a run: there is no settings.toml in it"),
-        ("predict torn", "does not hold settings"),
-        ("convert nothing.pth x.npz", "WeightFileMissing: there is no file 'nothing.pth'"),
-        ("convert file x.npz", "is not a weight file: found an empty file"),
-        ("convert file x.npz --model resnet81", "UnknownName: the zoo has no 'resnet81'. Did you mean"),
-        ("convert file x.npz --check", "SettingError: which network the weights belong to is not said"),
-        ("zoo resnet81", "UnknownName: the zoo has no 'resnet81'. Did you mean"),
-        ("zoo resnet18 --input 3xA", "SettingError: --input '3xA': wanted whole numbers like 3x224x224"),
-        ("demo --backends torch,foo", "BackendUnavailable: there is no backend 'foo'"),
-        ("demo --out .", "SettingError: '.' exists already"),
-    ],
-)
-def test_a_mistake_is_one_message_and_exit_code_2(arguments, message, tmp_path, monkeypatch):
+#: What is wrong with a command, and what is said of it.
+MISTAKES = [
+    ("train resnet9", "UnknownName: network: the zoo has no 'resnet9'. Did you mean"),
+    (
+        "train mlp --backend tourch",
+        "BackendUnavailable: backend: there is no backend 'tourch'. Did you mean 'torch'?",
+    ),
+    ("train mlp --data digit", "UnknownName: data: there is no dataset 'digit'. Did you mean 'digits'?"),
+    ("train unet", "SettingError: network 'unet' is for segmentation, dataset 'digits' is for classification"),
+    ("train mlp --set dept=3", "ArgumentError: mlp has no setting 'dept'"),
+    ("train mlp --set depth", "SettingError: --set 'depth': wanted key=value"),
+    ("train mlp --set in_features=65", "ShapeError:"),
+    ("train mlp --dtype float12", "DtypeError: backend 'torch' cannot compute in 'float12'"),
+    ("train mlp --device cuda:99", "DeviceError: backend 'torch' has no device 'cuda:99'"),
+    ("train mlp --optimizer sdg", "UnknownName: optimizer='sdg' is unknown. Did you mean 'sgd'?"),
+    ("train mlp --optimizer-set mu=1", "ArgumentError: optimizer_settings: optimizer 'sgd' has no setting 'mu'"),
+    ("train mlp --out .", "SettingError: '.' exists already and is left as it is"),
+    ("train mlp --out file/x", "SettingError: the folder 'file/x' cannot be made"),
+    ("train mlp --epochs 0", "--epochs"),
+    ("train mlp --lr quick", "--lr"),
+    ("trian", "No such command 'trian'"),
+    ("predict nowhere", "SettingError: 'nowhere' is not the folder of a run: there is no settings.toml in it"),
+    ("predict torn", "does not hold settings"),
+    ("convert nothing.pth x.npz", "WeightFileMissing: there is no file 'nothing.pth'"),
+    ("convert file x.npz", "is not a weight file: found an empty file"),
+    ("convert file x.npz --model resnet81", "UnknownName: the zoo has no 'resnet81'. Did you mean"),
+    ("convert file x.npz --check", "SettingError: which network the weights belong to is not said"),
+    ("zoo resnet81", "UnknownName: the zoo has no 'resnet81'. Did you mean"),
+    ("zoo resnet18 --input 3xA", "SettingError: --input '3xA': wanted whole numbers like 3x224x224"),
+    ("demo --backends torch,foo", "BackendUnavailable: there is no backend 'foo'"),
+    ("demo --out .", "SettingError: '.' exists already"),
+]
+
+
+def test_a_mistake_is_one_message_and_exit_code_2(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "settings.toml").write_text("{")
     (tmp_path / "file").write_text("")
+    assert not (wrong := wrongly_refused(MISTAKES)), "\n".join(wrong)
+
+
+def wrongly_refused(mistakes):
+    """The commands that do not end with their one message and exit code 2, or that leave something behind."""
+    return [found for arguments, message in mistakes if (found := _wrongly_refused(arguments, message))]
+
+
+def _wrongly_refused(arguments, message):
     before = sorted(os.listdir())
-    result = run(*arguments.split(), code=2)
-    assert message in result.stderr
-    assert "Traceback" not in result.output
-    assert result.stdout == ""
-    assert sorted(os.listdir()) == before
+    result = CliRunner().invoke(app, arguments.split())
+    refused = result.exit_code == 2 and message in result.stderr and result.stdout == ""
+    left = sorted(set(os.listdir()) ^ set(before))
+    return (
+        ""
+        if refused and "Traceback" not in result.output and not left
+        else f"{arguments}: {result!r} {result.output} {left}"
+    )
 
 
 def test_debug_shows_the_traceback_wherever_it_stands():
-    for arguments in (["--debug", "zoo", "resnet81"], ["zoo", "resnet81", "--debug"]):
-        result = python("-m", "deliralike", *arguments)
-        assert "Traceback" in result.stderr
-        assert result.returncode == 1
+    assert isinstance(run("--debug", "zoo", "resnet81", code=1).exception, UnknownName)
+    result = python("-m", "deliralike", "zoo", "resnet81", "--debug")
+    assert "Traceback" in result.stderr
+    assert result.returncode == 1
 
 
 def test_ctrl_c_ends_cleanly(monkeypatch):
@@ -299,16 +329,21 @@ HEAVY = ("torch", "chainer", "jax", "sklearn", "matplotlib")
 ROOT = os.path.dirname(os.path.dirname(deliralike.__file__))
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["zoo"], ["zoo", "resnet18"], ["train", "--help"]])
-def test_looking_around_loads_no_framework(arguments):
+LOOKING = [["--help"], ["--version"], ["zoo"], ["zoo", "resnet18"], ["train", "--help"]]
+
+
+def test_looking_around_loads_no_framework():
     code = (
-        f"import sys; sys.argv = ['deliralike', *{arguments!r}]\n"
+        "import sys\n"
         "from deliralike.cli import main\n"
-        "try: main()\n"
-        f"finally: print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
+        f"for arguments in {LOOKING!r}:\n"
+        "    sys.argv = ['deliralike', *arguments]\n"
+        "    try: main()\n"
+        "    except SystemExit as end:\n"
+        f"        print(*arguments, end.code, [name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
     )
     result = python("-c", code)
-    assert (result.returncode, result.stderr) == (0, "[]\n")
+    assert result.stderr.splitlines() == [f"{' '.join(arguments)} 0 []" for arguments in LOOKING]
     assert "\x1b" not in result.stdout
 
 

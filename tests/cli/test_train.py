@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from deliralike import data
 from deliralike.training.experiment import Experiment, Settings, Status, load_result, read_settings, read_status
 from deliralike.training.experiment.folder import write_status
-from tests.cli.test_commands import ROOT, run
+from tests.cli.test_commands import ROOT, run, wrongly_refused
 
 SETTINGS = """
 network = "mlp"
@@ -68,19 +68,21 @@ def test_yaml_and_toml_give_the_same_run(place):
 
 
 def test_ctrl_c_says_how_to_go_on_and_the_rest_is_the_same(place):
-    run("train", "settings.toml", "--epochs", 40, "--out", "whole")
-    command = [sys.executable, "-m", "deliralike", "train", "settings.toml", "--epochs", "40", "--out", "run"]
-    slow = {"DELIRALIKE_UNUSED": "1", **os.environ, "PYTHONPATH": ROOT}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=slow)
+    command = [sys.executable, "-m", "deliralike", "train", "settings.toml", "--out", "run"]
+    command += ["--epochs", "100000"]  # longer than this process may have to wait for its turn
+    environment = {**os.environ, "PYTHONPATH": ROOT}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     while not (place / "run" / "metrics.jsonl").exists():
         assert process.poll() is None, process.communicate()
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=600)
     assert (process.returncode, errors) == (130, "deliralike: stopped; to go on: deliralike train --resume run\n")
     assert read_status(place / "run").status == "interrupted"
     assert "interrupted" in run("runs", ".").stdout
-    assert "going on in run" in run("train", "--resume", "run").stdout
+    epochs = len(load_result("run").history.epochs) + 2
+    assert "going on in run" in run("train", "--resume", "run", "--epochs", epochs).stdout
+    run("train", "settings.toml", "--epochs", epochs, "--out", "whole")
     found, wanted = (load_result(name) for name in ("run", "whole"))
     assert found.history.losses.tolist() == wanted.history.losses.tolist()
     weights, others = (load_file(place / name / "weights.safetensors") for name in ("run", "whole"))
@@ -123,6 +125,10 @@ def test_a_fold_alone_goes_to_its_place_among_the_others(place):
 # The list of runs ----------------------------------------------------------------------------------------------------
 
 
+#: Tests that share the runs of `several` share a process, so that they are made once.
+OF_SEVERAL = pytest.mark.xdist_group("cli-several")
+
+
 @pytest.fixture(scope="module")
 def several(tmp_path_factory):
     """Two runs, one that was killed, and one that is damaged."""
@@ -137,6 +143,7 @@ def several(tmp_path_factory):
     return folder
 
 
+@OF_SEVERAL
 def test_runs_are_listed_with_what_tells_them_apart(several):
     lines = [line.split() for line in run("runs", several).stdout.splitlines()]
     rows = {line[0]: line for line in lines if line and line[0] in ("a", "b", "killed", "torn")}
@@ -147,11 +154,13 @@ def test_runs_are_listed_with_what_tells_them_apart(several):
     assert rows["torn"][-1] == "unreadable"
 
 
+@OF_SEVERAL
 def test_a_damaged_run_says_what_is_wrong_with_it(several):
     assert "torn: '" in run("runs", several).stdout
     assert "does not hold settings" in run("runs", several).stdout
 
 
+@OF_SEVERAL
 def test_what_all_runs_share_is_said_once(several, tmp_path):
     (tmp_path / "runs").mkdir()
     for name in ("a", "b"):
@@ -160,6 +169,7 @@ def test_what_all_runs_share_is_said_once(several, tmp_path):
     assert "all runs: network mlp, backend torch, data digits, metric loss" in printed
 
 
+@OF_SEVERAL
 @pytest.mark.parametrize("width", [100, 80, 60])
 def test_a_narrow_terminal_shows_whole_words_in_fewer_columns(several, width):
     printed = run("runs", several, env={"COLUMNS": str(width)}).stdout
@@ -172,6 +182,7 @@ def test_a_narrow_terminal_shows_whole_words_in_fewer_columns(several, width):
     assert sum("finished" in line for line in table) == 2
 
 
+@OF_SEVERAL
 def test_the_picture_of_the_runs_shows_each_of_them(several, tmp_path):
     printed = run("runs", several, "--plot", tmp_path / "runs.png").stdout
     assert f"see {tmp_path / 'runs.png'}" in printed
@@ -182,41 +193,39 @@ def test_the_picture_of_the_runs_shows_each_of_them(several, tmp_path):
 # Mistakes ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("train", "SettingError: give a file of settings or a network to train, or --resume FOLDER"),
-        ("train mlp --resume x", "SettingError: give a file of settings or a network to train, or --resume FOLDER"),
-        ("train --resume x --out y", "SettingError: --resume goes on in the folder of the run: leave --out away"),
-        ("train --resume x", "SettingError: 'x' is not the folder of a run: there is no settings.toml in it"),
-        ("train nothing.toml", "SettingError: there is no file 'nothing.toml': 'deliralike settings' prints one"),
-        ("train bad.toml", "UnknownName: bad.toml: unknown setting 'epoch'. Did you mean 'epochs'?"),
-        ("train settings.toml --set epochs=0", "SettingError: settings.toml: epochs=0 must be a whole number"),
-        ("train settings.toml --set optimizer.rl=1", "optimizer_settings: optimizer 'sgd' has no setting 'rl'"),
-        ("train settings.toml --set depth=1", "ArgumentError: mlp has no setting 'depth'"),
-        ("train settings.toml --fold 2", "SettingError: settings.toml: fold=2 needs folds to be set"),
-        ("train settings.toml --folds 300", "SettingError: folds: 300 folds need at least 300 samples of each class"),
-        (
-            "train settings.toml --backend jaxx",
-            "BackendUnavailable: settings.toml: backend: there is no backend 'jaxx'",
-        ),
-        ("settings mlpp", "UnknownName: network: the zoo has no 'mlpp'. Did you mean 'mlp'?"),
-        ("runs nowhere", "SettingError: there is no folder 'nowhere': 'deliralike train' makes runs/"),
-        ("runs .", "SettingError: there is no run in '.': no folder in it has a settings.toml"),
-    ],
-)
-def test_a_mistake_is_one_message_and_exit_code_2(place, arguments, message):
+#: What is wrong with a command, and what is said of it.
+MISTAKES = [
+    ("train", "SettingError: give a file of settings or a network to train, or --resume FOLDER"),
+    ("train mlp --resume x", "SettingError: give a file of settings or a network to train, or --resume FOLDER"),
+    ("train --resume x --out y", "SettingError: --resume goes on in the folder of the run: leave --out away"),
+    ("train --resume x", "SettingError: 'x' is not the folder of a run: there is no settings.toml in it"),
+    ("train nothing.toml", "SettingError: there is no file 'nothing.toml': 'deliralike settings' prints one"),
+    ("train bad.toml", "UnknownName: bad.toml: unknown setting 'epoch'. Did you mean 'epochs'?"),
+    ("train settings.toml --set epochs=0", "SettingError: settings.toml: epochs=0 must be a whole number"),
+    ("train settings.toml --set optimizer.rl=1", "optimizer_settings: optimizer 'sgd' has no setting 'rl'"),
+    ("train settings.toml --set depth=1", "ArgumentError: mlp has no setting 'depth'"),
+    ("train settings.toml --fold 2", "SettingError: settings.toml: fold=2 needs folds to be set"),
+    ("train settings.toml --folds 300", "SettingError: folds: 300 folds need at least 300 samples of each class"),
+    (
+        "train settings.toml --backend jaxx",
+        "BackendUnavailable: settings.toml: backend: there is no backend 'jaxx'",
+    ),
+    ("settings mlpp", "UnknownName: network: the zoo has no 'mlpp'. Did you mean 'mlp'?"),
+    ("runs nowhere", "SettingError: there is no folder 'nowhere': 'deliralike train' makes runs/"),
+    ("runs .", "SettingError: there is no run in '.': no folder in it has a settings.toml"),
+]
+
+
+def test_a_mistake_is_one_message_and_exit_code_2(place):
     (place / "bad.toml").write_text('network = "mlp"\nepoch = 1')
-    (place / "settings.toml").rename(place / "of-settings.toml")
-    if "settings.toml" in arguments:
-        (place / "settings.toml").write_text(SETTINGS)
-    before = sorted(os.listdir())
-    result = run(*arguments.split(), code=2)
-    assert message in result.stderr
-    assert "Traceback" not in result.output
-    assert sorted(os.listdir()) == before
+    with_settings = [mistake for mistake in MISTAKES if "settings.toml" in mistake[0]]
+    others = [mistake for mistake in MISTAKES if mistake not in with_settings]
+    assert not (wrong := wrongly_refused(with_settings)), "\n".join(wrong)
+    (place / "settings.toml").unlink()  # it would make the folder that of a run
+    assert not (wrong := wrongly_refused(others)), "\n".join(wrong)
 
 
+@OF_SEVERAL
 def test_a_finished_run_is_refused_with_what_to_do(several):
     message = run("train", "--resume", several / "a", code=2).stderr
     assert "has finished: there is nothing to go on with. For more: --epochs 6" in message
@@ -242,6 +251,7 @@ def test_predictions_of_a_run_on_ones_own_data_want_them_by_name(place):
     assert "of 359 held-out samples are right" in run("predict", "run", "--data", "digits").stdout
 
 
+@OF_SEVERAL
 def test_a_metric_that_no_run_has_is_named(several):
     assert (
         "UnknownName: no run has a metric 'acuracy'. Did you mean 'accuracy'?"

@@ -9,7 +9,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_documentation_builds_without_warnings(tmp_path):
     pytest.importorskip("sphinx")
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", str(DOCS), str(tmp_path)]

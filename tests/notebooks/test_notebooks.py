@@ -12,10 +12,7 @@ from nbclient import NotebookClient
 ROOT = Path(__file__).parents[2]
 FRACTION = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+")
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-
-
-def name_of(path):
-    return path.stem
+SHORT = "first_network"  # all three backends, from a class to weights on disk
 
 
 def fractions(text):
@@ -32,8 +29,9 @@ def printed(notebook):
     return ["".join(output.text for output in cell.outputs if output.output_type == "stream") for cell in cells]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
+@pytest.mark.parametrize("path", [
+    pytest.param(path, id=path.stem, marks=[] if path.stem == SHORT else pytest.mark.long) for path in NOTEBOOKS
+])  # fmt: skip
 def test_a_notebook_prints_what_it_was_stored_with(path, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
@@ -42,34 +40,45 @@ def test_a_notebook_prints_what_it_was_stored_with(path, tmp_path, monkeypatch):
     fresh = nbformat.read(path, as_version=4)
     folder = tmp_path / "work"
     folder.mkdir()
-    NotebookClient(fresh, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
+    # Limits are for what hangs: a kernel on a busy machine starts, computes and answers late.
+    limits = {"startup_timeout": 600, "timeout": 1800, "iopub_timeout": 600}
+    NotebookClient(fresh, **limits, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
     for came, wanted in zip(printed(fresh), printed(stored), strict=True):
         assert FRACTION.sub("#", came) == FRACTION.sub("#", wanted)
         assert fractions(came) == pytest.approx(fractions(wanted), rel=0.5, abs=0.05), f"{came}\nwas\n{wanted}"
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
-def test_a_notebook_is_stored_with_its_pictures_and_is_small(path):
-    notebook = nbformat.read(path, as_version=4)
-    kinds = [kind for cell in notebook.cells for output in cell.get("outputs", []) for kind in output.get("data", {})]
-    assert "image/png" in kinds
-    assert path.stat().st_size < 300_000
+def test_notebooks_are_stored_with_their_pictures_and_are_small():
+    assert len(NOTEBOOKS) >= 9
+    assert [path.name for path in NOTEBOOKS if "image/png" not in kinds(path)] == []
+    assert [path.name for path in NOTEBOOKS if path.stat().st_size >= 300_000] == []
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
-def test_a_notebook_tells_nothing_of_the_machine_that_ran_it(path):
-    notebook = json.loads(path.read_text(encoding="utf-8"))
-    assert notebook["metadata"] == {
+def kinds(path):
+    """What a notebook shows, as MIME types."""
+    cells = nbformat.read(path, as_version=4).cells
+    return {kind for cell in cells for output in cell.get("outputs", []) for kind in output.get("data", {})}
+
+
+def test_notebooks_tell_nothing_of_the_machine_that_ran_them():
+    metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
-    assert all(cell["metadata"] == {} for cell in notebook["cells"])
-    outputs = json.dumps([cell.get("outputs", []) for cell in notebook["cells"]])
-    assert not [word for word in ("/home/", "/Users/", "/tmp/", str(ROOT), str(Path.home())) if word in outputs]
+    found = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in NOTEBOOKS}
+    assert {name: notebook["metadata"] for name, notebook in found.items()} == dict.fromkeys(found, metadata)
+    assert [name for name, notebook in found.items() if any(cell["metadata"] for cell in notebook["cells"])] == []
+    outputs = {name: json.dumps([cell.get("outputs", []) for cell in n["cells"]]) for name, n in found.items()}
+    folders = ("/home/", "/Users/", "/tmp/", str(ROOT), str(Path.home()))
+    assert [(name, folder) for name, text in outputs.items() for folder in folders if folder in text] == []
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
-def test_a_notebook_was_run_from_top_to_bottom(path):
-    notebook = nbformat.read(path, as_version=4)
-    counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
-    assert counts == list(range(1, len(counts) + 1))
+def test_notebooks_were_run_from_top_to_bottom():
+    counts = {path.name: executed(path) for path in NOTEBOOKS}
+    assert counts == {name: list(range(1, len(count) + 1)) for name, count in counts.items()}
+
+
+def executed(path):
+    """The numbers under which the cells of code were run, in the order of the cells."""
+    cells = nbformat.read(path, as_version=4).cells
+    return [cell.execution_count for cell in cells if cell.cell_type == "code"]
