@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 from deliralike import data
 from deliralike.training.experiment import Experiment, Settings, Status, load_result, read_settings, read_status
-from deliralike.training.experiment.folder import write_status
+from deliralike.training.experiment.folder import read_history, write_status
 from tests.cli.test_commands import ROOT, run, wrongly_refused
 
 SETTINGS = """
@@ -80,7 +80,7 @@ def test_ctrl_c_says_how_to_go_on_and_the_rest_is_the_same(place):
     assert (process.returncode, errors) == (130, "deliralike: stopped; to go on: deliralike train --resume run\n")
     assert read_status(place / "run").status == "interrupted"
     assert "interrupted" in run("runs", ".").stdout
-    epochs = len(load_result("run").history.epochs) + 2
+    epochs = len(read_history(place / "run").epochs) + 2
     assert "going on in run" in run("train", "--resume", "run", "--epochs", epochs).stdout
     run("train", "settings.toml", "--epochs", epochs, "--out", "whole")
     found, wanted = (load_result(name) for name in ("run", "whole"))
