@@ -172,6 +172,8 @@ def table(rows, title, key):
 
 def main(path, count="30"):
     rows = read(path)
+    if not rows:
+        sys.exit(f"{path} has no tests")
     print(table(rows, "folder", folder), end="\n\n")
     print(table(rows, "backend", lambda row: row["backend"]), end="\n\n")
     dearest = sorted(rows, key=lambda row: -row["processor"] - row["children"])[: int(count)]

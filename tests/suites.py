@@ -16,6 +16,7 @@ from tests import measuring
 MEASURED = "tests/measured.csv"
 #: Seconds of the processor; two processes share them.
 QUICK = 90.0
+pytest_plugins = ["tests.measuring"]
 SUITES = ("quick", "short", "all")
 left_out = pytest.StashKey[Counter]()
 
