@@ -64,7 +64,7 @@ def _hostile() -> dict[str, list[str]]:
     """What is found in each of the hostile files, by format; one that is read is a finding, too."""
     found: dict[str, list[str]] = {}
     for (name, label), make in HOSTILE.items():
-        format = replace(FORMATS[name], refuses=True)
+        format = replace(FORMATS[name], refuses=True, seconds=30)  # a million nested tuples take two
         found.setdefault(name, []).extend(f"{label}: {problem}" for _, problem in findings(format, lambda _: make(), 1))
     return found
 

@@ -21,7 +21,7 @@ from deliralike.errors import DeliralikeError
 from tests.fuzz.formats import Arrays, Format
 from tests.fuzz.mutations import Files
 
-SECONDS, PATIENCE = 3, 600  # of the processor, and on the clock, where others may be at work
+PATIENCE = 600  # seconds on the clock, where others may be at work; those of the processor are the format's
 KNOWN = "known: the process died or took too long, as with the framework's own reader"
 OURS, THEIRS, DONE = "ours", "theirs", "done"
 
@@ -29,7 +29,7 @@ OURS, THEIRS, DONE = "ours", "theirs", "done"
 def samples(format: Format) -> list[Files]:
     """The whole files of a format, written in a child: some writers start threads, and then no one may fork."""
     with tempfile.TemporaryDirectory() as folder:
-        list(_child(format.memory, lambda: _save(format.samples(), Path(folder) / "samples")))
+        list(_child(format, lambda: _save(format.samples(), Path(folder) / "samples")))
         return pickle.loads((Path(folder) / "samples").read_bytes())
 
 
@@ -50,7 +50,7 @@ def findings(format: Format, cases: Callable[[int], Files], count: int, whole: i
     while begin < count:
         stage = OURS
         for number, stage, problem in _child(
-            format.memory, lambda first=begin: _cases(format, cases, range(first, count), whole)
+            format, lambda first=begin: _cases(format, cases, range(first, count), whole)
         ):
             begin = number
             if problem:
@@ -71,10 +71,10 @@ def _strict_dies(format: Format, files: Files) -> bool:
                 format.strict(Path(folder) / "0" / format.target)
         yield 0, DONE, ""
 
-    return not list(_child(format.memory, work))
+    return not list(_child(format, work))
 
 
-def _child(memory: int, work: Callable[[], Iterator[tuple[int, str, str]]]) -> Iterator[tuple[int, str, str]]:
+def _child(format: Format, work: Callable[[], Iterator[tuple[int, str, str]]]) -> Iterator[tuple[int, str, str]]:
     """What a forked process says, until it ends in whatever way."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():
@@ -82,7 +82,7 @@ def _child(memory: int, work: Callable[[], Iterator[tuple[int, str, str]]]) -> I
         child = os.fork()
     if child == 0:
         os.close(reading)
-        _limit(memory)
+        _limit(format)
         try:
             for said in work():
                 os.write(writing, (json.dumps(said) + "\n").encode())
@@ -95,25 +95,25 @@ def _child(memory: int, work: Callable[[], Iterator[tuple[int, str, str]]]) -> I
     os.waitpid(child, 0)
 
 
-def _limit(memory: int) -> None:
+def _limit(format: Format) -> None:
     for number in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)  # ends the process, wherever it is
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + memory,) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + format.memory,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-    _start_clocks()
+    _start_clocks(format)
 
 
-def _start_clocks() -> None:
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+def _start_clocks(format: Format) -> None:
+    signal.setitimer(signal.ITIMER_PROF, format.seconds)
     signal.setitimer(signal.ITIMER_REAL, PATIENCE)
 
 
 def _cases(format: Format, cases: Callable[[int], Files], numbers: range, whole: int) -> Iterator[tuple[int, str, str]]:
     folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
     for number in numbers:
-        _start_clocks()
+        _start_clocks(format)
         place = folder / str(number)
         _place(place, cases(number))
         yield number, OURS, ""

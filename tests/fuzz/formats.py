@@ -40,6 +40,7 @@ class Format:
         strict: The framework's own reader.
         by_name: Whether both use the same names and layouts; else values are looked for in any order.
         memory: Bytes that reading may take beyond what the imports have taken.
+        seconds: Of the processor that reading a file may take; a busy machine counts up to twice as many.
         refuses: Whether any file that is read is a finding.
         native: Whether both readers stand on one library in C that is not ours to mend: where that dies, both die.
     """
@@ -51,6 +52,7 @@ class Format:
     by_name: bool = True
     native: bool = False
     memory: int = 2**30
+    seconds: int = 10
     refuses: bool = False
 
 

@@ -34,7 +34,7 @@ def _strict(path: Path) -> Arrays:
 
 
 def _with(read: Any, by_name: bool = True) -> Format:
-    return Format(lambda: [{"x": b"x"}], "x", read, _strict, by_name)
+    return Format(lambda: [{"x": b"x"}], "x", read, _strict, by_name, seconds=2)
 
 
 # By name: the reader, and what is found.

@@ -14,11 +14,6 @@ from tests.conftest import BACKENDS
 if set(BACKENDS) < {"torch", "chainer", "jax"} or importlib.util.find_spec("h5py") is None:
     pytest.skip("reads the files of every framework", allow_module_level=True)
 
-from tests.fuzz.children import KNOWN
-from tests.fuzz.formats import FORMATS
-from tests.fuzz.hostile import HOSTILE
-from tests.fuzz.planted import PLANTED
-
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("fuzz")
 
@@ -39,6 +34,9 @@ def found(arguments):
 
 def unknown(arguments):
     """The findings in damaged files by format, but for those that are the fault of a framework's own library."""
+    from tests.fuzz.children import KNOWN
+    from tests.fuzz.formats import FORMATS
+
     problems = {name: [problem for problem in each if problem != KNOWN]
                 for name, each in found(arguments)["damaged"].items()}  # fmt: skip
     assert problems.keys() == FORMATS.keys()
@@ -55,12 +53,16 @@ def test_many_damaged_files_are_read_as_the_framework_reads_them_or_refused():
 
 
 def test_files_that_were_made_to_do_harm_are_refused():
+    from tests.fuzz.hostile import HOSTILE
+
     hostile = found(SHORT)["hostile"]
     assert hostile.keys() == {format for format, _ in HOSTILE}
     assert {name: problems for name, problems in hostile.items() if problems} == {}
 
 
 def test_the_fuzzer_finds_a_fault_of_every_kind():
+    from tests.fuzz.planted import PLANTED
+
     planted = found(SHORT)["planted"]
     assert planted.keys() == PLANTED.keys()
     wrong = {}
