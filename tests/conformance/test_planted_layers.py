@@ -104,7 +104,7 @@ def sides():
             yield pytest.param(name, backend, marks=marks)
 
 
-@pytest.mark.parametrize(("name", "backend"), sides())
+@pytest.mark.parametrize(("name", "backend"), list(sides()))
 def test_right_subjects_agree_on_every_backend(name, backend):
     assert compare(right(name, FIRST)[2], right(name, backend)[2]).difference < 1e-10
 

@@ -38,7 +38,7 @@ def narrowed(reference, candidate, mistaken):
     )
 
 
-@pytest.mark.parametrize(("name", "mistake"), cases())
+@pytest.mark.parametrize(("name", "mistake"), list(cases()))
 def test_a_planted_mistake_is_seen_located_and_explained(name, mistake):
     candidate = right(get(name))
     found = stepping.level(*narrowed(right(get("torch")), candidate, mistake.plant(candidate)), in_float32=False)
@@ -63,7 +63,7 @@ def seeds():
             yield pytest.param(name, seed, marks=[pytest.mark.long] if seed else [])
 
 
-@pytest.mark.parametrize(("name", "seed"), seeds())
+@pytest.mark.parametrize(("name", "seed"), list(seeds()))
 def test_right_optimizers_are_not_accused(name, seed):
     found = stepping.level(right(get("torch")), right(get(name)), seed=seed)
     assert (found.status, found.findings, found.notes) == (PASSED, (), ())
