@@ -1,6 +1,6 @@
 """Every planted mistake of layers, losses and wiring shows, and is the same mistake on every backend."""
 
-import os
+from functools import cache
 
 import numpy as np
 import pytest
@@ -22,23 +22,16 @@ from deliralike.conformance.planted import (
 from deliralike.conformance.planted.fixtures import FIXTURES, fixture
 from tests.conftest import BACKENDS
 
-GROUPS = [normalization, convolution, activation, dropout, attention, sequence, losses, wiring, weights, precision]
-MISTAKES = [mistake for group in GROUPS for mistake in group.MISTAKES]
+GROUPS = {
+    module.__name__.rpartition(".")[2]: module.MISTAKES
+    for module in (
+        normalization, convolution, activation, dropout, attention, sequence, losses, wiring, weights, precision
+    )
+}  # fmt: skip
+MISTAKES = [mistake for group in GROUPS.values() for mistake in group]
 SHOWN = 1e-9
-QUICK, EACH = BACKENDS[:2], 8  # on the other backends, slower by a hundred times, each eighth mistake
-STRIDE = 1 if os.environ.get("DELIRALIKE_TEST_MISTAKES") == "all" else EACH
-
-
-@pytest.fixture(autouse=True)
-def uncompiled():
-    """JAX op by op: the operations of a fixture are compiled once for all of its mistakes."""
-    if "jax" not in BACKENDS:
-        yield
-        return
-    import jax
-
-    with jax.disable_jit():
-        yield
+FIRST, *OTHERS = BACKENDS
+SLOW, EACH = "jax", 8  # compiles each network anew: each eighth mistake
 
 
 def observed(subject, batch):
@@ -60,48 +53,89 @@ def observed(subject, batch):
     return found
 
 
-_right = {}
-
-
+@cache
 def right(name, backend):
     """A right subject, its batch, and what it computes."""
-    if (name, backend) not in _right:
-        subject, batch = fixture(name, backend)
-        _right[name, backend] = subject, batch, observed(subject, batch)
-    return _right[name, backend]
+    subject, batch = fixture(name, backend)
+    return subject, batch, observed(subject, batch)
 
 
-@pytest.mark.parametrize("name", FIXTURES)
-def test_right_subjects_agree_on_every_backend(name):
-    first, *others = (right(name, backend)[2] for backend in BACKENDS)
-    for other in others:
-        assert compare(first, other).difference < 1e-10
+@cache
+def wrong(mistake, backend):
+    """What the candidate with a mistake computes, and how it is not as it is to be."""
+    subject, batch, expected = right(mistake.fixture, backend)
+    mistaken = mistake.plant(subject)
+    with np.errstate(all="ignore"):  # some have exponentials that overflow
+        found = observed(mistaken, batch)
+    said = []
+    if not compare(expected, found).difference > SHOWN:
+        said.append("does not show")
+    ours, theirs = subject.network.neutral_state(), mistaken.network.neutral_state()
+    if [(name, value.shape) for name, value in ours.items()] != [(n, v.shape) for n, v in theirs.items()]:
+        said.append("has other names or shapes")
+    elif mistake.group != "weights" and not all(np.array_equal(ours[name], theirs[name]) for name in ours):
+        said.append("has other weights")
+    return found, [f"{mistake.name} on {backend} {text}" for text in said]
 
 
-@pytest.mark.parametrize("number", range(len(MISTAKES)), ids=lambda number: MISTAKES[number].name)
-def test_each_mistake_shows_and_is_the_same_on_every_backend(number):
-    mistake, found = MISTAKES[number], []
-    for backend in QUICK if number % STRIDE else BACKENDS:
-        subject, batch, expected = right(mistake.fixture, backend)
-        mistaken = mistake.plant(subject)
-        with np.errstate(all="ignore"):  # some have exponentials that overflow
-            found.append(observed(mistaken, batch))
-        assert compare(expected, found[-1]).difference > SHOWN
-        ours, theirs = subject.network.neutral_state(), mistaken.network.neutral_state()
-        assert [(name, value.shape) for name, value in ours.items()] == [(n, v.shape) for n, v in theirs.items()]
-        if mistake.group != "weights":
-            assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
-    for other in found[1:]:
-        if mistake.group != "precision":  # whose digits are noise
-            assert compare(found[0], other).difference < 1e-9
-
-
-@pytest.mark.parametrize("name", FIXTURES)
-def test_right_subjects_stay_right(name):
+def assert_right_subjects_stay_right(mistakes, backend):
     """After all has been planted in copies of them."""
-    for backend in BACKENDS:
+    for name in {mistake.fixture for mistake in mistakes}:
         subject, batch, expected = right(name, backend)
-        assert compare(expected, observed(subject, batch)).difference == 0.0
+        assert compare(expected, observed(subject, batch)).difference == 0.0, (name, backend)
+
+
+def assert_the_same(mistakes, backend):
+    """As on the first backend."""
+    said = [text for mistake in mistakes for text in wrong(mistake, backend)[1]]
+    for mistake in mistakes:
+        difference = compare(wrong(mistake, FIRST)[0], wrong(mistake, backend)[0]).difference
+        if mistake.group != "precision" and not difference < 1e-9:  # whose digits are noise
+            said.append(f"{mistake.name} is another mistake on {backend} than on {FIRST}, by {difference}")
+    assert not said, "\n".join(said)
+    assert_right_subjects_stay_right(mistakes, backend)
+
+
+def sides():
+    """Each fixture on each other backend."""
+    for backend in OTHERS:
+        marks = [pytest.mark.long] if backend == SLOW else []
+        for name in FIXTURES:
+            yield pytest.param(name, backend, marks=marks)
+
+
+@pytest.mark.parametrize(("name", "backend"), list(sides()))
+def test_right_subjects_agree_on_every_backend(name, backend):
+    assert compare(right(name, FIRST)[2], right(name, backend)[2]).difference < 1e-10
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_each_mistake_shows(group):
+    said = [text for mistake in GROUPS[group] for text in wrong(mistake, FIRST)[1]]
+    assert not said, "\n".join(said)
+    assert_right_subjects_stay_right(GROUPS[group], FIRST)
+
+
+def first_of_each_kind(mistakes):
+    """The first in each fixture."""
+    found = {}
+    for mistake in mistakes:
+        found.setdefault((mistake.group, mistake.fixture), mistake)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("backend", OTHERS)
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_mistake_of_each_kind_is_the_same_on_every_backend(group, backend):
+    first = first_of_each_kind(GROUPS[group])
+    assert_the_same(first[:1] if backend == SLOW else first, backend)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend", OTHERS)
+@pytest.mark.parametrize("group", GROUPS)
+def test_each_mistake_is_the_same_on_every_backend(group, backend):
+    assert_the_same(GROUPS[group][:: EACH if backend == SLOW else 1], backend)
 
 
 def test_mistakes_have_names_of_their_own():

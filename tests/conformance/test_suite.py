@@ -22,15 +22,27 @@ from deliralike.nn.layers import LAYERS
 from deliralike.parallel.hooks import AccumulateGradients, CopyParameters
 from deliralike.parallel.replicated import ReplicatedNetwork
 from tests.conformance.stranger import BACKEND as STRANGER
+from tests.conftest import BACKENDS
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}  # for a Python of its own
 # What our own backends do not declare: Chainer has no weight files that are read without running code.
 UNDECLARED = {"torch": set(), "chainer": {"files/files of its own"}, "jax": set()}
 
 
-@pytest.mark.parametrize("check", suite.CHECKS, ids=str)
-def test_our_backends_pass(backend, check, request):
-    settle(check, backend, None, request.node)
+# JAX compiles every operation; before a commit its functions and layers are those that `tests/nn` looks at.
+LONG_ON_JAX = ("functions", "windows", "losses", "layers")
+
+
+def cases():
+    for name in BACKENDS:
+        for check in suite.CHECKS:
+            is_long = name == "jax" and check.capability in LONG_ON_JAX
+            yield pytest.param(name, check, id=f"{name}-{check}", marks=[pytest.mark.long] if is_long else [])
+
+
+@pytest.mark.parametrize(("name", "check"), list(cases()))
+def test_our_backends_pass(name, check, request):
+    settle(check, backends.get(name), None, request.node)
 
 
 def test_our_backends_declare_all_but_what_is_listed(backend):
