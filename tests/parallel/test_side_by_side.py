@@ -109,7 +109,7 @@ def hurried():
     sys.setswitchinterval(before)
 
 
-@pytest.mark.parametrize("rounds", [60, pytest.param(600, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [10, pytest.param(600, marks=pytest.mark.long)])
 def test_of_several_failures_one_is_raised_and_no_thread_complains(within, hurried, rounds):
     """Threads that fail at the same moment stop each other in any order; what escapes from a thread is a warning."""
     for _ in range(rounds):
@@ -302,7 +302,7 @@ def test_threads_are_kept_for_the_next_call_unless_their_job_broke_off(run):
     assert seen[0] not in run([threading.current_thread] * 3)
 
 
-@pytest.mark.parametrize("rounds", [60, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [10, pytest.param(300, marks=pytest.mark.long)])
 def test_being_stopped_does_not_reach_the_next_job_of_a_thread(within, hurried, rounds):
     """A stop that is sent while a job ends must not come later."""
     for _ in range(rounds):
