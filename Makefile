@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help demo quick test test-all test-mpi measure lint docs bench environment lock clean
+.PHONY: help demo quick test test-all test-mpi measure lint docs package bench environment lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -26,6 +26,7 @@ help:
 	@echo "make test-mpi  the tests of processes over MPI alone"
 	@echo "make lint    style, floors of imports, types"
 	@echo "make docs    the documentation, into docs/_build/html"
+	@echo "make package  the wheel, tried in an environment without any framework"
 	@echo "make bench   the benchmarks"
 	@echo "make lock    refresh requirements/lock.txt from the ranges in requirements/"
 	@echo "make clean   remove the environment and everything built"
@@ -66,6 +67,17 @@ docs: $(STAMP)
 	@$(PY) -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	@echo "docs: docs/_build/html/index.html"
 
+# The wheel, in an environment that has nothing but what the wheel asks for: no framework, no file of this folder.
+package: EMPTY := .venv-empty
+package: $(STAMP)
+	@rm -rf dist build $(EMPTY)
+	@$(PY) $(PIP:install%=wheel) -q --no-deps --no-build-isolation -w dist .
+	@$(call make_venv,$(EMPTY))
+	@PIP_CONSTRAINT=$(LOCK) $(EMPTY)/bin/python $(PIP) dist/*.whl > $(EMPTY)/pip.log 2>&1 || { $(call tell,package,$(EMPTY)); exit 1; }
+	@cd $(EMPTY) && bin/python -I ../tests/package_alone.py
+	@rm -rf $(EMPTY)
+	@echo "package: $$(ls dist/*.whl)"
+
 bench: $(STAMP)
 	@PIP_CONSTRAINT=$(LOCK) $(PY) $(PIP) -q -r requirements/bench.txt
 	@$(PY) $(PIP) -q --no-deps -r requirements/bench-alone.txt
@@ -103,7 +115,7 @@ lock:
 	@echo "lock: $$(grep -c == $(LOCK)) packages in $(LOCK); run 'make test' and 'make lint' before you commit it"
 
 clean:
-	rm -rf $(VENV) .venv-lock build dist docs/_build docs/_generated *.egg-info
+	rm -rf $(VENV) .venv-lock .venv-empty build dist docs/_build docs/_generated *.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,10 +1,13 @@
 """What every test may use: the backends, by name. A backend that cannot be loaded fails its tests, it skips none."""
 
+import ctypes
+import gc
 import os
 
 import pytest
 
 from deliralike import backends
+from tests.measuring import memory
 
 REQUIRED = ("torch", "chainer", "jax")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")  # read when JAX is first used
@@ -21,6 +24,17 @@ BACKENDS = tuple(os.environ.get("DELIRALIKE_TEST_BACKENDS", ",".join(REQUIRED)).
 def backend(request):
     """Each backend in turn."""
     return backends.get(request.param)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def freed_memory_goes_back():
+    """To the system, when the process has grown: the C library keeps half of it otherwise, and workers reach 7 GB."""
+    yield
+    if memory() > 1500:
+        gc.collect()
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+        if trim is not None:
+            trim(0)
 
 
 @pytest.fixture

@@ -1,19 +1,19 @@
 """Three suites, each a part of the next: quick (at each save), short (before a commit), all (before a release).
 
 A pytest plugin (``-p tests.suites --suite quick``). The short suite leaves out what is marked `long`. The quick one
-takes the cheapest of its tests, one case each on each backend, until they would take `QUICK` seconds together; what they
-cost stands in `MEASURED`, and a test that is not there yet is taken. Each run ends by saying what it left out.
+takes the cheapest of its tests, one case each on each backend, until they would take `QUICK` seconds together; what
+they cost stands in `MEASURED`, and a test that is not there yet is taken. Each run ends by saying what it left out.
 """
 
 from collections import Counter
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from tests import measuring
 
-MEASURED = Path(__file__).with_name("measured.csv")
+#: In the folder of pyproject.toml.
+MEASURED = "tests/measured.csv"
 #: Seconds of the processor; two processes share them.
 QUICK = 90.0
 SUITES = ("quick", "short", "all")
@@ -33,21 +33,20 @@ def pytest_ignore_collect(collection_path, config):
     if config.getoption("--suite") != "quick" or collection_path.suffix != ".py":
         return None
     file = collection_path.relative_to(config.rootpath).as_posix()
-    return True if file in files(measured()) and file not in files(cheapest()) else None
+    costs = config.rootpath / MEASURED
+    return True if file in files(measured(costs)) and file not in files(cheapest(costs)) else None
 
 
 def pytest_collection_modifyitems(config, items):
     suite = config.getoption("--suite")
-    dropped = []
-    if suite != "all":
-        dropped += [item for item in items if item.get_closest_marker("long")]
+    kept = items if suite == "all" else [item for item in items if not item.get_closest_marker("long")]
     if suite == "quick":
-        kept = quick([item for item in items if not item.get_closest_marker("long")])
-        dropped = [item for item in items if item not in kept]
+        kept = quick(kept, config.rootpath / MEASURED)
+    staying = set(kept)
+    dropped = [item for item in items if item not in staying]
     if not dropped:
         return
-    out = set(dropped)
-    items[:] = [item for item in items if item not in out]
+    items[:] = kept
     config.hook.pytest_deselected(items=dropped)
     counts = Counter("/".join(item.nodeid.split("::")[0].split("/")[:2]) for item in dropped)
     config.stash[left_out].update(counts)
@@ -55,28 +54,34 @@ def pytest_collection_modifyitems(config, items):
         config.workeroutput["left out"] = dict(counts)
 
 
-def quick(items):
+def quick(items, costs):
     """The first case of each cheap test on each backend, and every case of a test that was never measured."""
-    chosen, known, kept = cheapest(), measured(), {}
+    chosen, known, kept = cheapest(costs), measured(costs), {}
     for item in items:
         key = measuring.named(item.nodeid)
         if key in chosen:
             kept.setdefault(key, item)
         elif key not in known:
             kept[item] = item
-    return set(kept.values())
+    return list(kept.values())
 
 
 @cache
-def rows():
-    return measuring.read(MEASURED) if MEASURED.exists() else []
+def rows(costs):
+    return measuring.read(costs) if costs.exists() else []
 
 
 @cache
-def cheapest():
+def measured(costs):
+    """The tests and backends that a full run has measured, as (test, backend)."""
+    return frozenset((row["test"], row["backend"]) for row in rows(costs))
+
+
+@cache
+def cheapest(costs):
     """The tests and backends of the quick suite, as (test, backend)."""
     chosen, total = set(), 0.0
-    for row in sorted(rows(), key=case):
+    for row in sorted(rows(costs), key=case):
         total += case(row)
         if total > QUICK:
             break
@@ -87,12 +92,6 @@ def cheapest():
 def case(row):
     """What one case of a test costs, in seconds of the processor."""
     return (row["processor"] + row["children"]) / row["cases"]
-
-
-@cache
-def measured():
-    """The tests and backends that a full run has measured, as (test, backend)."""
-    return frozenset((row["test"], row["backend"]) for row in rows())
 
 
 @cache
@@ -112,7 +111,7 @@ def pytest_terminal_summary(terminalreporter, config):
     say = terminalreporter.write_line
     gpu = [report for report in terminalreporter.stats.get("skipped", ()) if "gpu" in report.keywords]
     if gpu:
-        say(f"skipped {len(gpu)} tests that need a GPU, as this machine has none")
+        say(f"tests that need a GPU: {len(gpu)} skipped, as this machine has none")
     suite, counts = config.getoption("--suite"), config.stash[left_out]
     if suite == "all":
         say("this was everything")

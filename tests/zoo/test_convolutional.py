@@ -1,5 +1,7 @@
 """What is particular to the convolutional classifiers: bad input, old names, auxiliary classifiers, start values."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -28,54 +30,63 @@ FIVE = [name for name in STEMS if not name.startswith(("squeezenet", "alexnet", 
 # Bad input ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "least"), LEAST.items())
-def test_the_least_size_is_torchvisions_and_a_smaller_input_is_refused(name, least):
-    assert next(iter(torchvision.models.get_model_weights(name))).meta["min_size"] == (least, least)
-    assert zoo.outline(name, (3, least, least + 1)).output == (1, 1000)
-    stages = "|".join([*zoo.stages(name), "transition3", "maxpool3"])
-    with pytest.raises(ShapeError, match=rf"too small for the stage '({stages})': it needs at least {least} elements"):
-        zoo.outline(name, (3, least + 9, least - 1))
+def test_the_least_size_is_torchvisions_and_a_smaller_input_is_refused(subtests):
+    for name, least in LEAST.items():
+        stages = "|".join([*zoo.stages(name), "transition3", "maxpool3"])
+        message = rf"too small for the stage '({stages})': it needs at least {least} elements"
+        with subtests.test(name):
+            assert next(iter(torchvision.models.get_model_weights(name))).meta["min_size"] == (least, least)
+            assert zoo.outline(name, (3, least, least + 1)).output == (1, 1000)
+            with pytest.raises(ShapeError, match=message):
+                zoo.outline(name, (3, least + 9, least - 1))
 
 
-@pytest.mark.parametrize(("name", "stem"), STEMS.items())
-def test_a_wrong_number_of_channels_names_the_stem(name, stem):
-    with pytest.raises(ShapeError, match=rf"Conv2d at '{stem}': got an input of shape \(1, 4, "):
-        zoo.outline(name, (4, 224, 224))
+def test_a_wrong_number_of_channels_names_the_stem(subtests):
+    for name, stem in STEMS.items():
+        with (
+            subtests.test(name),
+            pytest.raises(ShapeError, match=rf"Conv2d at '{stem}': got an input of shape \(1, 4, "),
+        ):
+            zoo.outline(name, (4, 224, 224))
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [("vgg11", {"layers": (1, 2)}), ("vgg11", {"pooled": 0}), ("vgg11", {"dims": 4}), ("vgg11", {"num_classes": -1}),
-     ("alexnet", {"hidden": 0}), ("densenet121", {"layers": ()}), ("densenet121", {"growth_rate": 0}),
-     ("mobilenet_v2", {"blocks": ((1, 2, 3),)}), ("mobilenet_v3_small", {"blocks": ((3, 8, 8, True, "GELU", 2),)}),
-     ("mobilenet_v3_small", {"blocks": ((3, 8, 8, True, "ReLU", 1),)}), ("squeezenet1_0", {"plan": (None, (1, 2, 3))}),
-     ("shufflenet_v2_x0_5", {"widths": (3, 4, 5, 6, 7)}), ("shufflenet_v2_x0_5", {"layers": (1, 2)}),
-     ("regnet_x_400mf", {"widths": (16, 20, 32, 48)}), ("regnet_x_400mf", {"layers": (1, 2)}),
-     ("regnet_x_400mf", {"squeeze": 1.5}), ("mnasnet1_0", {"stacks": ((1, 2),)}), ("googlenet", {"blocks": {"6a": ()}}),
-     ("googlenet", {"blocks": {"3a": (1,) * 6, "4a": (1,) * 6, "5a": (1,) * 6}}),
-     ("googlenet", {"transform_input": True, "in_channels": 1}), ("inception_v3", {"pool_features": ()}),
-     ("inception_v3", {"last": 0})],
-)  # fmt: skip
-def test_settings_that_make_no_sense_are_refused(name, settings):
-    with pytest.raises(SettingError):
-        zoo.outline(name, **settings)
+NONSENSE = [
+    ("vgg11", {"layers": (1, 2)}), ("vgg11", {"pooled": 0}), ("vgg11", {"dims": 4}), ("vgg11", {"num_classes": -1}),
+    ("alexnet", {"hidden": 0}), ("densenet121", {"layers": ()}), ("densenet121", {"growth_rate": 0}),
+    ("mobilenet_v2", {"blocks": ((1, 2, 3),)}), ("mobilenet_v3_small", {"blocks": ((3, 8, 8, True, "GELU", 2),)}),
+    ("mobilenet_v3_small", {"blocks": ((3, 8, 8, True, "ReLU", 1),)}), ("squeezenet1_0", {"plan": (None, (1, 2, 3))}),
+    ("shufflenet_v2_x0_5", {"widths": (3, 4, 5, 6, 7)}), ("shufflenet_v2_x0_5", {"layers": (1, 2)}),
+    ("regnet_x_400mf", {"widths": (16, 20, 32, 48)}), ("regnet_x_400mf", {"layers": (1, 2)}),
+    ("regnet_x_400mf", {"squeeze": 1.5}), ("mnasnet1_0", {"stacks": ((1, 2),)}), ("googlenet", {"blocks": {"6a": ()}}),
+    ("googlenet", {"blocks": {"3a": (1,) * 6, "4a": (1,) * 6, "5a": (1,) * 6}}),
+    ("googlenet", {"transform_input": True, "in_channels": 1}), ("inception_v3", {"pool_features": ()}),
+    ("inception_v3", {"last": 0}),
+]  # fmt: skip
+
+
+def test_settings_that_make_no_sense_are_refused(subtests):
+    for name, settings in NONSENSE:
+        with subtests.test(name, settings=settings), pytest.raises(SettingError):
+            zoo.outline(name, **settings)
 
 
 # Stages, stem and head ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", FIVE)
-def test_there_are_stages_at_five_halvings(name):
-    reductions = {stage.reduction for stage in zoo.stages(name).values()}
-    assert {(2, 2), (4, 4), (8, 8), (16, 16), (32, 32)} <= reductions
+def test_there_are_stages_at_five_halvings(subtests):
+    for name in FIVE:
+        reductions = {stage.reduction for stage in zoo.stages(name).values()}
+        with subtests.test(name):
+            assert {(2, 2), (4, 4), (8, 8), (16, 16), (32, 32)} <= reductions
 
 
-@pytest.mark.parametrize("name", STEMS)
-def test_without_classes_there_is_no_head(name):
-    whole, headless = (zoo.find(name).on(OUTLINE)(num_classes=classes) for classes in (1000, 0))
-    kept = [key for key in whole.neutral_slots() if not key.startswith((*whole.head_paths, "aux", "Aux"))]
-    assert list(headless.neutral_slots()) == kept
-    assert (whole.stem_paths, headless.head_paths) == ((STEMS[name],), ())
+def test_without_classes_there_is_no_head(subtests):
+    for name, stem in STEMS.items():
+        whole, headless = (zoo.find(name).on(OUTLINE)(num_classes=classes) for classes in (1000, 0))
+        kept = [key for key in whole.neutral_slots() if not key.startswith((*whole.head_paths, "aux", "Aux"))]
+        with subtests.test(name):
+            assert list(headless.neutral_slots()) == kept
+            assert (whole.stem_paths, headless.head_paths) == ((stem,), ())
 
 
 def test_stages_run_no_further_than_is_asked_for(backend):
@@ -92,16 +103,17 @@ def test_dilation_keeps_the_size_and_the_names():
     assert [stage.channels for stage in reduced.values()] == [16, 24, 40, 112, 480]
 
 
-@pytest.mark.parametrize("arguments", [{"reduced_tail": True}, {"width_mult": 0.75}, {"dilated": True}])
-@pytest.mark.parametrize("name", ["mobilenet_v3_large", "mobilenet_v3_small"])
-def test_mobilenet_v3_shrinks_as_torchvisions(name, arguments):
+def test_mobilenet_v3_shrinks_as_torchvisions(subtests):
     from torchvision.models.mobilenetv3 import MobileNetV3, _mobilenet_v3_conf
 
-    with torch.device("meta"):
-        net = MobileNetV3(*_mobilenet_v3_conf(name, **arguments))
-    wanted = [(key, tuple(value.shape)) for key, value in net.state_dict().items()]
-    slots = zoo.find(name).on(OUTLINE)(**arguments).neutral_slots()
-    assert [(key, slot.shape) for key, slot in slots.items()] == wanted
+    names = ("mobilenet_v3_large", "mobilenet_v3_small")
+    for name, arguments in product(names, ({"reduced_tail": True}, {"width_mult": 0.75}, {"dilated": True})):
+        with torch.device("meta"):
+            net = MobileNetV3(*_mobilenet_v3_conf(name, **arguments))
+        wanted = [(key, tuple(value.shape)) for key, value in net.state_dict().items()]
+        slots = zoo.find(name).on(OUTLINE)(**arguments).neutral_slots()
+        with subtests.test(name, **arguments):
+            assert [(key, slot.shape) for key, slot in slots.items()] == wanted
 
 
 # Old names ------------------------------------------------------------------------------------------------------------

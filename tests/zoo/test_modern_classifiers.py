@@ -1,5 +1,7 @@
 """What is peculiar to vision transformers, Swin, EfficientNet, ConvNeXt and the perceptrons over patches."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -11,17 +13,6 @@ from deliralike.zoo.tables import resampled
 from tests.zoo.case import close
 from tests.zoo.cases import CASES, swin, vit
 
-# Billions of multiply-adds that torchvision publishes with its weights ("_ops"), at the size of their images; for
-# MLP-Mixer the paper's 12.7 (table 2), which counts the layers between the products as well.
-MULTIPLY_ADDS = {
-    "vit_b_16": 17.564, "vit_b_32": 4.409, "vit_l_16": 61.555, "vit_l_32": 15.378, "vit_h_14": 167.295,
-    "efficientnet_b0": 0.386, "efficientnet_b1": 0.687, "efficientnet_b2": 1.088, "efficientnet_b3": 1.827,
-    "efficientnet_b4": 4.394, "efficientnet_b5": 10.266, "efficientnet_b6": 19.068, "efficientnet_b7": 37.746,
-    "efficientnet_v2_s": 8.366, "efficientnet_v2_m": 24.582, "efficientnet_v2_l": 56.08,
-    "convnext_tiny": 4.456, "convnext_small": 8.684, "convnext_base": 15.355, "convnext_large": 34.361,
-    "swin_t": 4.491, "swin_s": 8.741, "swin_b": 15.431,
-}  # fmt: skip
-
 FAMILIES = ("vit_b_16", "efficientnet_b0", "convnext_tiny", "swin_t", "mixer_s32_224", "resmlp_12_224")
 
 
@@ -29,12 +20,8 @@ def generator():
     return np.random.default_rng(5)
 
 
-@pytest.mark.parametrize("name", MULTIPLY_ADDS)
-def test_multiply_adds_are_the_published_ones(name):
-    assert zoo.outline(name).multiply_adds / 1e9 == pytest.approx(MULTIPLY_ADDS[name], abs=6e-4)
-
-
 def test_multiply_adds_of_the_mixer_are_near_the_papers():
+    """Table 2, which counts the layers between the products as well."""
     assert zoo.outline("mixer_b16_224").multiply_adds / 1e9 == pytest.approx(12.7, rel=0.01)
 
 
@@ -67,13 +54,14 @@ def test_heads_of_transformers_and_mixers_start_at_zero_as_the_references_do():
 # Position tables ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("align_corners", [True, False])
-@pytest.mark.parametrize(("old", "new"), [(3, 5), (7, 4), (5, 5), (4, 1), (1, 3), (2, 9), (14, 24)])
-def test_tables_are_resampled_as_pytorch_does(old, new, align_corners):
-    table = generator().standard_normal((old, old, 2))
-    as_image = torch.from_numpy(table.transpose(2, 0, 1))[None]
-    wanted = torch.nn.functional.interpolate(as_image, (new, new), mode="bicubic", align_corners=align_corners)
-    close(resampled(table, new, align_corners), wanted[0].numpy().transpose(1, 2, 0), 1e-12)
+def test_tables_are_resampled_as_pytorch_does(subtests):
+    sizes = [(3, 5), (7, 4), (5, 5), (4, 1), (1, 3), (2, 9), (14, 24)]
+    for (old, new), align_corners in product(sizes, (True, False)):
+        table = generator().standard_normal((old, old, 2))
+        as_image = torch.from_numpy(table.transpose(2, 0, 1))[None]
+        wanted = torch.nn.functional.interpolate(as_image, (new, new), mode="bicubic", align_corners=align_corners)
+        with subtests.test(old=old, new=new, align_corners=align_corners):
+            close(resampled(table, new, align_corners), wanted[0].numpy().transpose(1, 2, 0), 1e-12)
 
 
 @pytest.mark.parametrize("image_size", [10, 25])
@@ -166,7 +154,7 @@ def build(name, **settings):
     return zoo.build(name, backend="torch", **settings)
 
 
-@pytest.mark.parametrize(("name", "settings", "message"), [
+SETTINGS = [
     ("vit_b_16", {"image_size": 30, "patch_size": 16}, "image_size=30 cannot be divided by patch_size=16"),
     ("vit_b_16", {"num_classes": -1}, "num_classes"),
     ("vit_b_16", {"hidden_dim": 9, "num_heads": 2}, "embed_dim=9 cannot be divided by num_heads=2"),
@@ -181,13 +169,16 @@ def build(name, **settings):
     ("swin_t", {"window_size": 0}, "window_size"),
     ("mixer_s32_224", {"block": "mixed"}, "Did you mean 'mixer'"),
     ("mixer_s32_224", {"image_size": 100}, "cannot be divided"),
-])  # fmt: skip
-def test_settings_that_make_no_sense_are_refused(name, settings, message):
-    with pytest.raises(SettingError, match=message):
-        build(name, **settings)
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("label", "shape", "message"), [
+def test_settings_that_make_no_sense_are_refused(subtests):
+    for name, settings, message in SETTINGS:
+        with subtests.test(name, **settings), pytest.raises(SettingError, match=message):
+            build(name, **settings)
+
+
+SHAPES = [
     ("vit_b_16", (1, 3, 20, 15), "height and width of 15"),
     ("vit_b_16", (1, 4, 15, 15), "conv_proj"),
     ("mixer_s32_224", (1, 3, 20, 20), "height and width of 15"),
@@ -198,7 +189,10 @@ def test_settings_that_make_no_sense_are_refused(name, settings, message):
     ("convnext_tiny", (1, 3, 15, 7), "too small for the stage 'stage2': it needs at least 8"),
     ("swin_t", (1, 4, 15, 15), "features.0.0"),
     ("swin_t", (1, 3, 15, 3), "features.0.0"),
-])  # fmt: skip
-def test_inputs_that_do_not_fit_name_the_layer_or_the_stage(label, shape, message):
-    with pytest.raises(ShapeError, match=message):
-        CASES[label].build("torch").eval()(torch.zeros(shape, dtype=torch.float64))
+]  # fmt: skip
+
+
+def test_inputs_that_do_not_fit_name_the_layer_or_the_stage(subtests):
+    for label, shape, message in SHAPES:
+        with subtests.test(label, shape=shape), pytest.raises(ShapeError, match=message):
+            CASES[label].build("torch").eval()(torch.zeros(shape, dtype=torch.float64))

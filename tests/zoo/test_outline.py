@@ -171,15 +171,16 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_every_function_gives_the_shape_and_type_that_pytorch_gives(name):
+def test_every_function_gives_the_shape_and_type_that_pytorch_gives(subtests):
     torch_nn, generator = backends.get("torch").nn, np.random.default_rng(0)
     arrays = [backends.get("torch").array(generator.random(shape, np.float32)) for shape in (X, Y)]
-    expected = FUNCTIONS[name](torch_nn, *arrays)
-    came = FUNCTIONS[name](BACKEND.nn, ShapeArray(X), ShapeArray(Y))
-    for ours, theirs in zip(came, expected, strict=True) if isinstance(expected, tuple) else [(came, expected)]:
-        assert ours.shape == tuple(theirs.shape)
-        assert ours.dtype == str(theirs.dtype).removeprefix("torch.")
+    for name, function in FUNCTIONS.items():
+        with subtests.test(name):
+            expected = function(torch_nn, *arrays)
+            came = function(BACKEND.nn, ShapeArray(X), ShapeArray(Y))
+            for ours, theirs in zip(came, expected, strict=True) if isinstance(expected, tuple) else [(came, expected)]:
+                assert ours.shape == tuple(theirs.shape)
+                assert ours.dtype == str(theirs.dtype).removeprefix("torch.")
 
 
 LAYERS = {
@@ -222,10 +223,10 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_shapes_that_do_not_fit_are_refused(name):
-    with pytest.raises(ShapeError, match=r"\(2, 3, 5, 7\)"):
-        WRONG[name](BACKEND.nn, ShapeArray(X), ShapeArray(Y))
+def test_shapes_that_do_not_fit_are_refused(subtests):
+    for name, function in WRONG.items():
+        with subtests.test(name), pytest.raises(ShapeError, match=r"\(2, 3, 5, 7\)"):
+            function(BACKEND.nn, ShapeArray(X), ShapeArray(Y))
 
 
 # Inputs that are no images ---------------------------------------------------------------------------------------

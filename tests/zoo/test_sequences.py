@@ -2,6 +2,7 @@
 
 import math
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from deliralike import random, rules, zoo
 from deliralike.errors import IndexRangeError, SettingError, ShapeError
 from tests.zoo.cases import CASES, bert, gpt2
+from tests.zoo.programs import as_one_program
 
 GPT = gpt2.SMALL
 BERT = bert.SMALL
@@ -31,8 +33,22 @@ def tokens(batch=2, count=7, below=11, seed=0):
 
 
 def run(backend, net, *inputs):
+    """The output; values of the inputs are checked."""
     with backend.evaluating():
         return backend.numpy(net(*[backend.prepare(x, net) for x in inputs]))
+
+
+@cache
+def program(backend):
+    """Calls a network; one program for all tests of this file."""
+    return as_one_program(backend, lambda net, *inputs: net(*inputs))
+
+
+def quickly(backend, net, *inputs):
+    """The output, by one program on JAX, which cannot look at the values of its inputs."""
+    with backend.evaluating():
+        arrays = [backend.prepare(x, net) for x in inputs]
+        return backend.numpy(program(backend)(net, *arrays))
 
 
 # What is seen and what is not ----------------------------------------------------------------------------------------
@@ -40,9 +56,9 @@ def run(backend, net, *inputs):
 
 def test_a_language_model_does_not_look_ahead(backend):
     net, x = network(backend, "gpt2"), tokens()
-    before = run(backend, net, x)
+    before = quickly(backend, net, x)
     x[:, 4] = x[:, 4] % 10 + 1
-    after = run(backend, net, x)
+    after = quickly(backend, net, x)
     np.testing.assert_array_equal(after[:, :4], before[:, :4])
     assert (np.abs(after[:, 4:] - before[:, 4:]).max(axis=2) > 1e-6).all()
 
@@ -57,13 +73,13 @@ def end(name, valid, count):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_padding_changes_nothing(name, backend):
     net, x, valid = network(backend, name), tokens(), [4, 7]
-    padded = run(backend, net, x, end(name, valid, 7))
+    padded = quickly(backend, net, x, end(name, valid, 7))
     x[0, 4:] = [3, 1, 4]
-    np.testing.assert_array_equal(run(backend, net, x, end(name, valid, 7))[:, :4], padded[:, :4])
-    shorter = run(backend, net, x[:1, :4])
+    np.testing.assert_array_equal(quickly(backend, net, x, end(name, valid, 7))[:, :4], padded[:, :4])
+    shorter = quickly(backend, net, x[:1, :4])
     np.testing.assert_allclose(padded[:1, :4], shorter, rtol=1e-12, atol=1e-14)
-    whole = run(backend, net, x[1:])
-    np.testing.assert_allclose(padded[1:], whole, rtol=1e-12, atol=1e-14)
+    whole = quickly(backend, net, x)
+    np.testing.assert_allclose(padded[1:], whole[1:], rtol=1e-12, atol=1e-14)
 
 
 def test_a_token_that_is_masked_out_is_not_seen_by_later_ones(backend):
@@ -71,20 +87,20 @@ def test_a_token_that_is_masked_out_is_not_seen_by_later_ones(backend):
     net, x, others = network(backend, "gpt2"), tokens(), [0, 1, 3, 4, 5, 6]
     mask = np.ones_like(x)
     mask[:, 2] = 0
-    before = run(backend, net, x, mask)
+    before = quickly(backend, net, x, mask)
     x[:, 2] = x[:, 2] % 10 + 1
-    np.testing.assert_array_equal(run(backend, net, x, mask)[:, others], before[:, others])
+    np.testing.assert_array_equal(quickly(backend, net, x, mask)[:, others], before[:, others])
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bert_tiny", "lstm_classifier", "gru_classifier"])
 def test_nothing_but_padding_gives_numbers(name, backend):
-    assert np.isfinite(run(backend, network(backend, name), tokens(), end(name, [0, 7], 7))).all()
+    assert np.isfinite(quickly(backend, network(backend, name), tokens(), end(name, [0, 7], 7))).all()
 
 
 @pytest.mark.parametrize("name", ["lstm_classifier", "gru_classifier"])
 def test_an_empty_sequence_has_zeros_as_features(name, backend):
     net = network(backend, name, num_classes=0)
-    features = run(backend, net, tokens(), np.array([0, 3]))
+    features = quickly(backend, net, tokens(), np.array([0, 3]))
     assert not features[0].any()
     assert features[1].all()
 
@@ -92,8 +108,10 @@ def test_an_empty_sequence_has_zeros_as_features(name, backend):
 def test_a_segment_of_zeros_is_the_default(backend):
     net, x = network(backend, "bert_tiny"), tokens()
     mask = np.ones_like(x)
-    np.testing.assert_array_equal(run(backend, net, x, mask, np.zeros_like(x)), run(backend, net, x, mask))
-    assert (run(backend, net, x, mask, np.ones_like(x)) != run(backend, net, x, mask)).all()
+    default, zeros, ones = (quickly(backend, net, *inputs) for inputs in (
+        (x, mask), (x, mask, np.zeros_like(x)), (x, mask, np.ones_like(x))))  # fmt: skip
+    np.testing.assert_allclose(zeros, default, rtol=1e-12, atol=1e-14)
+    assert (np.abs(ones - default) > 1e-6).all()
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bert_tiny", "transformer_classifier", "lstm_classifier"])
@@ -103,9 +121,9 @@ def test_dropout_is_the_same_on_every_backend(name, backend):
     for on in (backend.name, "torch"):
         net = zoo.build(name, backend=on, dtype="float64", **NETWORKS[name] | rates).train()
         with random.portable(5):
-            outputs.append(run(net.backend, net, tokens()))
+            outputs.append(quickly(net.backend, net, tokens()))
     np.testing.assert_allclose(*outputs, rtol=1e-10, atol=1e-12)
-    assert np.abs(outputs[0] - run(backend, network(backend, name), tokens())).max() > 1e-3
+    assert np.abs(outputs[0] - quickly(backend, network(backend, name), tokens())).max() > 1e-3
 
 
 def test_each_place_of_dropout_acts():
@@ -356,13 +374,13 @@ def test_a_sequence_that_is_too_long_is_refused(name, backend):
         run(backend, network(backend, name), tokens(count=10))
 
 
-@pytest.mark.parametrize("bad", [-1, 50])
-@pytest.mark.parametrize("name", NETWORKS)
-def test_a_token_outside_the_vocabulary_is_refused(name, bad, backend):
+def test_a_token_outside_the_vocabulary_is_refused(backend, subtests):
     x = tokens()
-    x[1, 2] = bad
-    with pytest.raises(IndexRangeError, match=rf"{bad} is out of range, wanted whole numbers from 0 to 1[02]"):
-        run(backend, network(backend, name), x)
+    for name, bad in product(NETWORKS, (-1, 50)):
+        x[1, 2] = bad
+        message = rf"{bad} is out of range, wanted whole numbers from 0 to 1[02]"
+        with subtests.test(name, bad=bad), pytest.raises(IndexRangeError, match=message):
+            run(backend, network(backend, name), x)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -396,7 +414,7 @@ def test_vectors_of_another_shape_are_refused():
         net(torch.zeros(2, 4, 3, dtype=torch.float64))
 
 
-@pytest.mark.parametrize(("name", "settings", "message"), [
+SETTINGS = [
     ("gpt2", {"n_embd": 10, "n_head": 3}, r"GPT2: n_embd=10 cannot be divided by n_head=3"),
     ("gpt2", {"n_layer": 0}, r"GPT2: n_layer must be a whole number of at least 1, not 0"),
     ("gpt2", {"vocab_size": 0}, r"GPT2: vocab_size must be"),
@@ -412,7 +430,10 @@ def test_vectors_of_another_shape_are_refused():
     ("lstm_classifier", {"pooling": "lust"}, r"no pooling 'lust'. Did you mean 'last'"),
     ("lstm_classifier", {"vocab_size": -1}, r"vocab_size must be"),
     ("lstm_classifier", {"dropout": 1.5}, r"1\.5"),
-])  # fmt: skip
-def test_settings_that_make_no_sense_are_refused(name, settings, message):
-    with pytest.raises(SettingError, match=message):
-        zoo.outline(name, **settings)
+]  # fmt: skip
+
+
+def test_settings_that_make_no_sense_are_refused(subtests):
+    for name, settings, message in SETTINGS:
+        with subtests.test(name, **settings), pytest.raises(SettingError, match=message):
+            zoo.outline(name, **settings)
