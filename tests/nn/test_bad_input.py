@@ -57,7 +57,9 @@ def refusal(call, error, message):
     """What is wrong with how a call is refused; None if nothing is."""
     try:
         call()
-    except error as raised:
+    except Exception as raised:  # also another error than the wanted one is told with the case
+        if not isinstance(raised, error):
+            return f"raised {type(raised).__name__}: {raised}\n    wanted {error.__name__}"
         return None if re.search(message, str(raised)) else f"{raised}\n    does not say {message}"
     return "was not refused"
 

@@ -265,11 +265,11 @@ def test_a_parameter_that_only_one_micro_batch_reaches_counts_all_samples(backen
     np.testing.assert_allclose(moved["sometimes.weight"], [X[8:].sum(0) / 13] * 4, atol=1e-12)
 
 
-def test_a_window_has_a_whole_number_of_micro_batches(backend):
+@pytest.mark.parametrize("bad", [0, -1, 1.5, None])
+def test_a_window_has_a_whole_number_of_micro_batches(backend, bad):
     _, optimizer = made(backend)
-    for bad in (0, -1, 1.5, None):
-        with pytest.raises(SettingError, match="must be a whole number of at least 1"):
-            optimizer.accumulate = bad
+    with pytest.raises(SettingError, match="must be a whole number of at least 1"):
+        optimizer.accumulate = bad
 
 
 def test_the_size_of_a_window_cannot_change_while_it_is_open(backend):

@@ -179,11 +179,11 @@ BAD = {
 }  # fmt: skip
 
 
-def test_bad_groups_are_refused(backend):
-    network = net(backend)
-    for groups, error, message in BAD.values():
-        with pytest.raises(error, match=message):
-            backend.optimizer(rule("sgd", lr=0.1), network, groups=groups)
+@pytest.mark.parametrize("bad", BAD)
+def test_bad_groups_are_refused(backend, bad):
+    groups, error, message = BAD[bad]
+    with pytest.raises(error, match=message):
+        backend.optimizer(rule("sgd", lr=0.1), net(backend), groups=groups)
 
 
 def test_a_ratio_to_a_learning_rate_of_zero_is_refused(backend):
