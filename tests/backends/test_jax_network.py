@@ -260,19 +260,24 @@ def test_casting_to_float64_while_it_is_off_says_what_to_do():
         JAX.nn.cast(jnp.ones(2), "float64")
 
 
-IN_A_FRESH_PROCESS = {
-    "import starts no device": "import deliralike.backends.jax; from jax._src import xla_bridge; "
-    "print(not xla_bridge._backends)",
-    "import leaves float64 off": "import deliralike.backends.jax, jax; print(not jax.config.jax_enable_x64)",
-    "asking for float64 turns it on": "from deliralike import backends; import jax; "
-    "backends.get('jax').check_dtype('float64'); print(jax.config.jax_enable_x64)",
-}
+IN_A_FRESH_PROCESS = """
+import deliralike.backends.jax, jax
+from jax._src import xla_bridge
+from deliralike import backends
+print("import starts no device:", not xla_bridge._backends)
+print("import leaves float64 off:", not jax.config.jax_enable_x64)
+backends.get("jax").check_dtype("float64")
+print("asking for float64 turns it on:", jax.config.jax_enable_x64)
+"""
 
 
-@pytest.mark.parametrize("what", IN_A_FRESH_PROCESS)
-def test_what_a_fresh_process_does(what):
-    done = subprocess.run([sys.executable, "-c", IN_A_FRESH_PROCESS[what]], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "True"
+def test_what_a_fresh_process_does():
+    done = subprocess.run([sys.executable, "-c", IN_A_FRESH_PROCESS], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "import starts no device: True",
+        "import leaves float64 off: True",
+        "asking for float64 turns it on: True",
+    ]
 
 
 # Chance ----------------------------------------------------------------------------------------------------------

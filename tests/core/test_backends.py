@@ -20,7 +20,7 @@ def fresh(code: str, folder: Path = ROOT) -> str:
     """What a fresh interpreter prints that runs the code in a folder."""
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -102,22 +102,14 @@ def test_an_undeclared_capability_is_an_error_that_names_the_backend(backend):
 FRAMEWORKS = ("torch", "chainer", "cupy", "jax", "flax", "optax")
 
 
-@pytest.mark.parametrize("code", ["import deliralike", "import deliralike; deliralike.zoo.list()",
-                                  "import deliralike; deliralike.backends.available()"])  # fmt: skip
-def test_looking_around_imports_no_framework(code):
-    loaded = fresh(f"{code}\nimport sys\nprint([name for name in {FRAMEWORKS!r} if name in sys.modules])")
-    assert loaded == "[]"
+LOOKING_AROUND = ("import deliralike", "deliralike.zoo.list()", "deliralike.backends.available()")
 
 
-def test_a_backend_loads_no_other_framework(backend):
-    own = {"torch": {"torch"}, "chainer": {"chainer"}, "jax": {"jax", "flax", "optax"}}[backend.name]
-    loaded = fresh(f"""
-        import sys
-        from deliralike import backends
-        backends.get({backend.name!r})
-        print([name for name in {FRAMEWORKS!r} if name in sys.modules and name not in {own!r}])
-    """)
-    assert loaded in ("[]", "['cupy']")
+def test_looking_around_imports_no_framework():
+    """One after the other, in one process: what each has loaded so far."""
+    look = f"print([name for name in {FRAMEWORKS!r} if name in sys.modules])"
+    loaded = fresh("\n".join(["import sys", *(f"{code}\n{look}" for code in LOOKING_AROUND)])).splitlines()
+    assert dict(zip(LOOKING_AROUND, loaded, strict=True)) == dict.fromkeys(LOOKING_AROUND, "[]")
 
 
 def test_importing_changes_no_global_state_and_writes_nothing(tmp_path):
@@ -144,17 +136,19 @@ def test_importing_changes_no_global_state_and_writes_nothing(tmp_path):
     assert out == "[] [] []"
 
 
-def test_loading_a_backend_initialises_no_accelerator_and_keeps_random_state(backend):
-    out = fresh(f"""
-        import random, numpy
+def test_loading_a_backend_loads_no_other_framework_no_accelerator_and_keeps_random_state(backend):
+    own = {"torch": {"torch"}, "chainer": {"chainer"}, "jax": {"jax", "flax", "optax"}}[backend.name]
+    loaded, kept = fresh(f"""
+        import random, sys, numpy
         before = random.getstate(), str(numpy.random.get_state())
         from deliralike import backends
         backends.get({backend.name!r})
-        import sys
         torch = sys.modules.get("torch")
         jax = sys.modules.get("jax")
+        print([name for name in {FRAMEWORKS!r} if name in sys.modules and name not in {own!r}])
         print(before == (random.getstate(), str(numpy.random.get_state())),
               torch is None or not torch.cuda.is_initialized(),
               jax is None or not jax._src.xla_bridge._backends)
-    """)
-    assert out == "True True True"
+    """).splitlines()
+    assert loaded in ("[]", "['cupy']")
+    assert kept == "True True True"

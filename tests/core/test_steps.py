@@ -30,8 +30,13 @@ def cross_entropy(net, x=X, y=Y):
     return float((np.log(np.exp(scores).sum(1)) - scores[np.arange(len(y)), y]).mean())
 
 
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("kind", ["tuple", "list", "dict", "dict of a tuple"])
+KINDS = [("tuple", 1), ("list", 2), ("dict", 1), ("dict of a tuple", 2)]
+MORE_KINDS = [("tuple", 2), ("list", 1), ("dict", 2), ("dict of a tuple", 1)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"), KINDS + [pytest.param(*each, marks=pytest.mark.long) for each in MORE_KINDS]
+)
 def test_a_batch_comes_in_any_of_the_usual_forms(backend, kind, count):
     batch = {"tuple": (X, Y), "list": [X, Y], "dict": {"data": X, "label": Y},
              "dict of a tuple": {"data": (X,), "label": Y}}[kind]  # fmt: skip

@@ -2,16 +2,23 @@
 
 The oracle computes outputs and gradients for random cotangents. The backend does the same in one call of `gradients`:
 the cotangents are inputs there, so that its gradients with respect to them *are* its outputs.
+
+Many comparisons are made at once: their layers are in one network, and their outputs and gradients come from one
+program, as XLA takes longer to begin a program than to compile a few more operations in it. What disagrees is told all
+at once, by the names of the cases.
 """
 
 import inspect
 import os
 import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from deliralike import Network, backends, build, start
@@ -22,6 +29,7 @@ NAMES = ("written once", *BACKENDS)
 COMPILED = ("jax",)
 TOLERANCE = 1e-10
 THOROUGH = os.environ.get("DELIRALIKE_THOROUGH") == "1"  # more and other examples on every run
+TOGETHER = 40  # so many comparisons share a program: more of them fill the memory
 
 numbers = st.integers(0, 2**32 - 1)
 
@@ -30,50 +38,18 @@ def get(name):
     return WRITTEN_ONCE if name == "written once" else backends.get(name)
 
 
-def property_test(examples, **strategies):
-    """A test of every backend with so many examples, the same ones on every run; fewer where each is compiled.
-
-    The first example is always the simplest, which says little: two are the least.
-    """
-
-    def decorate(function):
-        def run(name, **parameters):
-            def body(**drawn):
-                function(name=name, **parameters, **drawn)
-
-            count = max(2, examples // 2) if name in COMPILED else examples
-            once = settings(max_examples=count * 20 if THOROUGH else count, derandomize=not THOROUGH, deadline=None,
-                            database=None, suppress_health_check=list(HealthCheck))  # fmt: skip
-            once(given(**strategies)(body))()
-
-        signature = inspect.signature(function)
-        left = [parameter for key, parameter in signature.parameters.items() if key not in strategies]
-        run.__name__, run.__doc__, run.__signature__ = (
-            function.__name__,
-            function.__doc__,
-            signature.replace(parameters=left),
-        )
-        return pytest.mark.parametrize("name", NAMES)(run)
-
-    return decorate
+# Networks that hold the layers ---------------------------------------------------------------------------------------
 
 
-def per_axis(elements, n):
-    """One number, or one for each of `n` axes."""
-    return st.one_of(elements, st.tuples(*[elements] * n))
+class Shelf(Network):
+    """Layers under names of their own, beside a parameter, which decides the type of inputs."""
 
-
-def spread(value, n):
-    return (value,) * n if isinstance(value, int) else tuple(value)
-
-
-class Holder(Network):
-    """A layer under the path "layer", beside a parameter, which decides the type of inputs."""
-
-    def __init__(self, layer, layer_settings):
+    def __init__(self, layers):
         super().__init__()
         self.anchor = self.nn.Parameter((1,), start.ONES)
-        self.layer = getattr(self.nn, layer)(*layer_settings.get("args", ()), **without_args(layer_settings))
+        for path, (layer, layer_settings) in layers.items():
+            made = getattr(self.nn, layer)(*layer_settings.get("args", ()), **without_args(layer_settings))
+            setattr(self, path, made)
 
     def forward(self, *inputs):
         return self.layer(*inputs)
@@ -84,44 +60,163 @@ def without_args(layer_settings):
 
 
 def hold(name, layer="Identity", layer_settings=None, dtype="float64", seed=0):
-    return build(Holder.on(get(name)), layer, layer_settings or {}, dtype=dtype, seed=seed)
+    """A network with a layer under the path "layer"; its forward is the layer's."""
+    return shelf(name, {"layer": (layer, layer_settings or {})}, dtype, seed)
 
 
-def agree(name, layer, layer_settings, inputs, *, training=True, call=None, oracle=None, seed=0):
+def shelf(name, layers, dtype="float64", seed=0):
+    """A network of layers, given as (name, settings) by their paths."""
+    return build(Shelf.on(get(name)), layers, dtype=dtype, seed=seed)
+
+
+# What is compared ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class FunctionCase:
+    """A function of the vocabulary, called as ``ours(nn, *inputs)``, has the outputs and gradients of ``theirs``."""
+
+    ours: Any
+    theirs: Any
+    inputs: list
+    seed: int = 0
+
+    layer = None
+
+    @cached_property
+    def expected(self):
+        return by_torch(self.theirs, {}, self.inputs, np.random.default_rng(self.seed))
+
+    def run(self, network, path, *inputs):
+        return self.ours(network.nn, *inputs)
+
+
+@dataclass
+class LayerCase:
     """A layer has PyTorch's outputs, gradients and running statistics; the same weights on both sides.
 
     Args:
         call: How the layer is called with the inputs, on both sides.
-        oracle: PyTorch's layer, if it is not the one of the same name and settings.
+        oracle: What makes PyTorch's layer, if it is not the one of the same name and settings.
     """
-    rng = np.random.default_rng(seed)
-    call = call or (lambda layer, *inputs: layer(*inputs))
-    native = getattr(torch.nn, layer)(*layer_settings.get("args", ()), **without_args(layer_settings))
-    oracle = (native if oracle is None else oracle).double().train(training)
-    state = random_state(oracle, rng)
-    oracle.load_state_dict({key: torch.tensor(value) for key, value in state.items()})
-    expected = by_torch(lambda *tensors: call(oracle, *tensors), dict(oracle.named_parameters()), inputs, rng)
 
-    network = hold(name, layer, layer_settings)
-    assert [key for key in network.neutral_state() if key != "anchor"] == [f"layer.{key}" for key in state]
-    network.load_neutral_state({"anchor": np.ones(1)} | {f"layer.{key}": value for key, value in state.items()})
-    network.train(training)
-    found = by_backend(network, lambda network, *xs: call(network.layer, *xs), inputs, expected)
-    for key in expected["parameters"]:
-        same(found.parameters[f"layer.{key}"], expected["parameters"][key], f"gradient of {key}")
-    after = network.neutral_state()
-    for key, value in oracle.state_dict().items():
-        same(after[f"layer.{key}"], value.numpy(), f"{key} afterwards")
+    layer: str
+    settings: dict
+    inputs: list
+    training: bool = True
+    call: Any = lambda layer, *inputs: layer(*inputs)
+    oracle: Any = None
+    seed: int = 0
+
+    @cached_property
+    def expected(self):
+        rng = np.random.default_rng(self.seed)
+        make = self.oracle or getattr(torch.nn, self.layer)
+        given = (self.settings.get("args", ()), without_args(self.settings)) if self.oracle is None else ((), {})
+        oracle = make(*given[0], **given[1]).double().train(self.training)
+        state = random_state(oracle, rng)
+        oracle.load_state_dict({key: torch.tensor(value) for key, value in state.items()})
+        expected = by_torch(
+            lambda *tensors: self.call(oracle, *tensors), dict(oracle.named_parameters()), self.inputs, rng
+        )
+        after = {key: value.numpy().copy() for key, value in oracle.state_dict().items()}
+        return expected | {"before": state, "after": after}
+
+    def run(self, network, path, *inputs):
+        return self.call(getattr(network, path), *inputs)
+
+
+def agree_all(name, cases, tolerance=TOLERANCE):
+    """Every case agrees, given by their names; what does not is told of all of them."""
+    cases, problems = list(cases.items()), []
+    for begin in range(0, len(cases), TOGETHER):
+        problems += disagreements(name, dict(cases[begin : begin + TOGETHER]), tolerance)
+    assert not problems, f"{len(problems)} disagreements:\n" + "\n".join(problems)
+
+
+def disagreements(name, cases, tolerance):
+    paths = {label: "layer" if len(cases) == 1 else f"layer{index}" for index, label in enumerate(cases)}
+    network = shelf(name, {paths[label]: (case.layer, case.settings) for label, case in cases.items() if case.layer})
+    load(network, cases, paths)
+    found = compute(network, cases, paths)
+    after, problems = network.neutral_state(), []
+    for index, (label, case) in enumerate(cases.items()):
+        for what, mine, other in pairs(case, paths[label], found, index, after):
+            try:
+                same(mine, other, what, tolerance)
+            except AssertionError as error:
+                problems.append(f"{label}: {error}")
+    return problems
+
+
+def load(network, cases, paths):
+    """The oracles' weights and modes; the names of both sides are the same."""
+    state = {"anchor": np.ones(1)}
+    for label, case in cases.items():
+        if case.layer:
+            getattr(network, paths[label]).train(case.training)
+            state |= {f"{paths[label]}.{key}": value for key, value in case.expected["before"].items()}
+    assert list(network.neutral_state()) == list(state)
+    network.load_neutral_state(state)
+
+
+def compute(network, cases, paths):
+    """The gradients of all cases in one program."""
+
+    def loss(network, cotangents, inputs):
+        total = 0.0
+        for (label, case), factors, arguments in zip(cases.items(), cotangents, inputs, strict=True):
+            with naming(label):
+                outputs = flat(case.run(network, paths[label], *arguments))
+                assert [tuple(y.shape) for y in outputs] == [y.shape for y in case.expected["outputs"]]
+                total = total + sum(network.nn.sum(y * c) for y, c in zip(outputs, factors, strict=True))
+        return total
+
+    cotangents = [case.expected["cotangents"] for case in cases.values()]
+    return network.backend.gradients(loss, network, cotangents, [list(case.inputs) for case in cases.values()])
+
+
+class naming:
+    """An error says in which case it was."""
+
+    def __init__(self, label):
+        self.label = label
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if error is not None:
+            error.add_note(f"in the case {self.label}")
+
+
+def pairs(case, path, found, index, after):
+    """What is compared in a case: (name, the backend's, the oracle's)."""
+    expected = case.expected
+    for mine, other in zip(found.inputs[0][index], expected["outputs"], strict=True):
+        yield "output", mine, other
+    for at, (mine, other) in enumerate(zip(found.inputs[1][index], expected["inputs"], strict=True)):
+        if other is not None:
+            yield f"gradient of input {at}", mine, other
+    if case.layer:
+        for key, other in expected["parameters"].items():
+            yield f"gradient of {key}", found.parameters[f"{path}.{key}"], other
+        for key, other in expected["after"].items():
+            yield f"{key} afterwards", after[f"{path}.{key}"], other
+
+
+def agree(name, layer, layer_settings, inputs, **more):
+    """One layer agrees: `LayerCase`."""
+    agree_all(name, {layer: LayerCase(layer, layer_settings, inputs, **more)})
 
 
 def agree_function(name, ours, theirs, inputs, *, seed=0):
-    """A function of the vocabulary, called as ``ours(nn, *inputs)``, has the outputs and gradients of ``theirs``."""
-    expected = by_torch(theirs, {}, inputs, np.random.default_rng(seed))
-    by_backend(hold(name), lambda network, *xs: ours(network.nn, *xs), inputs, expected)
+    """One function agrees: `FunctionCase`."""
+    agree_all(name, {"the function": FunctionCase(ours, theirs, inputs, seed)})
 
 
-def agree_twice(name, ours, theirs, inputs, *, seed=0, tolerance=1e-12):
-    """As `agree_function`, to 1e-12; the gradient in the first input is an output too, so second derivatives agree."""
+def twice(ours, theirs, inputs):
+    """A case in which the gradient in the first input is an output too, so second derivatives are compared."""
 
     def our_gradient(nn, x, *rest):
         return ours(nn, x, *rest), nn.gradient(lambda at: nn.sum(ours(nn, at, *rest)), x)
@@ -130,8 +225,12 @@ def agree_twice(name, ours, theirs, inputs, *, seed=0, tolerance=1e-12):
         value = theirs(x, *rest)
         return value, torch.autograd.grad(value.sum(), x, create_graph=True)[0]
 
-    expected = by_torch(their_gradient, {}, inputs, np.random.default_rng(seed))
-    by_backend(hold(name), lambda network, *xs: our_gradient(network.nn, *xs), inputs, expected, tolerance)
+    return FunctionCase(our_gradient, their_gradient, inputs)
+
+
+def agree_twice(name, cases):
+    """Functions agree to 1e-12, with their second derivatives; given by names as (ours, theirs, inputs)."""
+    agree_all(name, {label: twice(*case) for label, case in cases.items()}, tolerance=1e-12)
 
 
 def values_agree(name, ours, theirs, inputs):
@@ -144,6 +243,68 @@ def values_agree(name, ours, theirs, inputs):
     assert len(found) == len(expected)
     for mine, other in zip(found, expected, strict=True):
         same(backend.numpy(mine), other.detach().numpy(), "output")
+
+
+# Cases of any settings -----------------------------------------------------------------------------------------------
+
+
+def property_test(examples, **strategies):
+    """A test of every backend by so many cases of any settings: the function makes a case of what is drawn.
+
+    The same ones are drawn on every run. Where each is compiled there are half as many, and half of those are left to
+    the long suite; the first is always the simplest, which says little.
+    """
+
+    def decorate(function):
+        def run(name, part, **parameters):
+            cases = drawn(examples * (20 if THOROUGH else 1), strategies)
+            cases = cases[: max(4, len(cases) // 2)] if name in COMPILED else cases
+            cases = PARTS[part](cases) if name in COMPILED else cases
+            agree_all(name, {str(case): function(**parameters, **case) for case in cases})
+
+        signature = inspect.signature(function)
+        left = [parameter for key, parameter in signature.parameters.items() if key not in strategies]
+        more = [inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD) for key in ("name", "part")]
+        run.__name__, run.__doc__, run.__signature__ = (
+            function.__name__,
+            function.__doc__,
+            signature.replace(parameters=[*more, *left]),
+        )
+        rest = [pytest.param(name, "more", marks=pytest.mark.long, id=f"{name}-more") for name in COMPILED]
+        all_of_them = [pytest.param(name, "some", id=name) for name in NAMES]
+        return pytest.mark.parametrize(
+            ("name", "part"), all_of_them + [each for each in rest if each.values[0] in NAMES]
+        )(run)
+
+    return decorate
+
+
+PARTS = {"some": lambda cases: cases[: (len(cases) + 1) // 2], "more": lambda cases: cases[(len(cases) + 1) // 2 :]}
+
+
+def drawn(count, strategies):
+    """So many examples of the strategies."""
+    found = []
+
+    def collect(**example):
+        found.append(example)
+
+    once = settings(max_examples=count, derandomize=not THOROUGH, deadline=None, database=None,
+                    phases=[Phase.generate], suppress_health_check=list(HealthCheck))  # fmt: skip
+    once(given(**strategies)(collect))()
+    return found
+
+
+def per_axis(elements, n):
+    """One number, or one for each of `n` axes."""
+    return st.one_of(elements, st.tuples(*[elements] * n))
+
+
+def spread(value, n):
+    return (value,) * n if isinstance(value, int) else tuple(value)
+
+
+# The oracle's side ---------------------------------------------------------------------------------------------------
 
 
 def by_torch(function, parameters, inputs, rng):
@@ -161,23 +322,6 @@ def by_torch(function, parameters, inputs, rng):
         "parameters": {key: zeros_for_none(next(gradients), p) for key, p in parameters.items()},
         "inputs": [zeros_for_none(next(gradients), t) if t is not None and t.requires_grad else None for t in tensors],
     }
-
-
-def by_backend(network, function, inputs, expected, tolerance=TOLERANCE):
-    shapes = [y.shape for y in expected["outputs"]]
-
-    def loss(network, cotangents, *inputs):
-        outputs = flat(function(network, *inputs))
-        assert [tuple(y.shape) for y in outputs] == shapes
-        return sum(network.nn.sum(y * c) for y, c in zip(outputs, cotangents, strict=True))
-
-    found = network.backend.gradients(loss, network, expected["cotangents"], *inputs)
-    for mine, other in zip(found.inputs[0], expected["outputs"], strict=True):
-        same(mine, other, "output", tolerance)
-    for index, (mine, other) in enumerate(zip(found.inputs[1:], expected["inputs"], strict=True)):
-        if other is not None:
-            same(mine, other, f"gradient of input {index}", tolerance)
-    return found
 
 
 def same(mine, other, what, tolerance=TOLERANCE):

@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from tests.nn.agreement import NAMES, agree, agree_function, get, hold, normal, numbers, property_test
+from tests.nn.agreement import (
+    NAMES,
+    FunctionCase,
+    LayerCase,
+    agree_all,
+    agree_function,
+    get,
+    hold,
+    normal,
+    numbers,
+    property_test,
+)
 
 F = torch.nn.functional
 KINKS = np.array([0.0, -0.0, 3.0, -3.0, 6.0, 1e-300, -1e-300, 2.999999, 6.000001, -2.999999])
@@ -50,10 +61,9 @@ ACTIVATIONS = {
 
 
 @pytest.mark.parametrize("points", [KINKS, FAR, normal(0, 3, 5, scale=4.0)], ids=["kinks", "far", "random"])
-@pytest.mark.parametrize("function", ACTIVATIONS)
 @pytest.mark.parametrize("name", NAMES)
-def test_activations_agree_in_values_and_gradients(name, function, points):
-    agree_function(name, *ACTIVATIONS[function], [points])
+def test_activations_agree_in_values_and_gradients(name, points):
+    agree_all(name, {label: FunctionCase(*functions, [points]) for label, functions in ACTIVATIONS.items()})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -80,38 +90,38 @@ LAYERS = {"ReLU": {}, "ReLU6": {}, "SiLU": {}, "Hardswish": {}, "Hardsigmoid": {
           "PReLU": {"init": 0.1}}  # fmt: skip
 
 
-@pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("name", NAMES)
-def test_activation_layers_agree(name, layer):
-    oracle = Hardsigmoid() if layer == "Hardsigmoid" else None
-    agree(name, layer, LAYERS[layer], [normal(4, 3, 4, 2, scale=3.0)], oracle=oracle)
+def test_activation_layers_agree(name):
+    x, oracles = normal(4, 3, 4, 2, scale=3.0), {"Hardsigmoid": Hardsigmoid}
+    agree_all(name, {layer: LayerCase(layer, LAYERS[layer], [x], oracle=oracles.get(layer)) for layer in LAYERS})
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (3, 4, 5), (2, 4, 3, 2)])
-@pytest.mark.parametrize("parameters", [1, 4])
 @pytest.mark.parametrize("name", NAMES)
-def test_prelu_agrees_with_one_slope_and_with_one_for_each_channel(name, parameters, shape):
-    agree(name, "PReLU", {"num_parameters": parameters}, [normal(5, *shape)])
+def test_prelu_agrees_with_one_slope_and_with_one_for_each_channel(name):
+    shapes = [(3, 4), (3, 4, 5), (2, 4, 3, 2)]
+    agree_all(name, {f"{n} slopes, {shape}": LayerCase("PReLU", {"num_parameters": n}, [normal(5, *shape)])
+                     for n in (1, 4) for shape in shapes})  # fmt: skip
 
 
-@pytest.mark.parametrize("dim", [0, 1, 2, -1])
-@pytest.mark.parametrize("name", NAMES)
-def test_softmax_agrees_over_every_axis_with_large_values_and_forbidden_ones(name, dim):
+def softmax(dim):
     x = normal(6, 3, 4, 5, scale=300.0)
     x[0, 0, :4] = -np.inf
-    agree_function(name, lambda nn, x: nn.softmax(x, dim), lambda x: torch.softmax(x, dim), [x])
-    agree_function(
-        name,
-        lambda nn, x: nn.log_softmax(x, dim),
-        lambda x: torch.log_softmax(x, dim),
-        [normal(7, 3, 4, 5, scale=300.0)],
-    )
+    return FunctionCase(lambda nn, x: nn.softmax(x, dim), lambda x: torch.softmax(x, dim), [x])
+
+
+def log_softmax(dim):
+    x = normal(7, 3, 4, 5, scale=300.0)
+    return FunctionCase(lambda nn, x: nn.log_softmax(x, dim), lambda x: torch.log_softmax(x, dim), [x])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_softmax_agrees_over_every_axis_with_large_values_and_forbidden_ones(name):
+    agree_all(name, {f"{case.__name__} {dim}": case(dim) for case in (softmax, log_softmax) for dim in (0, 1, 2, -1)})
 
 
 @property_test(4, seed=numbers)
-def test_all_activations_agree_at_random_points(name, seed):
-    agree_function(
-        name,
+def test_all_activations_agree_at_random_points(seed):
+    return FunctionCase(
         lambda nn, x: [ours(nn, x) for ours, _ in ACTIVATIONS.values()],
         lambda x: [theirs(x) for _, theirs in ACTIVATIONS.values()],
         [normal(seed, 2, 3, scale=4.0)],
@@ -121,24 +131,26 @@ def test_all_activations_agree_at_random_points(name, seed):
 IN_PLACE = {"ReLU": F.relu, "ReLU6": F.relu6, "SiLU": F.silu, "Hardswish": F.hardswish, "LeakyReLU": F.leaky_relu}
 
 
-@pytest.mark.parametrize("layer", IN_PLACE)
-@pytest.mark.parametrize("name", NAMES)
-def test_writing_in_place_changes_no_number(name, layer):
-    """PyTorch writes over what the multiplication gave; the multiplication's own gradient does not need it."""
-    agree_function(
-        name,
+def in_place(layer):
+    return FunctionCase(
         lambda nn, x: getattr(nn, layer)(inplace=True)(x * 2.0),
         lambda x: IN_PLACE[layer](x * 2.0),
         [normal(8, 3, 5, scale=4.0)],
     )
 
 
-@pytest.mark.parametrize("layer", IN_PLACE)
-def test_pytorch_writes_in_place_only_when_asked(layer):
+@pytest.mark.parametrize("name", NAMES)
+def test_writing_in_place_changes_no_number(name):
+    """PyTorch writes over what the multiplication gave; the multiplication's own gradient does not need it."""
+    agree_all(name, {layer: in_place(layer) for layer in IN_PLACE})
+
+
+@pytest.mark.parametrize("inplace", [True, False])
+def test_pytorch_writes_in_place_only_when_asked(inplace):
     nn = get("torch").nn
-    for inplace in (True, False):
+    for layer in IN_PLACE:
         x = torch.linspace(-4.0, 4.0, 9, dtype=torch.float64)
         before = x.clone()
         y = getattr(nn, layer)(inplace=inplace)(x)
-        assert (y.data_ptr() == x.data_ptr()) is inplace
-        assert torch.equal(x, before) is not inplace
+        assert (y.data_ptr() == x.data_ptr()) is inplace, layer
+        assert torch.equal(x, before) is not inplace, layer

@@ -28,17 +28,19 @@ GENERATOR = {
 }
 
 
-@pytest.mark.parametrize("kind", DISCRIMINATOR)
-@pytest.mark.parametrize("name", NAMES)
-def test_losses_of_the_discriminator_agree(name, kind):
-    agree_twice(name, lambda nn, real, fake: nn.discriminator_loss(real, fake, kind), DISCRIMINATOR[kind],
-                [normal(0, 5, scale=2.0), normal(1, 4, 2, scale=2.0)])  # fmt: skip
+def of_the_discriminator(kind):
+    return (lambda nn, real, fake: nn.discriminator_loss(real, fake, kind), DISCRIMINATOR[kind],
+            [normal(0, 5, scale=2.0), normal(1, 4, 2, scale=2.0)])  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", GENERATOR)
+def of_the_generator(kind):
+    return lambda nn, fake: nn.generator_loss(fake, kind), GENERATOR[kind], [normal(0, 5, scale=2.0)]
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_losses_of_the_generator_agree(name, kind):
-    agree_twice(name, lambda nn, fake: nn.generator_loss(fake, kind), GENERATOR[kind], [normal(0, 5, scale=2.0)])
+def test_losses_of_the_discriminator_and_the_generator_agree(name):
+    agree_twice(name, {f"discriminator, {kind}": of_the_discriminator(kind) for kind in DISCRIMINATOR}
+                | {f"generator, {kind}": of_the_generator(kind) for kind in GENERATOR})  # fmt: skip
 
 
 def our_critic(nn, x, weight, bias):
@@ -52,9 +54,7 @@ def their_critic(x, weight, bias):
 CRITIC = [normal(2, 3, 12), normal(3, 3)]
 
 
-@pytest.mark.parametrize("target", [1.0, 0.0])
-@pytest.mark.parametrize("name", NAMES)
-def test_gradient_penalties_agree(name, target):
+def penalty(target):
     """As in Gulrajani 2017, algorithm 1; with the gradients of samples, places between them, and the critic."""
 
     def theirs(real, fake, mix, *critic):
@@ -66,17 +66,21 @@ def test_gradient_penalties_agree(name, target):
         return nn.gradient_penalty(lambda x: our_critic(nn, x, *critic), real, fake, mix, target)
 
     inputs = [normal(0, 4, 3, 4), normal(1, 4, 3, 4), np.random.default_rng(0).random(4), *CRITIC]
-    agree_twice(name, ours, theirs, inputs)
+    return ours, theirs, inputs
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_r1_penalties_agree(name):
+def r1_penalty():
     def theirs(real, *critic):
         (gradient,) = torch.autograd.grad(their_critic(real, *critic).sum(), real, create_graph=True)
         return 0.5 * (gradient**2).sum((1, 2)).mean()
 
-    agree_twice(name, lambda nn, real, *critic: nn.r1_penalty(lambda x: our_critic(nn, x, *critic), real), theirs,
-                [normal(0, 4, 3, 4), *CRITIC])  # fmt: skip
+    return (lambda nn, real, *critic: nn.r1_penalty(lambda x: our_critic(nn, x, *critic), real), theirs,
+            [normal(0, 4, 3, 4), *CRITIC])  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradient_penalties_and_r1_penalties_agree(name):
+    agree_twice(name, {f"{target=}": penalty(target) for target in (1.0, 0.0)} | {"R1": r1_penalty()})
 
 
 @pytest.mark.parametrize("name", NAMES)

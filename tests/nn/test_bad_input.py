@@ -3,12 +3,13 @@
 # ruff: noqa: E501 - tables of messages read best a line each
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 
 from deliralike.errors import ArgumentError, IndexRangeError, SettingError, ShapeError
-from tests.nn.agreement import NAMES, get, hold, normal
+from tests.nn.agreement import NAMES, get, hold, normal, shelf
 
 # Layer, settings, shape of the input, and what the message says after "Layer at 'layer': ".
 SHAPES = {
@@ -40,14 +41,31 @@ SHAPES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", SHAPES)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_wrong_shape_is_refused_with_the_path_of_the_layer(name, case):
-    layer, settings, shape, message = SHAPES[case]
-    network = hold(name, layer, settings).train()
-    (x,) = network.backend.prepare((normal(0, *shape),), network)
-    with pytest.raises(ShapeError, match=f"{layer} at 'layer': .*{re.escape(message)}"):
-        network(x)
+def test_a_wrong_shape_is_refused_with_the_path_of_the_layer(name):
+    layers = {f"layer{index}": case[:2] for index, case in enumerate(SHAPES.values())}
+    network = shelf(name, layers).train()
+    refused = {}
+    for path, (label, (layer, _, shape, message)) in zip(layers, SHAPES.items(), strict=True):
+        (x,) = network.backend.prepare((normal(0, *shape),), network)
+        refused[label] = refusal(lambda: getattr(network, path)(x), ShapeError,
+                                 f"{layer} at '{path}': .*{re.escape(message)}")  # fmt: skip
+    assert not mistakes(refused)
+
+
+def refusal(call, error, message):
+    """What is wrong with how a call is refused; None if nothing is."""
+    try:
+        call()
+    except Exception as raised:  # also another error than the wanted one is told with the case
+        if not isinstance(raised, error):
+            return f"raised {type(raised).__name__}: {raised}\n    wanted {error.__name__}"
+        return None if re.search(message, str(raised)) else f"{raised}\n    does not say {message}"
+    return "was not refused"
+
+
+def mistakes(refused):
+    return "\n".join(f"{label}: {wrong}" for label, wrong in refused.items() if wrong)
 
 
 # Layer, settings, and a part of the message.
@@ -79,21 +97,22 @@ SETTINGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", SETTINGS)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_setting_that_makes_no_sense_is_refused_and_named(name, case):
-    layer, settings, message = SETTINGS[case]
-    with pytest.raises(SettingError, match=re.escape(message)):
-        hold(name, layer, settings)
+def test_a_setting_that_makes_no_sense_is_refused_and_named(name):
+    refused = {
+        label: refusal(partial(hold, name, layer, settings), SettingError, re.escape(message))
+        for label, (layer, settings, message) in SETTINGS.items()
+    }
+    assert not mistakes(refused)
 
 
-@pytest.mark.parametrize(
-    "layer", [("Conv2d", 3, 4, 3), ("Linear", 3, 4), ("LSTM", 3, 4), ("MaxPool2d", 2), ("Dropout",)]
-)
 @pytest.mark.parametrize("name", NAMES)
-def test_an_unknown_argument_is_refused_and_the_known_ones_named(name, layer):
-    with pytest.raises(ArgumentError, match=f"{layer[0]}: .*strides.* Its arguments are "):
-        hold(name, layer[0], {"args": layer[1:], "strides": 2})
+def test_an_unknown_argument_is_refused_and_the_known_ones_named(name):
+    refused = {}
+    for layer, *args in [("Conv2d", 3, 4, 3), ("Linear", 3, 4), ("LSTM", 3, 4), ("MaxPool2d", 2), ("Dropout",)]:
+        made = partial(hold, name, layer, {"args": tuple(args), "strides": 2})
+        refused[layer] = refusal(made, ArgumentError, f"{layer}: .*strides.* Its arguments are ")
+    assert not mistakes(refused)
 
 
 CALLS = {
@@ -135,28 +154,24 @@ CALLS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CALLS)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_call_that_cannot_work_is_refused(name, case):
-    call, error, message = CALLS[case]
+def test_a_call_that_cannot_work_is_refused(name):
     network = hold(name)
     x, index = network.backend.prepare((normal(0, 3, 4), np.array([0, 1, 2])), network)
-    with pytest.raises(error, match=re.escape(message)):
-        call(network.nn, x, index)
-
-
-@pytest.mark.parametrize("index", [5, -1])
-@pytest.mark.parametrize("name", NAMES)
-def test_an_index_outside_of_the_table_is_refused_with_the_path_of_the_layer(name, index):
-    network = hold(name, "Embedding", {"args": (5, 3)})
-    (x,) = network.backend.prepare((np.array([[0, index]]),), network)
-    with pytest.raises(IndexRangeError, match=f"{index} is out of range, wanted whole numbers from 0 to 4"):
-        network(x)
+    refused = {
+        label: refusal(partial(call, network.nn, x, index), error, re.escape(message))
+        for label, (call, error, message) in CALLS.items()
+    }
+    assert not mistakes(refused)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_embedding_of_fractions_is_refused(name):
+def test_an_index_outside_of_the_table_and_fractions_are_refused(name):
     network = hold(name, "Embedding", {"args": (5, 3)})
+    for index in (5, -1):
+        (x,) = network.backend.prepare((np.array([[0, index]]),), network)
+        with pytest.raises(IndexRangeError, match=f"{index} is out of range, wanted whole numbers from 0 to 4"):
+            network(x)
     (x,) = network.backend.prepare((np.array([[0.0, 1.0]]),), network)
     with pytest.raises(SettingError, match=re.escape("wanted whole numbers (int64): convert it before the call")):
         network(x)
@@ -173,25 +188,19 @@ def test_an_output_size_out_of_reach_is_refused(name):
         network.layer(x, output_size=12)
 
 
-@pytest.mark.parametrize("masks", [{"attn_mask": (3, 3)}, {"attn_mask": (5, 3, 4)}, {"key_padding_mask": (2, 3)}])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_mask_of_a_wrong_shape_is_refused(name, masks):
+def test_masks_and_tokens_of_wrong_shapes_are_refused(name):
     network = hold(name, "MultiheadAttention", {"args": (4, 2), "batch_first": True})
-    ((mask, shape),) = masks.items()
-    q, k, m = network.backend.prepare((normal(0, 2, 3, 4), normal(0, 2, 4, 4), np.zeros(shape, bool)), network)
-    with pytest.raises(
-        ShapeError, match=re.escape(f"MultiheadAttention at 'layer': got {mask} of shape {shape}, wanted")
-    ):
-        network.layer(q, k, k, **{mask: m})
-
-
-@pytest.mark.parametrize("shapes", [((3, 4), (3, 4)), ((2, 3, 4), (1, 3, 4))])
-@pytest.mark.parametrize("name", NAMES)
-def test_tokens_of_wrong_shapes_are_refused(name, shapes):
-    network = hold(name, "MultiheadAttention", {"args": (4, 2), "batch_first": True})
-    q, k = network.backend.prepare(tuple(normal(0, *shape) for shape in shapes), network)
-    with pytest.raises(ShapeError, match=re.escape("wanted (batch, tokens, 4) with one batch size")):
-        network.layer(q, k, k)
+    for mask, shape in [("attn_mask", (3, 3)), ("attn_mask", (5, 3, 4)), ("key_padding_mask", (2, 3))]:
+        q, k, m = network.backend.prepare((normal(0, 2, 3, 4), normal(0, 2, 4, 4), np.zeros(shape, bool)), network)
+        with pytest.raises(
+            ShapeError, match=re.escape(f"MultiheadAttention at 'layer': got {mask} of shape {shape}, wanted")
+        ):
+            network.layer(q, k, k, **{mask: m})
+    for shapes in [((3, 4), (3, 4)), ((2, 3, 4), (1, 3, 4))]:
+        q, k = network.backend.prepare(tuple(normal(0, *shape) for shape in shapes), network)
+        with pytest.raises(ShapeError, match=re.escape("wanted (batch, tokens, 4) with one batch size")):
+            network.layer(q, k, k)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import torch
-import torchvision
 
 from deliralike import zoo
 from deliralike.errors import ArgumentError, SettingError, ShapeError
 from tests.conftest import BACKENDS
-from tests.nn.agreement import NAMES, agree_function, agree_twice, get, hold, normal
+from tests.nn.agreement import NAMES, FunctionCase, agree_all, agree_function, agree_twice, get, hold, normal
 
 F = torch.nn.functional
 LEVELS = [normal(0, 2, 3, 8, 5), normal(1, 2, 3, 4, 3), normal(2, 2, 3, 2, 2)]
@@ -19,15 +18,18 @@ def nearest(labels, size):
     return F.interpolate(labels[:, None].double(), size, mode="nearest")[:, 0].long()
 
 
-@pytest.mark.parametrize("weights", [None, [0.7, 0.3, 0.0]])
-@pytest.mark.parametrize("name", NAMES)
-def test_labels_are_resized_and_the_levels_are_halved(name, weights):
+def supervised(weights):
     def theirs(fine, middle, coarse, labels):
         losses = [F.cross_entropy(x, nearest(labels, x.shape[2:])) for x in (fine, middle, coarse)]
         return sum(w * loss for w, loss in zip(weights or [4 / 7, 2 / 7, 1 / 7], losses, strict=True))
 
-    agree_twice(name, lambda nn, *xs: nn.deep_supervision(nn.cross_entropy, xs[:3], xs[3], weights), theirs,
-                [*LEVELS, LABELS])  # fmt: skip
+    return (lambda nn, *xs: nn.deep_supervision(nn.cross_entropy, xs[:3], xs[3], weights), theirs,
+            [*LEVELS, LABELS])  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_labels_are_resized_and_the_levels_are_halved(name):
+    agree_twice(name, {f"{weights=}": supervised(weights) for weights in (None, [0.7, 0.3, 0.0])})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -68,9 +70,10 @@ SMALL = {"layers": (1, 1, 1, 1), "num_classes": 2}
 STAGES = {"stem": "relu", "layer2": "layer2"}
 
 
-@pytest.mark.parametrize("weights", [{"stem": 0.25, "layer2": 2.0}, ("stem", "layer2")], ids=["weighted", "plain"])
 @pytest.mark.parametrize("name", BACKENDS)
-def test_perceptual_losses_agree_with_torchvisions_network(name, weights):
+def test_perceptual_losses_agree_with_torchvisions_network(name):
+    import torchvision
+
     torch.manual_seed(0)
     oracle = torchvision.models.resnet.ResNet(torchvision.models.resnet.BasicBlock, [1, 1, 1, 1], 2).double().eval()
     judge = zoo.build("resnet18", backend=name, dtype="float64", **SMALL).train(False)
@@ -81,12 +84,15 @@ def test_perceptual_losses_agree_with_torchvisions_network(name, weights):
         stem = oracle.relu(oracle.bn1(oracle.conv1(pictures)))
         return {"stem": stem, "layer2": oracle.layer2(oracle.layer1(oracle.maxpool(stem)))}
 
-    def theirs(a, b):
-        share = weights if isinstance(weights, dict) else dict.fromkeys(weights, 1.0)
-        found, wanted = stages(a), stages(b)
-        return sum(w * F.l1_loss(found[stage], wanted[stage]) for stage, w in share.items())
+    def case(weights):
+        def theirs(a, b):
+            share = weights if isinstance(weights, dict) else dict.fromkeys(weights, 1.0)
+            found, wanted = stages(a), stages(b)
+            return sum(w * F.l1_loss(found[stage], wanted[stage]) for stage, w in share.items())
 
-    agree_function(name, lambda nn, a, b: nn.perceptual_loss(judge, a, b, weights, nn.l1_loss), theirs, [x, y])
+        return FunctionCase(lambda nn, a, b: nn.perceptual_loss(judge, a, b, weights, nn.l1_loss), theirs, [x, y])
+
+    agree_all(name, {"weighted": case({"stem": 0.25, "layer2": 2.0}), "plain": case(("stem", "layer2"))})
 
 
 @pytest.mark.parametrize("name", BACKENDS)

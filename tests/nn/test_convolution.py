@@ -4,7 +4,18 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from tests.nn.agreement import NAMES, agree, agree_function, normal, numbers, per_axis, property_test, spread
+from tests.nn.agreement import (
+    NAMES,
+    FunctionCase,
+    LayerCase,
+    agree_all,
+    agree_function,
+    normal,
+    numbers,
+    per_axis,
+    property_test,
+    spread,
+)
 
 F = torch.nn.functional
 
@@ -47,9 +58,9 @@ def transposed_convolutions(draw):
 
 
 @property_test(14, case=convolutions(), seed=numbers)
-def test_convolutions_of_any_settings_agree(name, case, seed):
+def test_convolutions_of_any_settings_agree(case, seed):
     layer, settings, shape = case
-    agree(name, layer, settings, [normal(seed, *shape)], seed=seed)
+    return LayerCase(layer, settings, [normal(seed, *shape)], seed=seed)
 
 
 # Settings that the zoo's models have (ZOO.md, section 3), at odd sizes.
@@ -67,38 +78,50 @@ IN_THE_ZOO = {
 }
 
 
-@pytest.mark.parametrize("case", IN_THE_ZOO)
 @pytest.mark.parametrize("name", NAMES)
-def test_convolutions_of_the_zoo_agree(name, case):
-    layer, settings, shape = IN_THE_ZOO[case]
-    agree(name, layer, settings, [normal(1, *shape)])
+def test_convolutions_of_the_zoo_agree(name):
+    agree_all(
+        name,
+        {
+            label: LayerCase(layer, settings, [normal(1, *shape)])
+            for label, (layer, settings, shape) in IN_THE_ZOO.items()
+        },
+    )
 
 
 @property_test(14, case=transposed_convolutions(), seed=numbers)
-def test_transposed_convolutions_of_any_settings_agree(name, case, seed):
+def test_transposed_convolutions_of_any_settings_agree(case, seed):
     layer, settings, shape = case
-    agree(name, layer, settings, [normal(seed, *shape)], seed=seed)
+    return LayerCase(layer, settings, [normal(seed, *shape)], seed=seed)
 
 
-@pytest.mark.parametrize("size", [(9, 7), (10, 8), (10, 7)])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_transposed_convolution_reaches_the_size_asked_for(name, size):
+def test_a_transposed_convolution_reaches_the_size_asked_for(name):
     settings = {"args": (2, 3, 3), "stride": 2, "padding": 1}
-    agree(name, "ConvTranspose2d", settings, [normal(2, 2, 2, 5, 4)], call=lambda layer, x: layer(x, output_size=size))
+
+    def to(size):
+        x = normal(2, 2, 2, 5, 4)
+        return LayerCase("ConvTranspose2d", settings, [x], call=lambda layer, x: layer(x, output_size=size))
+
+    agree_all(name, {str(size): to(size) for size in [(9, 7), (10, 8), (10, 7)]})
 
 
-@pytest.mark.parametrize("function", ["conv", "conv2d", "conv_transpose", "conv_transpose2d"])
-@pytest.mark.parametrize("name", NAMES)
-def test_convolution_functions_agree(name, function):
+def function_case(function):
     theirs = getattr(F, function if function.endswith("2d") else f"{function}2d")
     inputs = [normal(0, 2, 4, 7, 6), normal(1, 4, 2, 3, 2), normal(2, 4 if function.startswith("conv_t") else 4)]
     settings = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2), "groups": 2}
     if "transpose" in function:
         settings["output_padding"] = (1, 0)
         inputs[2] = normal(2, 4)
-    agree_function(
-        name, lambda nn, *xs: getattr(nn, function)(*xs, **settings), lambda *xs: theirs(*xs, **settings), inputs
+    return FunctionCase(
+        lambda nn, *xs: getattr(nn, function)(*xs, **settings), lambda *xs: theirs(*xs, **settings), inputs
     )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_convolution_functions_agree(name):
+    functions = ["conv", "conv2d", "conv_transpose", "conv_transpose2d"]
+    agree_all(name, {function: function_case(function) for function in functions})
 
 
 @pytest.mark.parametrize("name", NAMES)

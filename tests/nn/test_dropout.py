@@ -1,18 +1,20 @@
 """Dropout: what is dropped, how the rest is scaled, and masks that are equal on every backend."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
 from deliralike import random
-from tests.nn.agreement import NAMES, agree, agree_function, get, hold, normal, same
+from tests.nn.agreement import NAMES, FunctionCase, LayerCase, agree_all, get, hold, normal, same, shelf
 
 SHAPES = {"Dropout": (6, 5, 4), "Dropout1d": (6, 5, 4), "Dropout2d": (6, 5, 4, 3), "Dropout3d": (6, 5, 2, 3, 2),
           "DropPath": (6, 5, 4)}  # fmt: skip
 
 
-def run(name, network, *inputs):
+def run(name, network, *inputs, layer="layer"):
     backend = get(name)
-    return backend.numpy(network(*backend.prepare(inputs, network)))
+    return backend.numpy(getattr(network, layer)(*backend.prepare(inputs, network)))
 
 
 def by_formula(layer, x, p, seed=3, step=2, first_sample=0):
@@ -22,28 +24,28 @@ def by_formula(layer, x, p, seed=3, step=2, first_sample=0):
     return x * mask.reshape(shape + (1,) * (x.ndim - len(shape))) / (1.0 - p)
 
 
-@pytest.mark.parametrize("layer", SHAPES)
 @pytest.mark.parametrize("name", NAMES)
-def test_portable_masks_follow_from_seed_path_step_and_sample(name, layer):
-    x = normal(0, *SHAPES[layer])
-    network = hold(name, layer, {"p": 0.4}).train()
-    with random.portable(seed=3, step=2):
-        found = run(name, network, x)
-    same(found, by_formula(layer, x, 0.4), "output")
-    assert 0 < (found == 0).mean() < 1
+def test_portable_masks_follow_from_seed_path_step_and_sample(name):
+    for layer, shape in SHAPES.items():
+        x = normal(0, *shape)
+        network = hold(name, layer, {"p": 0.4}).train()
+        with random.portable(seed=3, step=2):
+            found = run(name, network, x)
+        same(found, by_formula(layer, x, 0.4), f"output of {layer}")
+        assert 0 < (found == 0).mean() < 1, layer
 
 
-@pytest.mark.parametrize("layer", SHAPES)
 @pytest.mark.parametrize("name", NAMES)
-def test_two_halves_of_a_batch_have_the_masks_of_the_whole(name, layer):
-    x = normal(0, *SHAPES[layer])
-    network = hold(name, layer, {"p": 0.4}).train()
-    with random.portable(seed=3, step=2):
-        whole = run(name, network, x)
-        first = run(name, network, x[:4])
-    with random.portable(seed=3, step=2, first_sample=4):
-        second = run(name, network, x[4:])
-    np.testing.assert_array_equal(np.concatenate([first, second]), whole)
+def test_two_halves_of_a_batch_have_the_masks_of_the_whole(name):
+    for layer, shape in SHAPES.items():
+        x = normal(0, *shape)
+        network = hold(name, layer, {"p": 0.4}).train()
+        with random.portable(seed=3, step=2):
+            whole = run(name, network, x)
+            first = run(name, network, x[:4])
+        with random.portable(seed=3, step=2, first_sample=4):
+            second = run(name, network, x[4:])
+        np.testing.assert_array_equal(np.concatenate([first, second]), whole, err_msg=layer)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -61,20 +63,20 @@ def test_another_seed_step_or_sample_has_another_mask(change):
     assert (by_formula("Dropout", x, 0.5, **change) != by_formula("Dropout", x, 0.5)).any()
 
 
-@pytest.mark.parametrize("layer", SHAPES)
 @pytest.mark.parametrize("name", NAMES)
-def test_native_dropout_drops_at_its_rate_and_scales_what_is_left(name, layer):
-    shape = (2000, 50, *SHAPES[layer][2:]) if layer != "DropPath" else (100000, 1)
-    x = np.ones(shape)
-    get(name).seed(1)
-    found = run(name, hold(name, layer, {"p": 0.3}).train(), x)
-    kept = found != 0
-    np.testing.assert_allclose(found[kept], 1.0 / 0.7, rtol=1e-12)
-    units = kept if layer in ("Dropout", "DropPath") else kept.reshape(2000, 50, -1)
-    if layer not in ("Dropout", "DropPath"):
-        assert (units.all(-1) == units.any(-1)).all()  # whole channels
-        units = units.any(-1)
-    assert abs(units.mean() - 0.7) < 5 * np.sqrt(0.3 * 0.7 / units.size)
+def test_native_dropout_drops_at_its_rate_and_scales_what_is_left(name):
+    for layer in SHAPES:
+        shape = (2000, 50, *SHAPES[layer][2:]) if layer != "DropPath" else (100000, 1)
+        x = np.ones(shape)
+        get(name).seed(1)
+        found = run(name, hold(name, layer, {"p": 0.3}).train(), x)
+        kept = found != 0
+        np.testing.assert_allclose(found[kept], 1.0 / 0.7, rtol=1e-12, err_msg=layer)
+        units = kept if layer in ("Dropout", "DropPath") else kept.reshape(2000, 50, -1)
+        if layer not in ("Dropout", "DropPath"):
+            assert (units.all(-1) == units.any(-1)).all(), layer  # whole channels
+            units = units.any(-1)
+        assert abs(units.mean() - 0.7) < 5 * np.sqrt(0.3 * 0.7 / units.size), layer
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,47 +86,42 @@ def test_native_masks_differ_from_call_to_call(name):
     assert (run(name, network, x) != run(name, network, x)).any()
 
 
-@pytest.mark.parametrize("layer", SHAPES)
 @pytest.mark.parametrize("name", NAMES)
-def test_evaluation_drops_nothing(name, layer):
-    x = normal(0, *SHAPES[layer])
-    np.testing.assert_array_equal(run(name, hold(name, layer, {"p": 0.9}).eval(), x), x)
+def test_evaluation_drops_nothing(name):
+    for layer, shape in SHAPES.items():
+        x = normal(0, *shape)
+        np.testing.assert_array_equal(run(name, hold(name, layer, {"p": 0.9}).eval(), x), x, err_msg=layer)
 
 
 @pytest.mark.parametrize("portable", [False, True], ids=["native", "portable"])
-@pytest.mark.parametrize("p", [0, 1, 0.0, 1.0])
-@pytest.mark.parametrize("layer", SHAPES)
 @pytest.mark.parametrize("name", NAMES)
-def test_probabilities_of_zero_and_one_keep_all_and_nothing(name, layer, p, portable):
-    x = normal(0, *SHAPES[layer])
-    network = hold(name, layer, {"p": p}).train()
-    if portable:
-        with random.portable():
-            found = run(name, network, x)
-    else:
-        found = run(name, network, x)
-    np.testing.assert_array_equal(found, x * (1.0 - p))
+def test_probabilities_of_zero_and_one_keep_all_and_nothing(name, portable):
+    cases = [(layer, p) for layer in SHAPES for p in (0, 1, 0.0, 1.0)]
+    network = shelf(name, {f"layer{at}": (layer, {"p": p}) for at, (layer, p) in enumerate(cases)}).train()
+    for at, (layer, p) in enumerate(cases):
+        x = normal(0, *SHAPES[layer])
+        with random.portable() if portable else nullcontext():
+            found = run(name, network, x, layer=f"layer{at}")
+        np.testing.assert_array_equal(found, x * (1.0 - p), err_msg=f"{layer} {p=}")
 
 
-@pytest.mark.parametrize("p", [0.25, 1.0])
 @pytest.mark.parametrize("name", NAMES)
-def test_attention_drops_weights_keyed_by_sample(name, p):
-    x = normal(0, 4, 3, 6)
-    network = hold(
-        name, "MultiheadAttention", {"embed_dim": 6, "num_heads": 2, "dropout": p, "batch_first": True}
-    ).train()
-    once = hold("written once", "MultiheadAttention", {"embed_dim": 6, "num_heads": 2, "batch_first": True}).eval()
+def test_attention_drops_weights_keyed_by_sample(name):
+    x, settings = normal(0, 4, 3, 6), {"embed_dim": 6, "num_heads": 2, "batch_first": True}
+    once = hold("written once", "MultiheadAttention", settings).eval()
 
     def weights(network, x):
         (x,) = network.backend.prepare((x,), network)
         return network.backend.numpy(network.layer(x, x, x, average_attn_weights=False)[1])
 
-    with random.portable(seed=3, step=2):
-        found = weights(network, x)
-        half = weights(network, x[:2])
-    mask = random.keep_mask(3, "layer.attention_dropout", 2, 0, (4, 2, 3, 3), p)
-    same(found, weights(once, x) * mask * (1.0 / (1.0 - p) if p < 1 else 0.0), "weights")
-    np.testing.assert_allclose(half, found[:2], rtol=1e-12)
+    for p in (0.25, 1.0):
+        network = hold(name, "MultiheadAttention", settings | {"dropout": p}).train()
+        with random.portable(seed=3, step=2):
+            found = weights(network, x)
+            half = weights(network, x[:2])
+        mask = random.keep_mask(3, "layer.attention_dropout", 2, 0, (4, 2, 3, 3), p)
+        same(found, weights(once, x) * mask * (1.0 / (1.0 - p) if p < 1 else 0.0), f"weights, {p=}")
+        np.testing.assert_allclose(half, found[:2], rtol=1e-12, err_msg=f"{p=}")
 
 
 @pytest.mark.parametrize("layer", ["LSTM", "GRU"])
@@ -178,5 +175,5 @@ def test_a_number_equal_to_the_threshold_is_kept():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_dropout_of_probability_zero_agrees_in_training(name):
-    agree(name, "Dropout", {"p": 0.0}, [normal(0, 3, 4)])
-    agree_function(name, lambda nn, x: x * 1.0, lambda x: x, [normal(0, 3)])
+    layer = LayerCase("Dropout", {"p": 0.0}, [normal(0, 3, 4)])
+    agree_all(name, {"layer": layer, "product": FunctionCase(lambda nn, x: x * 1.0, lambda x: x, [normal(0, 3)])})

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import torch
-import torchvision
 
 from deliralike.errors import IndexRangeError, SettingError, ShapeError
-from tests.nn.agreement import NAMES, agree_function, agree_twice, get, hold, normal
+from tests.nn.agreement import NAMES, FunctionCase, agree_all, agree_twice, get, hold, normal
 
 F = torch.nn.functional
 
@@ -25,9 +24,7 @@ def focal(logits, labels, gamma, weight, ignored, reduction):
 SETTINGS = [(2.0, False, "mean"), (1.5, True, "mean"), (1.0, True, "sum"), (3.0, False, "none")]
 
 
-@pytest.mark.parametrize(("gamma", "weighted", "reduction"), SETTINGS)
-@pytest.mark.parametrize("name", NAMES)
-def test_focal_losses_of_labels_agree_with_the_formula(name, gamma, weighted, reduction):
+def of_labels(gamma, weighted, reduction):
     logits, labels = normal(0, 4, 3, 2), np.random.default_rng(1).integers(0, 3, (4, 2))
     labels[1, 0] = -1
     weight = np.array([0.3, 1.0, 2.0]) if weighted else None
@@ -36,26 +33,34 @@ def test_focal_losses_of_labels_agree_with_the_formula(name, gamma, weighted, re
         given = None if weight is None else nn.constant(weight, like=x)
         return nn.focal_loss(x, y, gamma, given, ignore_index=-1, reduction=reduction)
 
-    agree_twice(name, ours, lambda x, y: focal(x, y, gamma, weight, -1, reduction), [logits, labels])
+    return ours, lambda x, y: focal(x, y, gamma, weight, -1, reduction), [logits, labels]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_focal_losses_of_labels_agree_with_the_formula(name):
+    agree_twice(name, {str(settings): of_labels(*settings) for settings in SETTINGS})
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_without_focus_it_is_the_cross_entropy(name):
     logits, labels, weight = normal(0, 4, 3), np.array([0, 2, 1, -100]), np.array([0.3, 1.0, 2.0])
-    agree_twice(
-        name,
+    case = (
         lambda nn, x, y: nn.focal_loss(x, y, 0.0, nn.constant(weight, like=x)),
         lambda x, y: F.cross_entropy(x, y, torch.tensor(weight)),
         [logits, labels],
     )
+    agree_twice(name, {"gamma = 0": case})
 
 
-@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0])
-@pytest.mark.parametrize("name", NAMES)
-def test_certain_and_ignored_labels_have_finite_gradients(name, gamma):
+def certain(gamma):
     logits = np.array([[800.0, 0.0], [0.0, -800.0], [0.3, 0.1]])
-    agree_function(name, lambda nn, x, y: nn.focal_loss(x, y, gamma), lambda x, y: x.sum() * 0.0,
-                   [logits, np.array([0, 0, -100])])  # fmt: skip
+    return FunctionCase(lambda nn, x, y: nn.focal_loss(x, y, gamma), lambda x, y: x.sum() * 0.0,
+                        [logits, np.array([0, 0, -100])])  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_certain_and_ignored_labels_have_finite_gradients(name):
+    agree_all(name, {f"{gamma=}": certain(gamma) for gamma in (0.5, 1.0, 2.0)})
 
 
 @pytest.mark.filterwarnings("error")
@@ -67,10 +72,9 @@ def test_when_every_label_is_ignored_the_loss_is_zero_with_a_warning(name):
         assert float(backend.numpy(network.nn.focal_loss(logits, labels))) == 0.0
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize(("alpha", "gamma"), [(0.25, 2.0), (None, 1.5), (0.7, 0.0)])
-@pytest.mark.parametrize("name", NAMES)
-def test_binary_focal_losses_agree_with_torchvisions(name, alpha, gamma, reduction):
+def binary(alpha, gamma, reduction):
+    import torchvision
+
     logits, target = normal(0, 3, 4, scale=4.0), (np.random.default_rng(1).random((3, 4)) < 0.4).astype(float)
     target[0, 0] = 0.3  # a soft label
 
@@ -78,7 +82,14 @@ def test_binary_focal_losses_agree_with_torchvisions(name, alpha, gamma, reducti
         given = -1 if alpha is None else alpha
         return torchvision.ops.sigmoid_focal_loss(x, y, given, gamma, reduction)
 
-    agree_twice(name, lambda nn, x, y: nn.binary_focal_loss(x, y, alpha, gamma, reduction), theirs, [logits, target])
+    return lambda nn, x, y: nn.binary_focal_loss(x, y, alpha, gamma, reduction), theirs, [logits, target]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_binary_focal_losses_agree_with_torchvisions(name):
+    agree_twice(name, {f"{alpha=} {gamma=} {reduction}": binary(alpha, gamma, reduction)
+                       for alpha, gamma in [(0.25, 2.0), (None, 1.5), (0.7, 0.0)]
+                       for reduction in ("mean", "sum", "none")})  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)

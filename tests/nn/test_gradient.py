@@ -9,7 +9,7 @@ from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.backends.outline import ShapeArray
 from deliralike.errors import ShapeError
 from tests.conftest import BACKENDS
-from tests.nn.agreement import NAMES, agree, agree_function, get, hold, normal
+from tests.nn.agreement import NAMES, FunctionCase, LayerCase, agree_all, agree_function, get, hold, normal
 
 
 def by_autograd(function, x):
@@ -31,13 +31,15 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
-@pytest.mark.parametrize("name", NAMES)
-def test_second_derivatives_of_functions_agree(name, function):
-    ours, theirs = FUNCTIONS[function]
-    agree_function(
-        name, lambda nn, x: nn.gradient(lambda at: ours(nn, at), x), lambda x: by_autograd(theirs, x), [normal(0, 3, 4)]
+def second_derivative(ours, theirs):
+    return FunctionCase(
+        lambda nn, x: nn.gradient(lambda at: ours(nn, at), x), lambda x: by_autograd(theirs, x), [normal(0, 3, 4)]
     )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_second_derivatives_of_functions_agree(name):
+    agree_all(name, {label: second_derivative(*functions) for label, functions in FUNCTIONS.items()})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,18 +85,16 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-@pytest.mark.parametrize("layer", LAYERS)
+def penalised(layer, x):
+    if isinstance(layer, torch.nn.Module) and not hasattr(layer, "nn"):
+        return by_autograd(lambda at: (layer(at) ** 3.0).sum(), x)
+    return layer.nn.gradient(lambda at: layer.nn.sum(layer(at) ** 3.0), x)
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_penalties_through_layers_agree_with_every_gradient_and_statistic(name, layer, training):
-    settings, shape = LAYERS[layer]
-
-    def penalised(layer, x):
-        if isinstance(layer, torch.nn.Module) and not hasattr(layer, "nn"):
-            return by_autograd(lambda at: (layer(at) ** 3.0).sum(), x)
-        return layer.nn.gradient(lambda at: layer.nn.sum(layer(at) ** 3.0), x)
-
-    agree(name, layer, settings, [normal(0, *shape)], training=training, call=penalised)
+def test_penalties_through_layers_agree_with_every_gradient_and_statistic(name):
+    agree_all(name, {f"{layer} {training=}": LayerCase(layer, settings, [normal(0, *shape)], training, penalised)
+                     for layer, (settings, shape) in LAYERS.items() for training in (True, False)})  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from tests.nn.agreement import NAMES, agree_function, get, hold, normal, numbers, property_test
+from tests.nn.agreement import NAMES, FunctionCase, agree_all, agree_function, get, hold, normal, numbers, property_test
 
 F = torch.nn.functional
 reductions = st.sampled_from(["mean", "sum", "none"])
@@ -20,7 +20,7 @@ def cross_entropies(draw):
 
 
 @property_test(14, case=cross_entropies(), seed=numbers)
-def test_cross_entropies_of_any_settings_agree(name, case, seed):
+def test_cross_entropies_of_any_settings_agree(case, seed):
     settings, size, weighted, ignoring = case
     rng = np.random.default_rng(seed)
     logits, labels = rng.normal(size=(4, 3, *size)), rng.integers(0, 3, (4, *size))
@@ -28,8 +28,7 @@ def test_cross_entropies_of_any_settings_agree(name, case, seed):
     if ignoring:
         labels.flat[1] = settings["ignore_index"]
     weight = rng.uniform(0.2, 2.0, 3) if weighted else None
-    agree_function(
-        name,
+    return FunctionCase(
         lambda nn, logits, labels: nn.cross_entropy(
             logits, labels, nn.constant(weight, like=logits) if weighted else None, **settings
         ),
@@ -64,7 +63,7 @@ def test_when_every_label_is_ignored_the_gradient_is_zero(name):
 
 
 @property_test(8, reduction=reductions, weighted=st.booleans(), positive=st.booleans(), seed=numbers)
-def test_binary_cross_entropies_agree(name, reduction, weighted, positive, seed):
+def test_binary_cross_entropies_agree(reduction, weighted, positive, seed):
     rng = np.random.default_rng(seed)
     logits, target = 30.0 * rng.normal(size=(3, 2, 4)), rng.random((3, 2, 4))
     given = {"weight": rng.random((2, 4))} if weighted else {}
@@ -79,23 +78,23 @@ def test_binary_cross_entropies_agree(name, reduction, weighted, positive, seed)
         tensors = {key: torch.tensor(value) for key, value in given.items()}
         return F.binary_cross_entropy_with_logits(x, y, reduction=reduction, **tensors)
 
-    agree_function(name, ours, theirs, [logits, target])
+    return FunctionCase(ours, theirs, [logits, target])
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize("loss", ["mse_loss", "l1_loss"])
-@pytest.mark.parametrize("name", NAMES)
-def test_squared_and_absolute_errors_agree_also_where_the_error_is_zero(name, loss, reduction):
+def error(loss, reduction):
     x, y = normal(0, 3, 4), normal(1, 3, 4)
     x[0] = y[0]
-    agree_function(name, lambda nn, x, y: getattr(nn, loss)(x, y, reduction),
-                   lambda x, y: getattr(F, loss)(x, y, reduction=reduction), [x, y])  # fmt: skip
+    return FunctionCase(lambda nn, x, y: getattr(nn, loss)(x, y, reduction),
+                        lambda x, y: getattr(F, loss)(x, y, reduction=reduction), [x, y])  # fmt: skip
 
 
-@pytest.mark.parametrize("background", [True, False])
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("name", NAMES)
-def test_dice_agrees_with_its_formula(name, reduction, background):
+def test_squared_and_absolute_errors_agree_also_where_the_error_is_zero(name):
+    agree_all(name, {f"{loss} {reduction}": error(loss, reduction)
+                     for loss in ("mse_loss", "l1_loss") for reduction in ("mean", "sum", "none")})  # fmt: skip
+
+
+def dice(reduction, background):
     probabilities = np.random.default_rng(0).random((2, 3, 4, 5))
     target = np.eye(3)[np.random.default_rng(1).integers(0, 3, (2, 4, 5))].transpose(0, 3, 1, 2)
     first = 0 if background else 1
@@ -106,16 +105,22 @@ def test_dice_agrees_with_its_formula(name, reduction, background):
         loss = 1.0 - (2.0 * overlap + 0.1) / (total + 0.1)
         return {"mean": loss.mean, "sum": loss.sum, "none": lambda: loss}[reduction]()
 
-    agree_function(
-        name, lambda nn, p, t: nn.dice_loss(p, t, 0.1, background, reduction), theirs, [probabilities, target]
+    return FunctionCase(
+        lambda nn, p, t: nn.dice_loss(p, t, 0.1, background, reduction), theirs, [probabilities, target]
     )
 
 
-@pytest.mark.parametrize("shape", [(4,), (2, 3), (2, 3, 2)])
 @pytest.mark.parametrize("name", NAMES)
-def test_one_hot_puts_the_class_on_axis_one(name, shape):
+def test_dice_agrees_with_its_formula(name):
+    agree_all(name, {f"{reduction} {background=}": dice(reduction, background)
+                     for reduction in ("mean", "sum", "none") for background in (True, False)})  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_hot_puts_the_class_on_axis_one(name):
     backend, network = get(name), hold(name)
-    labels = np.random.default_rng(0).integers(0, 5, shape)
-    target, like = backend.prepare((labels, np.zeros(1)), network)
-    found = backend.numpy(network.nn.one_hot(target, 5, like=like))
-    np.testing.assert_array_equal(found, np.moveaxis(np.eye(5)[labels], -1, 1))
+    for shape in [(4,), (2, 3), (2, 3, 2)]:
+        labels = np.random.default_rng(0).integers(0, 5, shape)
+        target, like = backend.prepare((labels, np.zeros(1)), network)
+        found = backend.numpy(network.nn.one_hot(target, 5, like=like))
+        np.testing.assert_array_equal(found, np.moveaxis(np.eye(5)[labels], -1, 1), err_msg=str(shape))

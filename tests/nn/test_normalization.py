@@ -5,7 +5,18 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from tests.nn.agreement import NAMES, agree, agree_function, normal, numbers, property_test, values_agree
+from tests.nn.agreement import (
+    NAMES,
+    FunctionCase,
+    LayerCase,
+    agree,
+    agree_all,
+    agree_function,
+    normal,
+    numbers,
+    property_test,
+    values_agree,
+)
 
 F = torch.nn.functional
 epsilons = st.sampled_from([1e-5, 1e-3, 1e-12, 0.8])
@@ -22,15 +33,16 @@ def batch_norms(draw):
 
 
 @property_test(14, case=batch_norms(), training=st.booleans(), seed=numbers)
-def test_batch_norms_of_any_settings_agree(name, case, training, seed):
+def test_batch_norms_of_any_settings_agree(case, training, seed):
     layer, settings, shape = case
-    agree(name, layer, settings, [normal(seed, *shape, shift=0.5)], training=training, seed=seed)
+    return LayerCase(layer, settings, [normal(seed, *shape, shift=0.5)], training=training, seed=seed)
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("name", NAMES)
-def test_batch_norm_is_exact_where_the_mean_is_far_larger_than_the_deviation(name, training):
-    agree(name, "BatchNorm2d", {"num_features": 3}, [normal(0, 4, 3, 5, 5, shift=1e4)], training=training)
+def test_batch_norm_is_exact_where_the_mean_is_far_larger_than_the_deviation(name):
+    x = normal(0, 4, 3, 5, 5, shift=1e4)
+    agree_all(name, {f"training={training}": LayerCase("BatchNorm2d", {"num_features": 3}, [x], training)
+                     for training in (True, False)})  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -55,9 +67,9 @@ def instance_norms(draw):
 
 
 @property_test(10, case=instance_norms(), training=st.booleans(), seed=numbers)
-def test_instance_norms_of_any_settings_agree(name, case, training, seed):
+def test_instance_norms_of_any_settings_agree(case, training, seed):
     layer, settings, shape = case
-    agree(name, layer, settings, [normal(seed, *shape, shift=0.5)], training=training, seed=seed)
+    return LayerCase(layer, settings, [normal(seed, *shape, shift=0.5)], training=training, seed=seed)
 
 
 @property_test(
@@ -69,10 +81,10 @@ def test_instance_norms_of_any_settings_agree(name, case, training, seed):
     affine=st.booleans(),
     seed=numbers,
 )
-def test_group_norms_of_any_settings_agree(name, groups, width, n, eps, affine, seed):
+def test_group_norms_of_any_settings_agree(groups, width, n, eps, affine, seed):
     width += n == 0  # one value less its own mean is rounding alone, which a small eps makes large
     settings = {"num_groups": groups, "num_channels": groups * width, "eps": eps, "affine": affine}
-    agree(name, "GroupNorm", settings, [normal(seed, 2, groups * width, *(2, 3, 2)[:n], shift=1.0)], seed=seed)
+    return LayerCase("GroupNorm", settings, [normal(seed, 2, groups * width, *(2, 3, 2)[:n], shift=1.0)], seed=seed)
 
 
 @property_test(
@@ -84,16 +96,16 @@ def test_group_norms_of_any_settings_agree(name, groups, width, n, eps, affine, 
     bias=st.booleans(),
     seed=numbers,
 )
-def test_layer_norms_of_any_settings_agree(name, before, last, eps, affine, bias, seed):
+def test_layer_norms_of_any_settings_agree(before, last, eps, affine, bias, seed):
     shape = last[0] if len(last) == 1 else tuple(last)
     settings = {"normalized_shape": shape, "eps": eps, "elementwise_affine": affine, "bias": bias}
-    agree(name, "LayerNorm", settings, [normal(seed, *before, *last)], seed=seed)
+    return LayerCase("LayerNorm", settings, [normal(seed, *before, *last)], seed=seed)
 
 
-@pytest.mark.parametrize("layer", ["BatchNorm2d", "InstanceNorm2d"])
 @pytest.mark.parametrize("name", NAMES)
-def test_norms_of_tiny_values_keep_their_epsilon(name, layer):
-    agree(name, layer, {"num_features": 2}, [normal(3, 2, 2, 3, 3, scale=1e-3)])
+def test_norms_of_tiny_values_keep_their_epsilon(name):
+    x = normal(3, 2, 2, 3, 3, scale=1e-3)
+    agree_all(name, {layer: LayerCase(layer, {"num_features": 2}, [x]) for layer in ("BatchNorm2d", "InstanceNorm2d")})
 
 
 def batch_norm(x, mean, var, weight=None, bias=None):
@@ -103,17 +115,19 @@ def batch_norm(x, mean, var, weight=None, bias=None):
     return y if weight is None else y * weight[:, None] + bias[:, None]
 
 
-@pytest.mark.parametrize("with_weights", [True, False])
-@pytest.mark.parametrize("name", NAMES)
-def test_the_functions_of_norms_agree(name, with_weights):
+def norms(with_weights):
     x, mean, var = normal(0, 3, 4, 5), normal(1, 4), np.abs(normal(2, 4)) + 0.1
     weights = [normal(3, 4), normal(4, 4)] if with_weights else []
-    agree_function(
-        name,
+    return FunctionCase(
         lambda nn, x, mean, var, *w: [nn.batch_norm(x, mean, var, *w, eps=1e-3), nn.group_norm(x, 2, *w, eps=1e-3)],
         lambda x, mean, var, *w: [batch_norm(x, mean, var, *w), F.group_norm(x, 2, *w, eps=1e-3)],
         [x, mean, var, *weights],
     )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_functions_of_norms_agree(name):
+    agree_all(name, {f"{with_weights=}": norms(with_weights) for with_weights in (True, False)})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -130,25 +144,33 @@ def test_batch_norm_train_gives_the_mean_and_the_biased_variance(name):
     )
 
 
-@pytest.mark.parametrize("correction", [0, 1])
-@pytest.mark.parametrize("dim", [0, -1, (0, 2), [1]])
-@pytest.mark.parametrize("name", NAMES)
-def test_variances_agree(name, dim, correction):
-    agree_function(
-        name,
+def variances(dim, correction):
+    return FunctionCase(
         lambda nn, x: [nn.var(x, dim, keepdim, correction) for keepdim in (False, True)],
         lambda x: [x.var(dim, correction=correction, keepdim=keepdim) for keepdim in (False, True)],
         [normal(0, 3, 4, 5, shift=100.0)],
     )
 
 
-@pytest.mark.parametrize("dim", [1, -1])
 @pytest.mark.parametrize("name", NAMES)
-def test_normalize_agrees_also_at_and_near_zero(name, dim):
-    x = normal(0, 3, 4, 5)
+def test_variances_agree(name):
+    agree_all(name, {f"{dim=} {correction=}": variances(dim, correction)
+                     for dim in (0, -1, (0, 2), [1]) for correction in (0, 1)})  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_normalize_agrees_also_at_and_near_zero(name):
+    x, dims = normal(0, 3, 4, 5), (1, -1)
     x[1], x[2] = 0.0, 1e-14
-    values_agree(name, lambda nn, x: nn.normalize(x, dim), lambda x: F.normalize(x, dim=dim), [x])
-    agree_function(name, lambda nn, x: nn.normalize(x, dim), lambda x: F.normalize(x, dim=dim), [normal(1, 3, 4, 5)])
+
+    def ours(nn, x):
+        return [nn.normalize(x, dim) for dim in dims]
+
+    def theirs(x):
+        return [F.normalize(x, dim=dim) for dim in dims]
+
+    values_agree(name, ours, theirs, [x])
+    agree_function(name, ours, theirs, [normal(1, 3, 4, 5)])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,12 +1,13 @@
 """Losses of segmentations beside MONAI's, segmentation_models' and the formulas, with second derivatives."""
 
-import monai
 import numpy as np
 import pytest
 import torch
 
 from deliralike.errors import ShapeError
-from tests.nn.agreement import NAMES, agree_function, agree_twice, get, hold, normal
+from tests.nn.agreement import NAMES, FunctionCase, agree_all, agree_twice, get, hold, normal
+
+REDUCTIONS = ("mean", "sum", "none")
 
 
 def regions(classes=3, size=(4, 5)):
@@ -30,41 +31,45 @@ def generalized_dice(p, t, smooth):
     return 1.0 - (2.0 * overlap + smooth) / (total + smooth)
 
 
-@pytest.mark.parametrize("background", [True, False])
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize("name", NAMES)
-def test_generalized_dice_agrees_with_its_formula(name, reduction, background):
+def generalized(reduction, background):
     first = 0 if background else 1
     probabilities, target = regions()
-    agree_twice(
-        name,
+    return (
         lambda nn, p: nn.generalized_dice_loss(p, nn.constant(target, like=p), 0.1, background, reduction),
         lambda p: reduced(generalized_dice(p[:, first:], torch.tensor(target)[:, first:], 0.1), reduction),
         [probabilities],
     )
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_generalized_dice_agrees_with_its_formula(name):
+    agree_twice(name, {f"{reduction} {background=}": generalized(reduction, background)
+                       for reduction in REDUCTIONS for background in (True, False)})  # fmt: skip
+
+
 def test_generalized_dice_agrees_with_monais_as_far_as_its_single_precision_goes():
+    import monai
+
     probabilities, target = map(torch.tensor, regions())
     wanted = monai.losses.GeneralizedDiceLoss(smooth_nr=0.1, smooth_dr=0.1)(probabilities, target)
     found = hold("torch").nn.generalized_dice_loss(probabilities, target, 0.1)
     assert found.item() == pytest.approx(wanted.item(), rel=1e-6)
 
 
-@pytest.mark.parametrize("background", [True, False])
-@pytest.mark.parametrize(("alpha", "beta"), [(0.5, 0.5), (0.3, 0.7)])
-@pytest.mark.parametrize("name", NAMES)
-def test_tversky_agrees_with_monais(name, alpha, beta, background):
-    probabilities, target = regions()
+def tversky(alpha, beta, background):
+    import monai
+
     theirs = monai.losses.TverskyLoss(background, alpha=alpha, beta=beta, smooth_nr=0.1, smooth_dr=0.1)
-    agree_twice(name, lambda nn, p, t: nn.tversky_loss(p, t, alpha, beta, 1.0, 0.1, background), theirs,
-                [probabilities, target])  # fmt: skip
+    return lambda nn, p, t: nn.tversky_loss(p, t, alpha, beta, 1.0, 0.1, background), theirs, list(regions())
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize("gamma", [0.75, 2.0])
 @pytest.mark.parametrize("name", NAMES)
-def test_focal_tversky_agrees_with_its_formula(name, gamma, reduction):
+def test_tversky_agrees_with_monais(name):
+    agree_twice(name, {f"{alpha=} {background=}": tversky(alpha, 1.0 - alpha, background)
+                       for alpha in (0.5, 0.3) for background in (True, False)})  # fmt: skip
+
+
+def focal_tversky(gamma, reduction):
     probabilities, target = regions()
 
     def theirs(p, t):
@@ -72,8 +77,14 @@ def test_focal_tversky_agrees_with_its_formula(name, gamma, reduction):
         index = (overlap + 0.1) / (overlap + 0.3 * (predicted - overlap) + 0.7 * (true - overlap) + 0.1)
         return reduced((1.0 - index) ** gamma, reduction)
 
-    agree_twice(name, lambda nn, p, t: nn.tversky_loss(p, t, 0.3, 0.7, gamma, 0.1, reduction=reduction), theirs,
-                [probabilities, target])  # fmt: skip
+    return (lambda nn, p, t: nn.tversky_loss(p, t, 0.3, 0.7, gamma, 0.1, reduction=reduction), theirs,
+            [probabilities, target])  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_focal_tversky_agrees_with_its_formula(name):
+    agree_twice(name, {f"{gamma=} {reduction}": focal_tversky(gamma, reduction)
+                       for gamma in (0.75, 2.0) for reduction in REDUCTIONS})  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -85,46 +96,51 @@ def test_halves_make_dice(name):
     assert float(get(name).numpy(found)) == pytest.approx(float(get(name).numpy(dice)), rel=1e-14)
 
 
-@pytest.mark.parametrize("gamma", [0.75, 1.0])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_perfect_prediction_has_no_loss_and_a_finite_gradient(name, gamma):
-    target = regions()[1]
+def test_a_perfect_prediction_has_no_loss_and_a_finite_gradient(name):
+    target, gammas = regions()[1], (0.75, 1.0)
     network = hold(name)
 
-    def loss(network, p):
-        return network.nn.tversky_loss(p, network.nn.constant(target, like=p), gamma=gamma)
+    def loss(network, *predictions):
+        nn, (first, *_) = network.nn, predictions
+        labels = nn.constant(target, like=first)
+        return sum(nn.tversky_loss(p, labels, gamma=gamma) for p, gamma in zip(predictions, gammas, strict=True))
 
-    found = get(name).gradients(loss, network, target)
-    assert found.loss == 0.0
-    assert np.isfinite(found.inputs[0]).all()
+    found = get(name).gradients(loss, network, *[target] * len(gammas))
+    assert found.loss == 0.0  # a sum of losses of which none is negative
+    for gamma, gradient in zip(gammas, found.inputs, strict=True):
+        assert np.isfinite(gradient).all(), gamma
 
 
-@pytest.mark.parametrize("background", [True, False])
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize("name", NAMES)
-def test_boundary_losses_agree_with_the_formula(name, reduction, background):
+def boundary(reduction, background):
     first = 0 if background else 1
     probabilities, distances = regions()[0], normal(1, 2, 3, 4, 5)
-    agree_function(name, lambda nn, p, d: nn.boundary_loss(p, d, background, reduction),
-                   lambda p, d: reduced(p[:, first:] * d[:, first:], reduction),
-                   [probabilities, distances])  # fmt: skip
+    return FunctionCase(lambda nn, p, d: nn.boundary_loss(p, d, background, reduction),
+                        lambda p, d: reduced(p[:, first:] * d[:, first:], reduction),
+                        [probabilities, distances])  # fmt: skip
 
 
-@pytest.mark.parametrize("function", ["dice_loss", "generalized_dice_loss", "tversky_loss", "boundary_loss"])
 @pytest.mark.parametrize("name", NAMES)
-def test_shapes_that_differ_are_refused_by_name(name, function):
+def test_boundary_losses_agree_with_the_formula(name):
+    agree_all(name, {f"{reduction} {background=}": boundary(reduction, background)
+                     for reduction in REDUCTIONS for background in (True, False)})  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shapes_that_differ_are_refused_by_name(name):
     network = hold(name)
     p, t = get(name).prepare(regions(), network)
-    with pytest.raises(ShapeError, match=f"{function}: shapes"):
-        getattr(network.nn, function)(p, t[:1])
+    for function in ("dice_loss", "generalized_dice_loss", "tversky_loss", "boundary_loss"):
+        with pytest.raises(ShapeError, match=f"{function}: shapes"):
+            getattr(network.nn, function)(p, t[:1])
 
 
-@pytest.mark.parametrize("function", ["dice_loss", "generalized_dice_loss", "tversky_loss"])
 @pytest.mark.parametrize("name", NAMES)
-def test_without_spatial_axes_each_sample_counts_by_itself(name, function):
+def test_without_spatial_axes_each_sample_counts_by_itself(name):
     probabilities, target = (x[:, :, 0, 0] for x in regions())
     network = hold(name)
     p, t = get(name).prepare((probabilities, target), network)
-    found = getattr(network.nn, function)(p, t, reduction="none")
-    wanted = getattr(network.nn, function)(p[:, :, None], t[:, :, None], reduction="none")
-    np.testing.assert_allclose(get(name).numpy(found), get(name).numpy(wanted), rtol=1e-14)
+    for function in ("dice_loss", "generalized_dice_loss", "tversky_loss"):
+        found = getattr(network.nn, function)(p, t, reduction="none")
+        wanted = getattr(network.nn, function)(p[:, :, None], t[:, :, None], reduction="none")
+        np.testing.assert_allclose(get(name).numpy(found), get(name).numpy(wanted), rtol=1e-14, err_msg=function)

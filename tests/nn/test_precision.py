@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.nn.agreement import BACKENDS, NAMES, flat, get, hold, normal, same
+from tests.nn.agreement import BACKENDS, NAMES, flat, get, hold, naming, normal, same, shelf
 
 IMAGE, SERIES, VOLUME, TOKENS = (2, 4, 7, 6), (2, 4, 7), (2, 4, 5, 4, 4), (3, 2, 4)
 INDEX = np.array([[0, 1], [2, 2]])
@@ -34,6 +34,8 @@ LAYERS = {
     "Softplus": ({}, IMAGE), "Softmax": ({"args": (1,)}, IMAGE), "LogSoftmax": ({"args": (1,)}, IMAGE),
 }  # fmt: skip
 
+INPUTS = [INDEX if shape is None else normal(0, *shape) for _, shape in LAYERS.values()]
+
 
 def test_every_layer_is_in_the_table():
     from deliralike.nn.layers import LAYERS as ALL
@@ -42,21 +44,53 @@ def test_every_layer_is_in_the_table():
     assert {name for name in ALL if not name.startswith("_")} == set(LAYERS) | others
 
 
-def outputs_of(name, dtype, layer):
-    settings, shape = LAYERS[layer]
-    network = hold(name, layer, settings, dtype=dtype, seed=1).train("Drop" not in layer)
-    x = INDEX if shape is None else normal(0, *shape)
-    found = flat(network(*network.backend.prepare((x,), network)))
-    assert {str(value.dtype) for value in network.neutral_state().values()} <= {dtype, "int64"}
-    return [network.backend.numpy(y) for y in found]
+def in_double_precision():
+    """PyTorch's outputs in float64, by layer."""
+    network, found = all_layers("torch", "float64"), {}
+    for layer, x in zip(LAYERS, INPUTS, strict=True):
+        (given,) = network.backend.prepare((x,), network)
+        found[layer] = [network.backend.numpy(y) for y in flat(getattr(network, f"the_{layer}")(given))]
+    return found
 
 
-@pytest.mark.parametrize("layer", LAYERS)
+def all_layers(name, dtype):
+    """Every layer in one network, in training mode but for those that draw at random."""
+    layers = {f"the_{layer}": (layer, settings) for layer, (settings, _) in LAYERS.items()}
+    network = shelf(name, layers, dtype, seed=1)
+    for layer in LAYERS:
+        getattr(network, f"the_{layer}").train("Drop" not in layer)
+    return network
+
+
+def type_name(array):
+    return str(array.dtype).removeprefix("torch.")
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_float32_stays_float32_and_close_to_float64(name, layer):
-    for low, high in zip(outputs_of(name, "float32", layer), outputs_of("torch", "float64", layer), strict=True):
-        assert str(low.dtype) == "float32"
-        np.testing.assert_allclose(low, high, rtol=1e-4, atol=1e-5)
+def test_float32_stays_float32_and_close_to_float64(name):
+    """In one program; the gradients of the outputs' products with ones, with respect to these, are the outputs."""
+    network, wanted, types = all_layers(name, "float32"), in_double_precision(), {}
+
+    def loss(network, inputs, ones):
+        total = 0.0
+        for layer, x, factors in zip(LAYERS, inputs, ones, strict=True):
+            with naming(layer):
+                outputs = flat(getattr(network, f"the_{layer}")(x))
+                types[layer] = {type_name(y) for y in outputs}
+                total = total + sum(network.nn.sum(y * one) for y, one in zip(outputs, factors, strict=True))
+        return total
+
+    ones = [[np.ones(y.shape, np.float32) for y in outputs] for outputs in wanted.values()]
+    found = network.backend.gradients(loss, network, INPUTS, ones)
+    assert {layer: kinds for layer, kinds in types.items() if kinds != {"float32"}} == {}
+    kept = {key: str(value.dtype) for key, value in network.neutral_state().items()}
+    assert {key: kind for key, kind in kept.items() if kind not in ("float32", "int64")} == {}
+    of_inputs = dict(zip(LAYERS, found.inputs[0], strict=True))
+    gradients = found.parameters | {layer: y for layer, y in of_inputs.items() if layer != "Embedding"}
+    assert {key: str(y.dtype) for key, y in gradients.items() if y is not None and y.dtype != np.float32} == {}
+    for (layer, outputs), mine in zip(wanted.items(), found.inputs[1], strict=True):
+        for low, high in zip(mine, outputs, strict=True):
+            np.testing.assert_allclose(low, high, rtol=1e-4, atol=1e-5, err_msg=layer)
 
 
 FUNCTIONS = {
@@ -87,13 +121,22 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("name", NAMES)
-def test_functions_of_float32_stay_float32(name, function):
-    network = hold(name, dtype="float32")
-    (x,) = network.backend.prepare((normal(0, 3, 4),), network)
-    outputs = flat(FUNCTIONS[function](network.nn, x))
-    assert {str(network.backend.numpy(y).dtype) for y in outputs} == {"float32"}
+def test_functions_of_float32_stay_float32(name):
+    types = {}
+
+    def loss(network, x):
+        total = 0.0
+        for label, function in FUNCTIONS.items():
+            with naming(label):
+                outputs = flat(function(network.nn, x))
+                types[label] = {type_name(y) for y in outputs}
+                total = total + sum(network.nn.sum(y) for y in outputs)
+        return total
+
+    found = get(name).gradients(loss, hold(name, dtype="float32"), normal(0, 3, 4))
+    assert {label: kinds for label, kinds in types.items() if kinds != {"float32"}} == {}
+    assert found.inputs[0].dtype == np.float32
 
 
 # Gradients of gradients: the sum of the squares of the input's gradient, by finite differences of the first gradient.
@@ -104,48 +147,58 @@ TWICE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("layer", TWICE)
 @pytest.mark.parametrize("name", BACKENDS)
-def test_second_derivatives_agree(name, layer):
+def test_second_derivatives_agree(name):
     backend = get(name)
     if "double_backward" not in backend.capabilities:
         pytest.fail(f"{name} does not declare double_backward")
     x, direction = normal(0, *IMAGE), normal(1, *IMAGE)
-    network = hold(name, layer, TWICE[layer])
+    layers = {f"the_{layer}": (layer, settings) for layer, settings in TWICE.items()}
+    network, oracle = shelf(name, layers), shelf("torch", layers)
     state = {
         key: 0.5 * normal(2, *v.shape) if v.dtype == np.float64 else v for key, v in network.neutral_state().items()
     }
     network.load_neutral_state(state)
-    found = backend_second_derivative(backend, network, x, direction)
-    oracle = hold("torch", layer, TWICE[layer])
     oracle.load_neutral_state(state)
-    tensor = torch.tensor(x, requires_grad=True)
-    (first,) = torch.autograd.grad((oracle(tensor) ** 2).sum(), tensor, create_graph=True)
-    (second,) = torch.autograd.grad((first * torch.tensor(direction)).sum(), tensor)
-    same(found, second.numpy(), "second derivative")
+    found = second_derivatives(backend, network, layers, x, direction)
+    wanted = second_derivatives(get("torch"), oracle, layers, x, direction)
+    for layer, mine, other in zip(layers, found, wanted, strict=True):
+        same(mine, other, layer)
 
 
-def backend_second_derivative(backend, network, x, direction):
-    """The gradient of <gradient, direction>, in each framework's own words."""
+def second_derivatives(backend, network, layers, x, direction):
+    """The gradients of <gradient, direction> through each layer, in each framework's own words."""
     if backend.name == "torch":
-        tensor = torch.tensor(x, requires_grad=True)
-        (first,) = torch.autograd.grad((network(tensor) ** 2).sum(), tensor, create_graph=True)
-        return torch.autograd.grad((first * torch.tensor(direction)).sum(), tensor)[0].numpy()
+        return [by_torch(getattr(network, layer), x, direction) for layer in layers]
     if backend.name == "chainer":
-        import chainer
-
-        variable = chainer.Variable(x)
-        y = network(variable)
-        (first,) = chainer.grad([network.nn.sum(y * y)], [variable], enable_double_backprop=True)
-        (second,) = chainer.grad([network.nn.sum(first * direction)], [variable])
-        return second.array
+        return [by_chainer(network.nn, getattr(network, layer), x, direction) for layer in layers]
     import jax
     from flax import nnx
 
     definition, state = nnx.split(network)
 
-    def loss(x):
-        y = nnx.merge(definition, state, copy=True)(x)
+    def loss(x, layer):
+        y = getattr(nnx.merge(definition, state, copy=True), layer)(x)
         return (y * y).sum()
 
-    return np.asarray(jax.grad(lambda x: (jax.grad(loss)(x) * direction).sum())(jax.numpy.asarray(x)))
+    def second(x, layer):
+        return jax.grad(lambda x: (jax.grad(loss)(x, layer) * direction).sum())(x)
+
+    found = jax.jit(lambda x: [second(x, layer) for layer in layers])(jax.numpy.asarray(x))
+    return [np.asarray(each) for each in found]
+
+
+def by_torch(layer, x, direction):
+    tensor = torch.tensor(x, requires_grad=True)
+    (first,) = torch.autograd.grad((layer(tensor) ** 2).sum(), tensor, create_graph=True)
+    return torch.autograd.grad((first * torch.tensor(direction)).sum(), tensor)[0].numpy()
+
+
+def by_chainer(nn, layer, x, direction):
+    import chainer
+
+    variable = chainer.Variable(x)
+    y = layer(variable)
+    (first,) = chainer.grad([nn.sum(y * y)], [variable], enable_double_backprop=True)
+    (second,) = chainer.grad([nn.sum(first * direction)], [variable])
+    return second.array

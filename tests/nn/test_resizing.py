@@ -8,7 +8,7 @@ import torch
 from hypothesis import strategies as st
 
 from deliralike.nn import geometry
-from tests.nn.agreement import NAMES, agree, agree_function, normal, numbers, per_axis, property_test
+from tests.nn.agreement import NAMES, FunctionCase, LayerCase, agree_all, normal, numbers, per_axis, property_test
 
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 scales = st.sampled_from([2, 4, 0.5, 1.5, 2.7, 0.61, 1 / 3, 1.0])
@@ -35,27 +35,29 @@ def scale_of(n):
 
 
 @property_test(8, case=resizings(), seed=numbers)
-def test_nearest_neighbours_agree(name, case, seed):
+def test_nearest_neighbours_agree(case, seed):
     settings, shape = case
-    agree_function(
-        name, lambda nn, x: nn.interpolate(x, **settings), lambda x: resize(x, **settings), [normal(seed, *shape)]
+    return FunctionCase(
+        lambda nn, x: nn.interpolate(x, **settings), lambda x: resize(x, **settings), [normal(seed, *shape)]
     )
 
 
 @pytest.mark.parametrize("align_corners", [False, True])
 @property_test(8, case=resizings(), seed=numbers)
-def test_linear_interpolations_agree(name, align_corners, case, seed):
+def test_linear_interpolations_agree(align_corners, case, seed):
     settings = {"mode": "linear", "align_corners": align_corners} | case[0]
     x = normal(seed, *case[1])
-    agree_function(name, lambda nn, x: nn.interpolate(x, **settings), lambda x: resize(x, **settings), [x])
+    return FunctionCase(lambda nn, x: nn.interpolate(x, **settings), lambda x: resize(x, **settings), [x])
 
 
-@pytest.mark.parametrize("new", [46, 41, 49, 7])
-@pytest.mark.parametrize("old", [1, 14, 5])
+def nearest(old, new):
+    return FunctionCase(lambda nn, x: nn.interpolate(x, size=new), lambda x: x[:, :, np.arange(new) * old // new],
+                        [normal(0, 1, 1, old)])  # fmt: skip
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_nearest_neighbours_are_exact_where_pytorch_rounds(name, old, new):
-    agree_function(name, lambda nn, x: nn.interpolate(x, size=new), lambda x: x[:, :, np.arange(new) * old // new],
-                   [normal(0, 1, 1, old)])  # fmt: skip
+def test_nearest_neighbours_are_exact_where_pytorch_rounds(name):
+    agree_all(name, {f"{old} to {new}": nearest(old, new) for old in (1, 14, 5) for new in (46, 41, 49, 7)})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -79,19 +81,20 @@ def test_the_nearest_neighbour_of_a_scale_is_pytorchs_but_for_its_rounding(scale
         np.testing.assert_array_equal(geometry.nearest_index(old, len(expected), scale)[keep], expected[keep])
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
-@pytest.mark.parametrize("name", NAMES)
-def test_linear_goes_by_pytorchs_names_too(name, n):
-    agree_function(
-        name,
+def by_its_name(n):
+    return FunctionCase(
         lambda nn, x: nn.interpolate(x, scale_factor=1.5, mode=LINEAR[n], align_corners=True),
         lambda x: resize(x, scale_factor=1.5, mode="linear", align_corners=True),
         [normal(1, 2, 2, *(5, 3, 4)[:n])],
     )
 
 
-@pytest.mark.parametrize("settings", [dict(scale_factor=2), dict(size=(7, 3)),
-                                      dict(size=5, mode="bilinear", align_corners=True)])  # fmt: skip
 @pytest.mark.parametrize("name", NAMES)
-def test_upsample_layers_agree(name, settings):
-    agree(name, "Upsample", settings, [normal(2, 2, 3, 4, 5)])
+def test_linear_goes_by_pytorchs_names_too(name):
+    agree_all(name, {LINEAR[n]: by_its_name(n) for n in LINEAR})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_upsample_layers_agree(name):
+    settings = [dict(scale_factor=2), dict(size=(7, 3)), dict(size=5, mode="bilinear", align_corners=True)]
+    agree_all(name, {str(each): LayerCase("Upsample", each, [normal(2, 2, 3, 4, 5)]) for each in settings})

@@ -6,26 +6,39 @@ import torch
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from tests.nn.agreement import NAMES, agree, agree_function, hold, normal, numbers, property_test
+from tests.nn.agreement import (
+    NAMES,
+    FunctionCase,
+    LayerCase,
+    agree_all,
+    agree_function,
+    hold,
+    normal,
+    numbers,
+    property_test,
+)
 
 F = torch.nn.functional
 
 
-@pytest.mark.parametrize("shape", [(3,), (4, 3), (2, 4, 3), (2, 1, 4, 3), (0, 3)])
-@pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("name", NAMES)
-def test_linear_maps_agree_on_any_number_of_axes(name, bias, shape):
-    agree(name, "Linear", {"in_features": 3, "out_features": 5, "bias": bias}, [normal(0, *shape)])
+def test_linear_maps_agree_on_any_number_of_axes(name):
+    settings, shapes = {"in_features": 3, "out_features": 5}, [(3,), (4, 3), (2, 4, 3), (2, 1, 4, 3), (0, 3)]
+    agree_all(name, {f"{shape} {bias=}": LayerCase("Linear", settings | {"bias": bias}, [normal(0, *shape)])
+                     for shape in shapes for bias in (True, False)})  # fmt: skip
 
 
-@pytest.mark.parametrize("padding_idx", [None, 2, -1])
-@pytest.mark.parametrize("shape", [(4,), (3, 5), (2, 3, 2)])
-@pytest.mark.parametrize("name", NAMES)
-def test_embeddings_agree_and_the_padding_row_gets_no_gradient(name, padding_idx, shape):
+def embedding(padding_idx, shape):
     index = np.random.default_rng(1).integers(0, 7, shape)
     index.flat[0], index.flat[1] = 2, 6
     settings = {"num_embeddings": 7, "embedding_dim": 3, "padding_idx": padding_idx}
-    agree(name, "Embedding", settings, [index])
+    return LayerCase("Embedding", settings, [index])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_embeddings_agree_and_the_padding_row_gets_no_gradient(name):
+    agree_all(name, {f"{padding_idx=} {shape}": embedding(padding_idx, shape)
+                     for padding_idx in (None, 2, -1) for shape in [(4,), (3, 5), (2, 3, 2)]})  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -57,7 +70,7 @@ def attention_mask(rng, kind, shape):
 
 
 @property_test(10, case=attentions(), seed=numbers)
-def test_attention_of_any_settings_and_masks_agrees(name, case, seed):
+def test_attention_of_any_settings_and_masks_agrees(case, seed):
     settings, sizes, call, mask, padding = case
     rng, width, heads = np.random.default_rng(seed), settings["embed_dim"], settings["num_heads"]
     batch, queries, keys = sizes["batch"], sizes["queries"], sizes["keys"]
@@ -69,51 +82,60 @@ def test_attention_of_any_settings_and_masks_agrees(name, case, seed):
     def attend(layer, query, key, value, attn_mask, key_padding_mask):
         return layer(query, key, value, key_padding_mask=key_padding_mask, attn_mask=attn_mask, **call)
 
-    agree(name, "MultiheadAttention", settings, [*tokens, *masks], call=attend, seed=seed)
+    return LayerCase("MultiheadAttention", settings, [*tokens, *masks], call=attend, seed=seed)
 
 
-@pytest.mark.parametrize("settings", [{}, {"bias": False}, {"batch_first": True}], ids=["", "no bias", "batch first"])
-@pytest.mark.parametrize("need_weights", [True, False], ids=["with weights", "outputs alone"])
-@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+def self_attention(training, need_weights, settings):
+    return LayerCase("MultiheadAttention", {"embed_dim": 6, "num_heads": 2, **settings}, [normal(0, 5, 2, 6)],
+                     training, lambda layer, x: layer(x, x, x, need_weights=need_weights))  # fmt: skip
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_self_attention_agrees(name, training, need_weights, settings):
-    agree(name, "MultiheadAttention", {"embed_dim": 6, "num_heads": 2, **settings}, [normal(0, 5, 2, 6)],
-          training=training, call=lambda layer, x: layer(x, x, x, need_weights=need_weights))  # fmt: skip
+def test_self_attention_agrees(name):
+    agree_all(name, {f"{training=} {need_weights=} {settings}": self_attention(training, need_weights, settings)
+                     for training in (True, False) for need_weights in (True, False)
+                     for settings in ({}, {"bias": False}, {"batch_first": True})})  # fmt: skip
 
 
-@pytest.mark.parametrize("scale", [None, 0.3])
-@pytest.mark.parametrize("name", NAMES)
-def test_scaled_dot_product_attention_agrees(name, scale):
-    agree_function(
-        name,
+def scaled_dot_product(scale):
+    return FunctionCase(
         lambda nn, q, k, v, bias: nn.attention(q, k, v, bias, scale=scale)[0],
         lambda q, k, v, bias: F.scaled_dot_product_attention(q, k, v, bias, scale=scale),
         [normal(0, 2, 3, 4, 5), normal(1, 2, 3, 6, 5), normal(2, 2, 3, 6, 2), normal(3, 4, 6)],
     )
 
 
-@pytest.mark.parametrize("bias", [None, (4, 6), (2, 1, 4, 6)], ids=["no bias", "one bias", "a bias for each sample"])
-@pytest.mark.parametrize("scale", [None, 0.3])
 @pytest.mark.parametrize("name", NAMES)
-def test_attention_is_the_same_without_its_weights(name, scale, bias):
+def test_scaled_dot_product_attention_agrees(name):
+    agree_all(name, {f"{scale=}": scaled_dot_product(scale) for scale in (None, 0.3)})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_attention_is_the_same_without_its_weights(name):
     """Kernels that keep no weights give the outputs and gradients of the primitives."""
-    shapes = [(2, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 2), *([] if bias is None else [bias])]
-    arrays = [normal(seed, *shape) for seed, shape in enumerate(shapes)]
+    inputs = [[normal(0, 2, 3, 4, 5), normal(1, 2, 3, 6, 5), normal(2, 2, 3, 6, 2), *bias]
+              for bias in ([], [normal(3, 4, 6)], [normal(3, 2, 1, 4, 6)])]  # fmt: skip
+    cases = [(arrays, scale) for arrays in inputs for scale in (None, 0.3)]
     network = hold(name, "Identity", {})
     backend, nn = network.backend, network.nn
 
     def gradients(need_weights):
-        def loss(network, *arrays):
-            y, weights = nn.attention(*arrays, scale=scale, need_weights=need_weights)
-            assert (weights is None) == (not need_weights)
-            return nn.mean(nn.sin(y))
+        def loss(network, all_arrays):
+            total = 0.0
+            for arrays, (_, scale) in zip(all_arrays, cases, strict=True):
+                y, weights = nn.attention(*arrays, scale=scale, need_weights=need_weights)
+                assert (weights is None) == (not need_weights)
+                total = total + nn.mean(nn.sin(y))
+            return total
 
-        return backend.gradients(loss, network, *arrays)
+        return backend.gradients(loss, network, [arrays for arrays, _ in cases])
 
     came, wanted = gradients(False), gradients(True)
     np.testing.assert_allclose(float(came.loss), float(wanted.loss), rtol=1e-12)
-    for mine, theirs in zip(came.inputs, wanted.inputs, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-12 * np.abs(theirs).max())
+    for (_, scale), mine, theirs in zip(cases, came.inputs[0], wanted.inputs[0], strict=True):
+        for at, (one, other) in enumerate(zip(mine, theirs, strict=True)):
+            what, largest = f"{len(mine)} arrays, {scale=}: gradient of input {at}", np.abs(other).max()
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12 * largest, err_msg=what)
 
 
 @st.composite
@@ -126,7 +148,7 @@ def recurrences(draw):
 
 @pytest.mark.parametrize("layer", ["LSTM", "GRU"])
 @property_test(8, case=recurrences(), seed=numbers)
-def test_recurrences_of_any_settings_agree(name, layer, case, seed):
+def test_recurrences_of_any_settings_agree(layer, case, seed):
     settings, time, batch, with_state = case
     rng = np.random.default_rng(seed)
     shape = (batch, time) if settings["batch_first"] else (time, batch)
@@ -134,21 +156,18 @@ def test_recurrences_of_any_settings_agree(name, layer, case, seed):
     states = (settings["num_layers"] * (1 + settings["bidirectional"]), batch, settings["hidden_size"])
     state = [rng.normal(size=states) for _ in range(2 if layer == "LSTM" else 1)] if with_state else []
     join = (lambda given: given) if layer == "LSTM" else (lambda given: given[0])
-    agree(name, layer, settings, [x, *state], seed=seed,
-          call=lambda layer, x, *state: layer(x, join(state)) if state else layer(x))  # fmt: skip
+    return LayerCase(layer, settings, [x, *state], seed=seed,
+                     call=lambda layer, x, *state: layer(x, join(state)) if state else layer(x))  # fmt: skip
 
 
-@pytest.mark.parametrize("layer", ["LSTM", "GRU"])
 @pytest.mark.parametrize("name", NAMES)
-def test_recurrences_of_three_layers_over_a_longer_time_agree(name, layer):
+def test_recurrences_of_three_layers_over_a_longer_time_agree(name):
     settings = {"input_size": 3, "hidden_size": 4, "num_layers": 3, "bidirectional": True}
-    agree(name, layer, settings, [normal(0, 11, 2, 3, scale=2.0)])
+    x = normal(0, 11, 2, 3, scale=2.0)
+    agree_all(name, {layer: LayerCase(layer, settings, [x]) for layer in ("LSTM", "GRU")})
 
 
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("layer", ["LSTM", "GRU"])
-@pytest.mark.parametrize("name", NAMES)
-def test_outputs_of_sequences_of_several_lengths_are_those_of_packed_ones(name, layer, batch_first):
+def several_lengths(layer, batch_first):
     settings = {"input_size": 3, "hidden_size": 4, "num_layers": 2, "bidirectional": True, "batch_first": batch_first}
     lengths = np.array([2, 5, 1, 4])
 
@@ -158,4 +177,10 @@ def test_outputs_of_sequences_of_several_lengths_are_those_of_packed_ones(name, 
         packed = pack_padded_sequence(x, torch.from_numpy(lengths), batch_first, enforce_sorted=False)
         return pad_packed_sequence(layer(packed)[0], batch_first)[0]
 
-    agree(name, layer, settings, [normal(0, *((4, 5) if batch_first else (5, 4)), 3)], call=outputs)
+    return LayerCase(layer, settings, [normal(0, *((4, 5) if batch_first else (5, 4)), 3)], call=outputs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_outputs_of_sequences_of_several_lengths_are_those_of_packed_ones(name):
+    agree_all(name, {f"{layer} {batch_first=}": several_lengths(layer, batch_first)
+                     for layer in ("LSTM", "GRU") for batch_first in (True, False)})  # fmt: skip

@@ -5,7 +5,18 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from tests.nn.agreement import NAMES, agree, agree_function, get, hold, normal, numbers, property_test
+from tests.nn.agreement import (
+    NAMES,
+    FunctionCase,
+    LayerCase,
+    agree_all,
+    agree_function,
+    get,
+    hold,
+    normal,
+    numbers,
+    property_test,
+)
 
 F = torch.nn.functional
 X = normal(0, 3, 4, 5)
@@ -48,10 +59,9 @@ ONE_ARRAY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("function", ONE_ARRAY)
 @pytest.mark.parametrize("name", NAMES)
-def test_functions_of_one_array_agree(name, function):
-    agree_function(name, *ONE_ARRAY[function], [X])
+def test_functions_of_one_array_agree(name):
+    agree_all(name, {label: FunctionCase(*functions, [X]) for label, functions in ONE_ARRAY.items()})
 
 
 PRODUCTS = {
@@ -65,20 +75,29 @@ PRODUCTS = {
 }
 
 
-@pytest.mark.parametrize("case", PRODUCTS)
-@pytest.mark.parametrize("name", NAMES)
-def test_einstein_sums_agree(name, case):
-    equation, shapes = PRODUCTS[case]
-    arrays = [normal(seed, *shape) for seed, shape in enumerate(shapes)]
-    agree_function(name, lambda nn, *xs: nn.einsum(equation, *xs), lambda *xs: torch.einsum(equation, *xs), arrays)
+def arrays(shapes):
+    return [normal(seed, *shape) for seed, shape in enumerate(shapes)]
 
 
-@pytest.mark.parametrize("shapes", [((3, 4), (4, 2)), ((2, 3, 4), (2, 4, 5)), ((2, 3, 4), (4, 5)),
-                                    ((5, 1, 3, 4), (2, 4, 2)), ((1, 3, 4), (6, 4, 1))])  # fmt: skip
+def einstein_sum(equation, shapes):
+    return FunctionCase(
+        lambda nn, *xs: nn.einsum(equation, *xs), lambda *xs: torch.einsum(equation, *xs), arrays(shapes)
+    )
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_matrix_products_agree_and_broadcast(name, shapes):
-    arrays = [normal(seed, *shape) for seed, shape in enumerate(shapes)]
-    agree_function(name, lambda nn, x, y: nn.matmul(x, y), torch.matmul, arrays)
+def test_einstein_sums_agree(name):
+    agree_all(name, {label: einstein_sum(*case) for label, case in PRODUCTS.items()})
+
+
+MATRICES = [((3, 4), (4, 2)), ((2, 3, 4), (2, 4, 5)), ((2, 3, 4), (4, 5)), ((5, 1, 3, 4), (2, 4, 2)),
+            ((1, 3, 4), (6, 4, 1))]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_matrix_products_agree_and_broadcast(name):
+    agree_all(name, {str(shapes): FunctionCase(lambda nn, x, y: nn.matmul(x, y), torch.matmul, arrays(shapes))
+                     for shapes in MATRICES})  # fmt: skip
 
 
 @st.composite
@@ -89,7 +108,7 @@ def paddings(draw):
 
 
 @property_test(10, case=paddings(), value=st.sampled_from([0.0, -2.5]), seed=numbers)
-def test_asymmetric_and_negative_padding_agrees_with_numpys(name, case, value, seed):
+def test_asymmetric_and_negative_padding_agrees_with_numpys(case, value, seed):
     mode, pads = case
     x = normal(seed, 3, 4, 5)
     before = [(0, 0)] * (3 - len(pads)) + pads
@@ -105,59 +124,66 @@ def test_asymmetric_and_negative_padding_agrees_with_numpys(name, case, value, s
     def theirs(x):
         return torch.where(source < 0, value if mode == "constant" else 0.0, x.flatten()[source.clamp(min=0)])
 
-    agree_function(name, lambda nn, x: nn.pad(x, pads, mode, value), theirs, [x])
+    return FunctionCase(lambda nn, x: nn.pad(x, pads, mode, value), theirs, [x])
 
 
-@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+def padding(mode):
+    return FunctionCase(lambda nn, x: nn.pad(x, [(2, 1), (0, 3)], mode), lambda x: F.pad(x, (0, 3, 2, 1), mode),
+                        [normal(0, 2, 3, 4, 5)])  # fmt: skip
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_padding_of_images_agrees_with_pytorchs(name, mode):
-    agree_function(name, lambda nn, x: nn.pad(x, [(2, 1), (0, 3)], mode), lambda x: F.pad(x, (0, 3, 2, 1), mode),
-                   [normal(0, 2, 3, 4, 5)])  # fmt: skip
+def test_padding_of_images_agrees_with_pytorchs(name):
+    agree_all(name, {mode: padding(mode) for mode in ("reflect", "replicate")})
 
 
-@pytest.mark.parametrize(
-    "index", [np.array([2, 0, 2]), np.array([[1, 0], [2, 2]]), np.array(1)], ids=["1-d", "2-d", "0-d"]
-)
-@pytest.mark.parametrize("dim", [0, 1, -1])
-@pytest.mark.parametrize("name", NAMES)
-def test_taking_elements_along_an_axis_agrees_with_numpys(name, dim, index):
+def taking(dim, index):
     axis = dim % 3
 
     def theirs(x):
         flat = x.index_select(axis, torch.tensor(index.reshape(-1)))
         return flat.reshape(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
 
-    agree_function(name, lambda nn, x, i: nn.take(x, i, dim), lambda x, i: theirs(x), [X, index])
+    return FunctionCase(lambda nn, x, i: nn.take(x, i, dim), lambda x, i: theirs(x), [X, index])
 
 
-@pytest.mark.parametrize("dim", [0, 1, -1])
+INDICES = {"1-d": np.array([2, 0, 2]), "2-d": np.array([[1, 0], [2, 2]]), "0-d": np.array(1)}
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_taking_one_element_for_each_entry_agrees(name, dim):
+def test_taking_elements_along_an_axis_agrees_with_numpys(name):
+    agree_all(name, {f"{label} along {dim}": taking(dim, INDICES[label]) for label in INDICES for dim in (0, 1, -1)})
+
+
+def taking_one_each(dim):
     shape = list(X.shape)
     shape[dim] = 6
     index = np.random.default_rng(2).integers(0, X.shape[dim], shape)
-    agree_function(name, lambda nn, x, i: nn.take_along(x, i, dim), lambda x, i: torch.gather(x, dim, i), [X, index])
+    return FunctionCase(lambda nn, x, i: nn.take_along(x, i, dim), lambda x, i: torch.gather(x, dim, i), [X, index])
 
 
-@pytest.mark.parametrize("factor", [1, 2, 3])
 @pytest.mark.parametrize("name", NAMES)
-def test_pixel_shuffle_agrees(name, factor):
-    agree(name, "PixelShuffle", {"upscale_factor": factor}, [normal(1, 2, 2 * factor**2, 3, 4)])
+def test_taking_one_element_for_each_entry_agrees(name):
+    agree_all(name, {str(dim): taking_one_each(dim) for dim in (0, 1, -1)})
 
 
-@pytest.mark.parametrize("settings", [{}, {"start_dim": 0}, {"start_dim": 1, "end_dim": 2}])
 @pytest.mark.parametrize("name", NAMES)
-def test_the_flatten_layer_agrees(name, settings):
-    agree(name, "Flatten", settings, [normal(1, 2, 3, 4, 5)])
+def test_pixel_shuffle_and_the_flatten_layer_agree(name):
+    shuffles = {f"by {n}": LayerCase("PixelShuffle", {"upscale_factor": n}, [normal(1, 2, 2 * n**2, 3, 4)])
+                for n in (1, 2, 3)}  # fmt: skip
+    flattened = [{}, {"start_dim": 0}, {"start_dim": 1, "end_dim": 2}]
+    agree_all(name, shuffles | {str(settings): LayerCase("Flatten", settings, [normal(1, 2, 3, 4, 5)])
+                                for settings in flattened})  # fmt: skip
 
 
-@pytest.mark.parametrize("dim", [0, -1])
 @pytest.mark.parametrize("name", NAMES)
-def test_argmax_gives_the_first_of_equal_maxima(name, dim):
+def test_argmax_gives_the_first_of_equal_maxima(name):
     x = np.random.default_rng(3).integers(0, 3, (5, 6)).astype(float)
     backend, network = get(name), hold(name)
-    found = backend.numpy(network.nn.argmax(*backend.prepare((x,), network), dim))
-    np.testing.assert_array_equal(found, np.argmax(x, dim))
+    (given,) = backend.prepare((x,), network)
+    for dim in (0, -1):
+        found = backend.numpy(network.nn.argmax(given, dim))
+        np.testing.assert_array_equal(found, np.argmax(x, dim), err_msg=str(dim))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -167,11 +193,10 @@ def test_the_first_of_equal_maxima_takes_the_gradient(name):
     agree_function(name, lambda nn, x: nn.max(x, 1), lambda x: x.gather(1, torch.tensor(chosen))[:, 0], [x])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool"])
 @pytest.mark.parametrize("name", NAMES)
-def test_casts_have_the_type_asked_for(name, dtype):
-    backend, network = get(name), hold(name)
-    (x,) = backend.prepare((np.array([0.0, 1.0, -2.0]),), network)
-    found = backend.numpy(network.nn.cast(x, dtype))
-    assert str(found.dtype) == dtype
-    np.testing.assert_array_equal(found, np.array([0.0, 1.0, -2.0]).astype(dtype))
+def test_casts_have_the_type_asked_for(name):
+    backend, network, numbers = get(name), hold(name), np.array([0.0, 1.0, -2.0])
+    (x,) = backend.prepare((numbers,), network)
+    for dtype in ("float32", "float64", "int64", "bool"):
+        found = backend.numpy(network.nn.cast(x, dtype))
+        np.testing.assert_array_equal(found, numbers.astype(dtype), err_msg=dtype, strict=True)

@@ -16,32 +16,40 @@ def arguments(function):
     return [(p.name, p.default, p.kind) for p in inspect.signature(function).parameters.values()]
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("name", NAMES)
-def test_functions_take_the_arguments_of_the_vocabulary(name, function):
-    wanted = arguments(getattr(Functions, function))
-    found = arguments(getattr(type(get(name).nn), function))
-    assert found[: len(wanted)] == wanted
-    assert all(default is not inspect.Parameter.empty for _, default, _ in found[len(wanted) :])
+def test_functions_take_the_arguments_of_the_vocabulary(name):
+    wrong = {}
+    for function in FUNCTIONS:
+        wanted = arguments(getattr(Functions, function))
+        found = arguments(getattr(type(get(name).nn), function))
+        more = found[len(wanted) :]
+        if found[: len(wanted)] != wanted or any(default is inspect.Parameter.empty for _, default, _ in more):
+            wrong[function] = {"found": found, "wanted": wanted}
+    assert not wrong
 
 
-@pytest.mark.parametrize("layer", sorted(set(LAYERS) - {"ModuleList", "ModuleDict"}))
 @pytest.mark.parametrize("name", NAMES)
-def test_layers_are_called_with_the_arguments_of_the_vocabulary(name, layer):
+def test_layers_are_called_with_the_arguments_of_the_vocabulary(name):
     """The first input may be called as the framework does: nobody gives it by name."""
-    wanted = arguments(LAYERS[layer].forward)
-    found = arguments(getattr(get(name).nn, layer).forward)
-    assert found[2:] == wanted[2:]
-    assert found[1][1:] == wanted[1][1:]
+    wrong = {}
+    for layer in sorted(set(LAYERS) - {"ModuleList", "ModuleDict"}):
+        wanted = arguments(LAYERS[layer].forward)
+        found = arguments(getattr(get(name).nn, layer).forward)
+        if found[2:] != wanted[2:] or found[1][1:] != wanted[1][1:]:
+            wrong[layer] = {"found": found, "wanted": wanted}
+    assert not wrong
 
 
-@pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("name", NAMES)
-def test_layers_are_made_with_the_arguments_of_the_vocabulary(name, layer):
-    bound = getattr(get(name).nn, layer)
-    assert bound.__name__ == layer
-    assert arguments(getattr(bound, "written_once", bound).__init__) == arguments(LAYERS[layer].__init__)
-    assert bound.__doc__
+def test_layers_are_made_with_the_arguments_of_the_vocabulary(name):
+    wrong = {}
+    for layer, vocabulary in LAYERS.items():
+        bound = getattr(get(name).nn, layer)
+        found = bound.__name__, arguments(getattr(bound, "written_once", bound).__init__), bool(bound.__doc__)
+        wanted = layer, arguments(vocabulary.__init__), True
+        if found != wanted:
+            wrong[layer] = {"found": found, "wanted": wanted}
+    assert not wrong
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from deliralike import Network, build, start
-from tests.nn.agreement import NAMES, get, hold
+from tests.nn.agreement import NAMES, get, hold, shelf
 
 LAYERS = {
     "Conv1d": {"args": (12, 16, 5)},
@@ -33,17 +33,21 @@ def of(name, layer, seed=0, dtype="float64"):
     return {key.removeprefix("layer."): value for key, value in state.items() if key != "anchor"}
 
 
+def of_all(name, seed, dtype):
+    """The start values of every layer in one network."""
+    return shelf(name, {f"the_{layer}": (layer, LAYERS[layer]) for layer in LAYERS}, dtype, seed).neutral_state()
+
+
 def native(layer):
     settings = dict(LAYERS[layer])
     return getattr(torch.nn, layer)(*settings.pop("args", ()), **settings)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("name", NAMES[1:])
-def test_start_values_are_equal_bit_for_bit_on_every_backend(name, layer, dtype):
-    expected = of("written once", layer, seed=5, dtype=dtype)
-    found = of(name, layer, seed=5, dtype=dtype)
+def test_start_values_are_equal_bit_for_bit_on_every_backend(name, dtype):
+    expected = of_all("written once", 5, dtype)
+    found = of_all(name, 5, dtype)
     assert list(found) == list(expected)
     for key, value in expected.items():
         np.testing.assert_array_equal(found[key], value, err_msg=key, strict=True)
@@ -66,17 +70,17 @@ def test_start_values_have_the_spread_of_pytorchs(layer):
             assert np.abs(value).max() >= np.abs(expected).max() * (1 - 12 / value.size) or value.size < 24, key
 
 
-@pytest.mark.parametrize("layer", sorted(CONSTANT))
-def test_layers_that_start_constant_start_as_pytorchs_do(layer):
-    for key, value in of("written once", layer).items():
-        np.testing.assert_array_equal(value, native(layer).double().state_dict()[key].numpy(), strict=True)
+def test_layers_that_start_constant_start_as_pytorchs_do():
+    for layer in sorted(CONSTANT):
+        for key, value in of("written once", layer).items():
+            wanted = native(layer).double().state_dict()[key].numpy()
+            np.testing.assert_array_equal(value, wanted, err_msg=f"{layer}.{key}", strict=True)
 
 
-@pytest.mark.parametrize("bound", [("Conv2d", 4 * 9), ("ConvTranspose2d", 12 * 9), ("Linear", 40), ("LSTM", 16)])
-def test_uniform_start_values_reach_one_by_the_root_of_the_fan(bound):
-    layer, fan = bound
-    for key, value in of("written once", layer).items():
-        assert np.abs(value).max() <= 1 / np.sqrt(fan), key
+def test_uniform_start_values_reach_one_by_the_root_of_the_fan():
+    for layer, fan in [("Conv2d", 4 * 9), ("ConvTranspose2d", 12 * 9), ("Linear", 40), ("LSTM", 16)]:
+        for key, value in of("written once", layer).items():
+            assert np.abs(value).max() <= 1 / np.sqrt(fan), f"{layer}.{key}"
 
 
 def test_the_padding_row_of_an_embedding_starts_at_zero():
@@ -101,8 +105,7 @@ def test_another_seed_and_another_path_have_other_values(name):
 def test_building_leaves_the_global_random_state_alone(name):
     get(name)
     before = np.random.get_state(legacy=False)["state"], torch.get_rng_state()
-    for layer in LAYERS:
-        hold(name, layer, LAYERS[layer])
+    of_all(name, 0, "float64")
     after = np.random.get_state(legacy=False)["state"], torch.get_rng_state()
     np.testing.assert_array_equal(before[0]["key"], after[0]["key"])
     assert before[0]["pos"] == after[0]["pos"]

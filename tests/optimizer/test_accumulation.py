@@ -71,8 +71,17 @@ def assert_same(found, wanted):
         np.testing.assert_allclose(found[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("case", LOSSES)
+@pytest.mark.parametrize(
+    ("case", "count"),
+    [
+        ("plain", 1),
+        ("mean", 2),
+        ("sum", 2),
+        ("denominator", 2),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in [("plain", 2), ("mean", 1), ("sum", 1)]),
+        pytest.param("denominator", 1, marks=pytest.mark.long),
+    ],
+)
 def test_unequal_micro_batches_make_the_update_of_the_big_batch(backend, case, count):
     loss, labels = LOSSES[case]
     found, _ = after(backend, loss, labels, CUTS, count)

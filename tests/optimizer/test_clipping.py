@@ -56,7 +56,7 @@ def by_norm(bound):
     return {name: gradient * min(1.0, bound / NORM) for name, gradient in GRADIENTS.items()}
 
 
-@pytest.mark.parametrize("share", [0.1, 1.0 - 1e-9, 1.0 + 1e-9, 7.0])
+@pytest.mark.parametrize("share", [0.1, 7.0, *(pytest.param(s, marks=pytest.mark.long) for s in (1 - 1e-9, 1 + 1e-9))])
 def test_the_joint_norm_is_bounded_and_shorter_gradients_stay_as_they_are(backend, share):
     net, optimizer = made(backend, ClipNorm(share * NORM))
     optimizer.update(linear, OF_A, OF_B)
@@ -76,7 +76,9 @@ def test_the_norm_is_bounded_as_by_pytorch_but_for_its_epsilon(backend):
         np.testing.assert_allclose(moved(net)[name], vector.grad.numpy(), rtol=2e-6 / NORM)
 
 
-@pytest.mark.parametrize("hook", [ClipNorm(0.1), ClipNorm(1e6), ClipValue(0.1)])
+@pytest.mark.parametrize(
+    "hook", [ClipNorm(0.1), pytest.param(ClipNorm(1e6), marks=pytest.mark.long), ClipValue(0.1)], ids=repr
+)
 def test_gradients_keep_their_type(backend, hook):
     net = TwoVectors.on(backend)()
     optimizer = backend.optimizer(rule("sgd", lr=1.0, momentum=0.9), net)

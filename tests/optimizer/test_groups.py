@@ -52,7 +52,7 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", ["sgd", "lamb", pytest.param("adamw", marks=pytest.mark.long)])
 def test_groups_do_what_two_optimizers_do_through_a_schedule(backend, name):
     """On the first batch's gradients, so that the order of two updates does not matter."""
     grouped, apart = net(backend), net(backend)
@@ -95,13 +95,13 @@ def test_the_numbers_of_each_group_are_used_and_the_first_match_wins(backend):
                                for name, (lr, decay) in numbers.items()})  # fmt: skip
 
 
-@pytest.mark.parametrize(("slot", "has_it"), [("encoder.weight", True), ("head.weight", False)])
-def test_a_group_may_have_another_state(backend, slot, has_it):
+def test_a_group_may_have_another_state(backend):
     network = net(backend)
     groups = {"encoder.*": {"momentum": 0.9}}
     optimizer = backend.optimizer(rule("sgd", lr=0.1), network, groups=groups)
     optimizer.update(squares, BATCH, TARGET)
-    assert (f"{slot}/momentum_buffer" in optimizer.neutral_state()) is has_it
+    assert "encoder.weight/momentum_buffer" in optimizer.neutral_state()
+    assert "head.weight/momentum_buffer" not in optimizer.neutral_state()
 
 
 def test_groups_over_replicas_are_those_of_one_network(backend):

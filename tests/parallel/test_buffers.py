@@ -140,8 +140,11 @@ def weighted_sum(network, x, cotangent):
     return network.nn.sum(network(x) * cotangent)
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (4, 4), (1, 4), (2, 1, 4)])
-@pytest.mark.parametrize("n", [1, 2])
+SHARES = [((1, 1, 1, 1), 1), ((4, 4), 2), ((1, 4), 1), ((2, 1, 4), 2)]
+MORE_SHARES = [((1, 1, 1, 1), 2), ((4, 4), 1), ((1, 4), 2), ((2, 1, 4), 1)]
+
+
+@pytest.mark.parametrize(("sizes", "n"), SHARES + [pytest.param(*each, marks=pytest.mark.long) for each in MORE_SHARES])
 def test_synchronised_statistics_are_those_of_the_whole_batch(backend, monkeypatch, sizes, n):
     """Output, gradients of input, weight and bias, running statistics: against one network and against NumPy."""
     shape = (sum(sizes), 3) if n == 1 else (sum(sizes), 3, 3, 2)

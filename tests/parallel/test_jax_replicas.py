@@ -158,7 +158,11 @@ def penalised(network, x):
     return jnp.mean(network(x) ** 2) + jnp.mean(jnp.sum(slope**2, 1))
 
 
-@pytest.mark.parametrize("places", [TWO, THREE, ["cpu"] * 3, ["cpu", "cpu:1", "cpu"]], ids=str)
+@pytest.mark.parametrize(
+    "places",
+    [THREE, ["cpu"] * 3, *(pytest.param(each, marks=pytest.mark.long) for each in (TWO, ["cpu", "cpu:1", "cpu"]))],
+    ids=str,
+)
 def test_a_gradient_of_a_gradient_is_that_of_one_device(places):
     networks = DataParallel(built(JAX, Dense), places), built(JAX, Dense)
     found, wanted = (JAX.gradients(penalised, network, rows(7)) for network in networks)

@@ -53,7 +53,15 @@ def reference(backend_name, rule, samples):
 # The same as one device ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("rule", "count", "samples"), RUNS)
+SHORT = [("sgd", 2, 7), ("adam", 3, 7)]
+
+
+def others_long(runs):
+    """All runs, of which the short suite takes those of `SHORT`: two rules, even and odd shares."""
+    return [run if run in SHORT else pytest.param(*run, marks=pytest.mark.long) for run in runs]
+
+
+@pytest.mark.parametrize(("rule", "count", "samples"), others_long(RUNS))
 def test_twenty_steps_are_those_of_one_device(backend, rule, count, samples):
     """Losses, gradients, parameters and running statistics, with dropout and synchronised batch normalisation."""
     network = replicated(backend, count, network=Convolutional, settings=SYNC)
@@ -61,7 +69,7 @@ def test_twenty_steps_are_those_of_one_device(backend, rule, count, samples):
     same_runs(found, reference(backend.name, rule, samples))
 
 
-@pytest.mark.parametrize(("rule", "count", "samples"), [("sgd", 4, 10), ("adam", 3, 7), ("adamw", 2, 7)])
+@pytest.mark.parametrize(("rule", "count", "samples"), others_long([("sgd", 4, 10), ("adam", 3, 7), ("adamw", 2, 7)]))
 def test_twenty_steps_with_the_loss_in_the_replicas_are_those_of_one_device(backend, rule, count, samples):
     network = replicated(backend, count, network=Convolutional, settings=SYNC)
     found = train(network, in_replicas(cross_entropy), batches(samples), rule)
@@ -233,7 +241,7 @@ def test_an_error_in_a_replica_keeps_its_type_and_says_where_it_was(backend, wit
         within(optimizer_of(network).update, loss, np.ones((7, 3)))
     assert (caught.value.layer, caught.value.wanted, caught.value.came) == ("fc", 3, 4)
     assert f"raised in replica 1 of 2 on {devices(backend, 2)[1]}" in caught.value.__notes__
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 100
     for replica in network.replicas:
         same_named(parameters(replica), before, tolerance=0)
 

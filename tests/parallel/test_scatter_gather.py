@@ -146,12 +146,17 @@ def nests(size, dim, backend):
 
 
 # JAX compiles a program for each new shape, so it gets one number of devices a nest, the others get each.
-@pytest.mark.parametrize("dim", [0, 1, 2, -1, -2, -3])
-def test_gather_is_the_inverse_of_scatter(backend, dim):
+FEW, MANY = {True: 6, False: 25}, {True: 25, False: 150}  # examples where shapes are compiled, and where not
+DIMS = [(0, FEW), (1, FEW), (-1, FEW)]
+DIMS += [pytest.param(dim, MANY, marks=pytest.mark.long, id=f"{dim}-many") for dim in (0, 1, 2, -1, -2, -3)]
+
+
+@pytest.mark.parametrize(("dim", "examples"), DIMS, ids=lambda value: "few" if value is FEW else str(value))
+def test_gather_is_the_inverse_of_scatter(backend, dim, examples):
     compiled = backend.name == "jax"
     device = backend.devices()[0]
 
-    @settings(max_examples=25 if compiled else 150, derandomize=True, deadline=None, database=None,
+    @settings(max_examples=examples[compiled], derandomize=True, deadline=None, database=None,
               suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])  # fmt: skip
     @given(data=st.data(), size=st.integers(0, 40), devices=st.integers(1, 8))
     def holds(data, size, devices):
