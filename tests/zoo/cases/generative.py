@@ -7,11 +7,13 @@ can be installed, so they are written down here.
 from functools import partial
 
 import torch
-from diffusers import UNet2DModel
 from torch import nn
 
 from deliralike.zoo.registry import Input
+from tests.references import Later
 from tests.zoo.case import Case
+
+UNet2DModel = Later("diffusers.UNet2DModel")
 
 
 class Main(nn.Module):
