@@ -164,5 +164,5 @@ CASES = [
     Case("conv_vae", {"in_channels": 2, "latent_size": 5, "features": (4, 6), "image_size": 12}, batch=3,
          zero=("*coder.?.0.bias", "final_layer.0.bias"), reference=partial(Vanilla, 2, 5, (4, 6), 3)),
     Case("ddpm_cifar10", TINY, [PICTURE, TIME], covers=("ddpm_cifar10", "ddpm_celebahq", "ddpm_small"),
-         reference=partial(unet, 8, 2, **TINY_REFERENCE), call=sample, slow=True, zero=("*to_k.bias",)),
+         reference=partial(unet, 8, 2, **TINY_REFERENCE), call=sample, zero=("*to_k.bias",)),
 ]  # fmt: skip

@@ -30,4 +30,4 @@ def reference(aux_logits=False):
     return net
 
 
-CASES = [Case("inception_v3", SMALL | {"aux_logits": False}, (3, 75, 80), reference=reference, slow=True)]
+CASES = [Case("inception_v3", SMALL | {"aux_logits": False}, (3, 75, 80), reference=reference)]
