@@ -1,6 +1,10 @@
-"""What the reference implementations need before they can be imported here."""
+"""What the reference implementations need before they can be imported here, and a way to import them late."""
 
+import pkgutil
+import warnings
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -15,3 +19,40 @@ def allow_torchvision() -> None:
     if torch.version.cuda is None:
         for name in ("nms", "qnms"):
             torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+class Later:
+    """A module, class or function of a reference implementation, imported when it is first used.
+
+    Importing them all takes longer than most tests; who only collects tests, or runs others, does without.
+
+    Attributes:
+        path: The dotted name.
+        prepare: Called with what was found before it is used for the first time.
+    """
+
+    def __init__(self, path: str, prepare: Callable[[Any], None] | None = None) -> None:
+        self.path, self.prepare = path, prepare
+
+    @cache
+    def found(self) -> Any:
+        allow_torchvision()
+        with warnings.catch_warnings(), torch.device("cpu"):  # also within a context of PyTorch's meta device
+            warnings.simplefilter("ignore")  # of what they use themselves
+            found = pkgutil.resolve_name(self.path)
+        if self.prepare is not None:
+            self.prepare(found)
+        return found
+
+    def __call__(self, *args: Any, **settings: Any) -> Any:
+        """Calls it; what else is to be imported later, as the class of a block, is handed over as it is."""
+        return self.found()(*map(_found, args), **{name: _found(value) for name, value in settings.items()})
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked by whoever looks through a module
+            raise AttributeError(name)
+        return getattr(self.found(), name)
+
+
+def _found(value: Any) -> Any:
+    return value.found() if isinstance(value, Later) else value

@@ -29,7 +29,6 @@ class Case:
         covers: The names of the zoo that are this same network at this size; `name` when not given.
         of: A suffix that tells cases of one architecture apart.
         zero: Patterns of parameters whose gradient is zero in exact arithmetic (a bias before a normalisation).
-        slow: Whether compilers take long over it.
     """
 
     name: str
@@ -41,7 +40,6 @@ class Case:
     covers: tuple[str, ...] = ()
     of: str = ""
     zero: tuple[str, ...] = ()
-    slow: bool = False
 
     @property
     def label(self) -> str:
@@ -53,10 +51,10 @@ class Case:
         """The names of the zoo for which this case stands."""
         return self.covers or (self.name,)
 
-    def as_parameter(self) -> Any:
-        """The label as a parameter of a test; tests of one case run in one process, which keeps its results."""
-        marks = [pytest.mark.xdist_group(self.label), *([pytest.mark.slow] if self.slow else [])]
-        return pytest.param(self.label, marks=marks)
+    def as_parameter(self, *more: Any, long: bool = False) -> Any:
+        """The label (and more) as parameters of a test; tests of one case share results, so one process runs them."""
+        marks = [pytest.mark.xdist_group(self.label), *([pytest.mark.long] if long else [])]
+        return pytest.param(self.label, *more, marks=marks)
 
     def build(self, backend: str, dtype: str = "float64", seed: int = 0) -> Any:
         """The network on a backend, with its start values."""
@@ -96,7 +94,6 @@ class Results:
     """What a network gives in double precision: arrays by path.
 
     Attributes:
-        evaluated: Outputs in evaluation mode.
         trained: Outputs in training mode; on JAX only the loss tells, since compiling them again takes long.
         loss: Of the training pass.
         parameters: Gradients by name.
@@ -104,7 +101,6 @@ class Results:
         state: The state after the training pass.
     """
 
-    evaluated: dict[str, np.ndarray]
     trained: dict[str, np.ndarray]
     loss: float
     parameters: dict[str, np.ndarray]
@@ -129,8 +125,8 @@ def weighted_mean(outputs: Any, weights: Any, mean: Callable[[Any], Any]) -> Any
 
 
 @cache
-def theirs(label: str) -> tuple[Results, dict[str, np.ndarray]]:
-    """What the reference gives, and the state that it was given."""
+def theirs(label: str) -> tuple[dict[str, np.ndarray], Results, dict[str, np.ndarray]]:
+    """What the reference gives in evaluation and in training, and the state that it was given."""
     from tests.zoo.cases import CASES
 
     case = CASES[label]
@@ -151,19 +147,33 @@ def theirs(label: str) -> tuple[Results, dict[str, np.ndarray]]:
         name: np.zeros(p.shape) if p.grad is None else p.grad.numpy() for name, p in module.named_parameters()
     }
     after = {name: value.detach().numpy() for name, value in module.state_dict().items()}
-    return Results(evaluated, trained, loss.item(), parameters, [x.grad.numpy() for x in floating], after), start
+    return evaluated, Results(trained, loss.item(), parameters, [x.grad.numpy() for x in floating], after), start
+
+
+def started(label: str, backend_name: str, dtype: str = "float64") -> Any:
+    """Our network on a backend, with the reference's state (or a scrambled one where there is none)."""
+    from tests.zoo.cases import CASES
+
+    network = CASES[label].build(backend_name, dtype)
+    network.load_neutral_state(start_state(label))
+    return network
+
+
+@cache
+def evaluated(label: str, backend_name: str) -> dict[str, np.ndarray]:
+    """Our network's outputs in evaluation mode, in double precision."""
+    from tests.zoo.cases import CASES
+
+    return evaluate(backends.get(backend_name), started(label, backend_name), CASES[label].inputs())
 
 
 @cache
 def ours(label: str, backend_name: str) -> Results:
-    """What our network gives on a backend, from the reference's state (or a scrambled one where there is none)."""
+    """What our network gives on a backend in training."""
     from tests.zoo.cases import CASES
 
-    case, backend = CASES[label], backends.get(backend_name)
-    network = case.build(backend_name)
-    network.load_neutral_state(start_state(label))
+    case, backend, network = CASES[label], backends.get(backend_name), started(label, backend_name)
     inputs = case.inputs()
-    evaluated = evaluate(backend, network, inputs)
     trained = {} if backend_name == "jax" else evaluate(backend, copy.deepcopy(network), inputs, training=True)
     weights = cotangents(ours(label, "torch").trained if backend_name != "torch" else trained)
 
@@ -178,7 +188,7 @@ def ours(label: str, backend_name: str) -> Results:
         name: np.zeros(shapes[name]) if gradient is None else gradient
         for name, gradient in gradients.parameters.items()
     }
-    return Results(evaluated, trained, value, parameters, floating, network.neutral_state())
+    return Results(trained, value, parameters, floating, network.neutral_state())
 
 
 @cache
@@ -187,7 +197,7 @@ def start_state(label: str) -> dict[str, np.ndarray]:
     from tests.zoo.cases import CASES
 
     if CASES[label].reference is not None:
-        return theirs(label)[1]
+        return theirs(label)[2]
     return scrambled(CASES[label].build("torch").neutral_state())
 
 
@@ -210,11 +220,8 @@ def stepped(label: str, backend_name: str) -> tuple[list[float], dict[str, np.nd
     """The losses of two training steps with SGD, and the state after them."""
     from tests.zoo.cases import CASES
 
-    case, backend = CASES[label], backends.get(backend_name)
-    network = case.build(backend_name)
-    network.load_neutral_state(start_state(label))
+    backend, network, inputs = backends.get(backend_name), started(label, backend_name), CASES[label].inputs()
     weights = cotangents(ours(label, "torch").trained)
-    inputs = case.inputs()
 
     def loss(network, *batch):
         return weighted_mean(network(*batch[: len(inputs)]), batch[len(inputs) :], network.nn.mean)

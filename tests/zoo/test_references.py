@@ -1,4 +1,11 @@
-"""With the reference's weights, our networks give the reference's numbers, to 1e-9 in double precision."""
+"""With the reference's weights, our networks give the reference's numbers on PyTorch, to 1e-9 in double precision.
+
+That the other backends give what PyTorch gives is asked in `test_models`.
+"""
+
+import csv
+import hashlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,59 +13,90 @@ import torch
 
 from deliralike import zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
-from tests.zoo.case import close, ours, theirs
+from tests.zoo.case import close, evaluated, ours, theirs
 from tests.zoo.cases import CASES, FULL
 
 LABELS = [case.as_parameter() for case in CASES.values() if case.reference is not None]
 TOLERANCE = 1e-9
+SHAPES = Path(__file__).with_name("full_size.csv")
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_names_order_and_shapes_are_the_references(label, backend):
-    slots = CASES[label].build(backend.name).neutral_slots()
+def test_names_order_and_shapes_are_the_references(label):
+    slots = CASES[label].build("torch").neutral_slots()
     came = [(name, tuple(slot.shape)) for name, slot in slots.items()]
-    assert came == [(name, value.shape) for name, value in theirs(label)[1].items()]
-
-
-@pytest.mark.parametrize("name", FULL)
-def test_names_order_and_shapes_are_the_references_at_full_size(name):
-    with torch.device("meta"):
-        wanted = [(key, tuple(value.shape)) for key, value in FULL[name]().state_dict().items()]
-    slots = zoo.find(name).on(OUTLINE)().neutral_slots()
-    assert [(key, slot.shape) for key, slot in slots.items()] == wanted
+    assert came == [(name, value.shape) for name, value in theirs(label)[2].items()]
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_outputs_in_evaluation_are_the_references(label, backend):
-    came, wanted = ours(label, backend.name).evaluated, theirs(label)[0].evaluated
+def test_outputs_in_evaluation_are_the_references(label):
+    came, wanted = evaluated(label, "torch"), theirs(label)[0]
     assert list(came) == list(wanted)
     for path, leaf in wanted.items():
         close(came[path], leaf, TOLERANCE, name=path)
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_outputs_and_loss_in_training_are_the_references(label, backend):
-    came, wanted = ours(label, backend.name), theirs(label)[0]
-    assert backend.name == "jax" or list(came.trained) == list(wanted.trained)
-    for path, leaf in came.trained.items():
-        close(leaf, wanted.trained[path], TOLERANCE, name=path)
+def test_training_gives_the_references_outputs_gradients_and_state(label):
+    came, wanted = ours(label, "torch"), theirs(label)[1]
+    assert list(came.trained) == list(wanted.trained)
+    for path, leaf in wanted.trained.items():
+        close(came.trained[path], leaf, TOLERANCE, name=path)
     assert came.loss == pytest.approx(wanted.loss, rel=TOLERANCE, abs=1e-12)
-
-
-@pytest.mark.parametrize("label", LABELS)
-def test_gradients_of_every_parameter_and_input_are_the_references(label, backend):
-    came, wanted = ours(label, backend.name), theirs(label)[0]
     assert set(wanted.parameters) <= set(came.parameters)
     scale = max(np.abs(gradient).max(initial=0.0) for gradient in wanted.parameters.values())
     for name, gradient in wanted.parameters.items():
-        close(came.parameters[name], gradient, TOLERANCE, scale, name)
+        close(came.parameters[name], gradient, TOLERANCE, scale, f"the gradient of {name}")
     assert len(came.inputs) == len(wanted.inputs)
     for mine, gradient in zip(came.inputs, wanted.inputs, strict=True):
-        close(mine, gradient, TOLERANCE)
+        close(mine, gradient, TOLERANCE, name="the gradient of an input")
+    for name, value in wanted.state.items():
+        close(came.state[name], value, TOLERANCE, name=f"{name} after the pass")
 
 
-@pytest.mark.parametrize("label", LABELS)
-def test_the_state_after_a_training_pass_is_the_references(label, backend):
-    came, wanted = ours(label, backend.name).state, theirs(label)[0].state
-    for name, value in wanted.items():
-        close(came[name], value, TOLERANCE, name=name)
+# At full size ---------------------------------------------------------------------------------------------------------
+
+
+def reference_shapes(name):
+    """Names and shapes of the whole reference, on PyTorch's meta device, where nothing is computed."""
+    with torch.device("meta"):
+        return [(key, tuple(value.shape)) for key, value in FULL[name]().state_dict().items()]
+
+
+def digest(shapes):
+    """A short text that tells one list of names and shapes from another."""
+    return hashlib.sha256("\n".join(f"{name} {list(shape)}" for name, shape in shapes).encode()).hexdigest()[:16]
+
+
+def stored():
+    """The digest of each reference; ``python -m tests.zoo.test_references`` writes them again."""
+    with SHAPES.open(newline="") as file:
+        return {row["name"]: row["digest"] for row in csv.DictReader(file)}
+
+
+def test_names_order_and_shapes_are_the_references_at_full_size():
+    """Against what the references were once, so that none of them is built."""
+    known = stored()
+    assert set(known) == set(FULL)
+    differing = []
+    for name, wanted in known.items():
+        slots = zoo.find(name).on(OUTLINE)().neutral_slots()
+        if digest((key, tuple(slot.shape)) for key, slot in slots.items()) != wanted:
+            differing.append(name)
+    assert not differing, "test_what_is_stored_of_the_references tells in what they differ"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FULL)
+def test_what_is_stored_of_the_references(name):
+    wanted = reference_shapes(name)
+    slots = zoo.find(name).on(OUTLINE)().neutral_slots()
+    assert [(key, tuple(slot.shape)) for key, slot in slots.items()] == wanted
+    assert stored()[name] == digest(wanted)
+
+
+if __name__ == "__main__":
+    with SHAPES.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["name", "digest"])
+        writer.writerows([name, digest(reference_shapes(name))] for name in sorted(FULL))

@@ -104,11 +104,13 @@ def narrowed(value: np.ndarray) -> np.ndarray:
 
 
 def put(value: np.ndarray, device: str | None = None) -> jax.Array:
-    """A copy of a host array on a device; on the default device it stays free to follow other arrays."""
+    """A copy of a host array on a device; on the default device it stays free to follow other arrays.
+
+    ``jnp.array`` would compile a program for each new shape.
+    """
     refuse_fork()
-    if device is None or device == default_device():
-        return jnp.array(value)
-    return jax.device_put(value.copy(), find_device(device))
+    anywhere = device is None or device == default_device()
+    return jax.device_put(value.copy(), None if anywhere else find_device(device))
 
 
 def put_like(value: np.ndarray, like: jax.Array) -> jax.Array:
@@ -117,7 +119,12 @@ def put_like(value: np.ndarray, like: jax.Array) -> jax.Array:
     value = value.astype(like.dtype)  # a copy
     if not like.is_fully_addressable:
         return jax.make_array_from_callback(value.shape, like.sharding, lambda index: value[index])
-    return jax.device_put(value, like.sharding) if like.committed else jnp.array(value)
+    return jax.device_put(value, like.sharding if like.committed else None)
+
+
+def zeros_like(like: jax.Array) -> jax.Array:
+    """Zeros in the type and where `like` is; ``jnp.zeros_like`` would compile a program for each new shape."""
+    return put_like(np.zeros(like.shape, like.dtype), like)
 
 
 def numpy(value: Any) -> np.ndarray:

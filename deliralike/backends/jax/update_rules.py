@@ -86,7 +86,7 @@ class NeutralRule(UpdateRule):
     def state_for(self, members):
         for name, parameter in members.parameters.items():
             if name not in self.slots:
-                self.slots[name] = {slot: jnp.zeros_like(parameter.get_value()) for slot in self.rule_of(name).slots}
+                self.slots[name] = {slot: arrays.zeros_like(parameter.get_value()) for slot in self.rule_of(name).slots}
         return {name: self.slots[name] for name in members.parameters}
 
     def keep(self, state, taken):
@@ -132,7 +132,7 @@ class NeutralRule(UpdateRule):
             self.slots[name] = {
                 key: arrays.put_like(slot.layout.to_native(np.asarray(found[key])), like)
                 if key in found
-                else jnp.zeros_like(like)
+                else arrays.zeros_like(like)
                 for key in slots
             }
 

@@ -3,13 +3,15 @@
 from functools import partial
 
 import torch
-import torchvision
 from torch import nn
-from torchvision.models import AlexNet
 
+from tests.references import Later
 from tests.zoo.case import Case
 
-FULL = {"alexnet": partial(torchvision.models.get_model, "alexnet")}
+get_model = Later("torchvision.models.get_model")
+AlexNet = Later("torchvision.models.AlexNet")
+
+FULL = {"alexnet": partial(get_model, "alexnet")}
 
 
 def reference():

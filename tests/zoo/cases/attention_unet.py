@@ -2,9 +2,10 @@
 
 from functools import partial
 
-from monai.networks.nets import AttentionUnet
-
+from tests.references import Later
 from tests.zoo.case import Case
+
+AttentionUnet = Later("monai.networks.nets.AttentionUnet")
 
 FULL = {"attention_unet": partial(AttentionUnet, 3, 1, 2, (16, 32, 64, 128, 256), (2, 2, 2, 2))}
 

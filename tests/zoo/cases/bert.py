@@ -3,16 +3,17 @@
 from functools import partial
 
 from deliralike.zoo import Input
+from tests.references import Later
 from tests.zoo.case import Case
+
+transformers = Later("transformers")
 
 SMALL = {"vocab_size": 13, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3,
          "intermediate_size": 10, "max_position_embeddings": 9, "dropout": 0.0, "attention_dropout": 0.0}  # fmt: skip
 
 
 def reference(model="BertModel", dropout=0.1, attention_dropout=0.1, **settings):
-    """One of Hugging Face's models; imported late, since that takes seconds."""
-    import transformers
-
+    """One of Hugging Face's models."""
     config = transformers.BertConfig(hidden_dropout_prob=dropout, attention_probs_dropout_prob=attention_dropout,
                                      attn_implementation="eager", **settings)  # fmt: skip
     return getattr(transformers, model)(config)

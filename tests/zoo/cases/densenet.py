@@ -2,13 +2,14 @@
 
 from functools import partial
 
-import torchvision
-from torchvision.models.densenet import DenseNet
-
+from tests.references import Later
 from tests.zoo.case import Case
 
+get_model = Later("torchvision.models.get_model")
+DenseNet = Later("torchvision.models.densenet.DenseNet")
+
 NAMES = ("densenet121", "densenet161", "densenet169", "densenet201")
-FULL = {name: partial(torchvision.models.get_model, name) for name in NAMES}
+FULL = {name: partial(get_model, name) for name in NAMES}
 
 CASES = [
     Case("densenet121", {"growth_rate": 4, "layers": (1, 2, 1, 2), "width": 6, "bottleneck": 2, "num_classes": 5},

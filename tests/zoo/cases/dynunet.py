@@ -2,9 +2,10 @@
 
 from functools import partial
 
-from monai.networks.nets import DynUNet
-
+from tests.references import Later
 from tests.zoo.case import Case
+
+DynUNet = Later("monai.networks.nets.DynUNet")
 
 STRIDES = (1, 2, 2, 2, 2, 2)
 FULL = {"dynunet": partial(DynUNet, 3, 1, 2, (3,) * 6, STRIDES, STRIDES[1:])}

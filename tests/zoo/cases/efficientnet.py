@@ -3,13 +3,17 @@
 from functools import partial
 
 import torch
-import torchvision
-from torchvision.models.efficientnet import EfficientNet, FusedMBConvConfig, MBConvConfig
 
+from tests.references import Later
 from tests.zoo.case import Case
 
+get_model = Later("torchvision.models.get_model")
+EfficientNet = Later("torchvision.models.efficientnet.EfficientNet")
+FusedMBConvConfig = Later("torchvision.models.efficientnet.FusedMBConvConfig")
+MBConvConfig = Later("torchvision.models.efficientnet.MBConvConfig")
+
 NAMES = (*(f"efficientnet_b{i}" for i in range(8)), *(f"efficientnet_v2_{size}" for size in "sml"))
-FULL = {name: partial(torchvision.models.get_model, name) for name in NAMES}
+FULL = {name: partial(get_model, name) for name in NAMES}
 
 STAGES = (("fused", 1, 3, 1, 16, 1), ("fused", 2, 3, 2, 24, 1), ("mb", 1, 3, 1, 16, 1), ("mb", 2, 5, 2, 16, 2))
 SETTINGS = {"stages": STAGES, "stem_channels": 16, "last_channels": 20, "width_mult": 1.0, "depth_mult": 1.0,

@@ -1,34 +1,43 @@
 """Encoders and decoders, beside segmentation_models_pytorch's."""
 
-import warnings
 from functools import partial
 
 import torch
-from torchvision.models.resnet import BasicBlock, Bottleneck
 
+from tests.references import Later
 from tests.zoo.case import Case
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # timm, which it imports, uses parts of PyTorch that warn
-    import segmentation_models_pytorch as smp
-    from segmentation_models_pytorch.encoders import encoders
-    from segmentation_models_pytorch.encoders.resnet import ResNetEncoder
-    from segmentation_models_pytorch.encoders.vgg import VGGEncoder
-
-DECODERS = {"encoder_unet": smp.Unet, "unetplusplus": smp.UnetPlusPlus, "fpn": smp.FPN, "pspnet": smp.PSPNet,
-            "linknet": smp.Linknet, "deeplabv3": smp.DeepLabV3, "deeplabv3plus": smp.DeepLabV3Plus}  # fmt: skip
-FULL = {name: partial(decoder, encoder_weights=None) for name, decoder in DECODERS.items()}
 
 # Encoders that a test can afford, by the names under which the reference finds them, and ours for the same networks.
 WIDTHS = (16, 8, 12, 8, 8)
-encoders["vgg_narrow"] = {"encoder": VGGEncoder, "params": {
-    "config": [entry for width in WIDTHS for entry in (width, "M")], "out_channels": [*WIDTHS, WIDTHS[-1]],
-    "init_weights": False}}  # fmt: skip
-encoders["short"] = {"encoder": ResNetEncoder, "params": {
-    "block": BasicBlock, "layers": [1, 1, 1, 1], "out_channels": [3, 64, 64, 128, 256, 512]}}  # fmt: skip
-encoders["short_bottleneck"] = {"encoder": ResNetEncoder, "params": {
-    "block": Bottleneck, "layers": [1, 1, 2, 2], "width_per_group": 8,
-    "out_channels": [3, 64, 256, 512, 1024, 2048]}}  # fmt: skip
+
+
+def add_small_encoders(library):
+    """Tell the reference of them."""
+    vgg, resnet = library.encoders.vgg.VGGEncoder, library.encoders.resnet.ResNetEncoder
+    blocks = Later("torchvision.models.resnet")
+    encoders = library.encoders.encoders
+    encoders["vgg_narrow"] = {"encoder": vgg, "params": {
+        "config": [entry for width in WIDTHS for entry in (width, "M")], "out_channels": [*WIDTHS, WIDTHS[-1]],
+        "init_weights": False}}  # fmt: skip
+    encoders["short"] = {"encoder": resnet, "params": {
+        "block": blocks.BasicBlock, "layers": [1, 1, 1, 1], "out_channels": [3, 64, 64, 128, 256, 512]}}  # fmt: skip
+    encoders["short_bottleneck"] = {"encoder": resnet, "params": {
+        "block": blocks.Bottleneck, "layers": [1, 1, 2, 2], "width_per_group": 8,
+        "out_channels": [3, 64, 256, 512, 1024, 2048]}}  # fmt: skip
+
+
+smp = Later("segmentation_models_pytorch", add_small_encoders)
+
+
+def decoder(kind, *args, **settings):
+    """One of the reference's networks."""
+    return getattr(smp, kind)(*args, **settings)
+
+
+KINDS = {"encoder_unet": "Unet", "unetplusplus": "UnetPlusPlus", "fpn": "FPN", "pspnet": "PSPNet",
+         "linknet": "Linknet", "deeplabv3": "DeepLabV3", "deeplabv3plus": "DeepLabV3Plus"}  # fmt: skip
+DECODERS = {name: partial(decoder, kind) for name, kind in KINDS.items()}
+FULL = {name: partial(decoder, encoder_weights=None) for name, decoder in DECODERS.items()}
 NARROW = {"encoder": "vgg11", "encoder_settings": {"layers": (1,) * 5, "widths": WIDTHS, "hidden": 4, "pooled": 1}}
 SHORT = {"encoder": "resnet18", "encoder_settings": {"layers": (1,) * 4}}
 SHORT_BOTTLENECK = {"encoder": "resnet50", "encoder_settings": {"layers": (1, 1, 2, 2), "width_per_group": 8}}

@@ -2,19 +2,23 @@
 
 from functools import partial
 
-import torchvision
-from torchvision.models.segmentation.deeplabv3 import DeepLabHead, DeepLabV3, _deeplabv3_mobilenetv3
-from torchvision.models.segmentation.fcn import FCN, FCNHead
-from torchvision.models.segmentation.lraspp import _lraspp_mobilenetv3
-
+from tests.references import Later
 from tests.zoo.case import Case
 from tests.zoo.cases import mobilenet_v3
 from tests.zoo.cases.encoders import NARROW, WIDTHS, smp, without_dropout
 
+get_model = Later("torchvision.models.get_model")
+DeepLabHead = Later("torchvision.models.segmentation.deeplabv3.DeepLabHead")
+DeepLabV3 = Later("torchvision.models.segmentation.deeplabv3.DeepLabV3")
+_deeplabv3_mobilenetv3 = Later("torchvision.models.segmentation.deeplabv3._deeplabv3_mobilenetv3")
+FCN = Later("torchvision.models.segmentation.fcn.FCN")
+FCNHead = Later("torchvision.models.segmentation.fcn.FCNHead")
+_lraspp_mobilenetv3 = Later("torchvision.models.segmentation.lraspp._lraspp_mobilenetv3")
+
 MOBILES = ("deeplabv3_mobilenet_v3_large", "lraspp_mobilenet_v3_large")
 RESNETS = {name: (f"{name}_resnet50", f"{name}_resnet101") for name in ("fcn", "deeplabv3")}
 FULL = {
-    name: partial(torchvision.models.get_model, name, weights=None, weights_backbone=None)
+    name: partial(get_model, name, weights=None, weights_backbone=None)
     for names in (*RESNETS.values(), MOBILES)
     for name in names
 }

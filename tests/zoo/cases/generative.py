@@ -7,11 +7,13 @@ can be installed, so they are written down here.
 from functools import partial
 
 import torch
-from diffusers import UNet2DModel
 from torch import nn
 
 from deliralike.zoo.registry import Input
+from tests.references import Later
 from tests.zoo.case import Case
+
+UNet2DModel = Later("diffusers.UNet2DModel")
 
 
 class Main(nn.Module):
@@ -162,5 +164,5 @@ CASES = [
     Case("conv_vae", {"in_channels": 2, "latent_size": 5, "features": (4, 6), "image_size": 12}, batch=3,
          zero=("*coder.?.0.bias", "final_layer.0.bias"), reference=partial(Vanilla, 2, 5, (4, 6), 3)),
     Case("ddpm_cifar10", TINY, [PICTURE, TIME], covers=("ddpm_cifar10", "ddpm_celebahq", "ddpm_small"),
-         reference=partial(unet, 8, 2, **TINY_REFERENCE), call=sample, slow=True, zero=("*to_k.bias",)),
+         reference=partial(unet, 8, 2, **TINY_REFERENCE), call=sample, zero=("*to_k.bias",)),
 ]  # fmt: skip

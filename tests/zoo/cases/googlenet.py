@@ -2,13 +2,17 @@
 
 from functools import partial
 
-import torchvision
 from torch import nn
-from torchvision.models.googlenet import GoogLeNet, Inception, InceptionAux
 
+from tests.references import Later
 from tests.zoo.case import Case
 
-FULL = {"googlenet": partial(torchvision.models.get_model, "googlenet", init_weights=False)}
+get_model = Later("torchvision.models.get_model")
+GoogLeNet = Later("torchvision.models.googlenet.GoogLeNet")
+Inception = Later("torchvision.models.googlenet.Inception")
+InceptionAux = Later("torchvision.models.googlenet.InceptionAux")
+
+FULL = {"googlenet": partial(get_model, "googlenet", init_weights=False)}
 
 BLOCKS = {"3a": (4, 3, 5, 2, 3, 4), "4a": (3, 4, 5, 3, 4, 2), "4d": (5, 2, 6, 3, 3, 4), "5a": (4, 5, 6, 2, 3, 3)}
 

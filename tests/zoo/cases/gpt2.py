@@ -5,20 +5,21 @@ from functools import partial
 import numpy as np
 
 from deliralike.zoo import Input
+from tests.references import Later
 from tests.zoo.case import Case
+
+transformers = Later("transformers")
 
 SMALL = {"vocab_size": 11, "n_positions": 8, "n_embd": 12, "n_layer": 2, "n_head": 3, "dropout": 0.0,
          "attention_dropout": 0.0}  # fmt: skip
 
 
 def reference(vocab_size=50257, dropout=0.1, attention_dropout=0.1, **settings):
-    """Hugging Face's language model; imported late, since that takes seconds."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    config = GPT2Config(vocab_size=vocab_size, resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=attention_dropout,
-                        attn_implementation="eager", use_cache=False, bos_token_id=0, eos_token_id=0,
-                        **settings)  # fmt: skip
-    return GPT2LMHeadModel(config)
+    """Hugging Face's language model."""
+    config = transformers.GPT2Config(vocab_size=vocab_size, resid_pdrop=dropout, embd_pdrop=dropout,
+                                     attn_pdrop=attention_dropout, attn_implementation="eager", use_cache=False,
+                                     bos_token_id=0, eos_token_id=0, **settings)  # fmt: skip
+    return transformers.GPT2LMHeadModel(config)
 
 
 class Mask(Input):

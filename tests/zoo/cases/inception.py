@@ -2,13 +2,20 @@
 
 from functools import partial
 
-import torchvision
 from torch import nn
-from torchvision.models.inception import Inception3, InceptionA, InceptionB, InceptionC, InceptionD, InceptionE
 
+from tests.references import Later
 from tests.zoo.case import Case
 
-FULL = {"inception_v3": partial(torchvision.models.get_model, "inception_v3", init_weights=False)}
+get_model = Later("torchvision.models.get_model")
+Inception3 = Later("torchvision.models.inception.Inception3")
+InceptionA = Later("torchvision.models.inception.InceptionA")
+InceptionB = Later("torchvision.models.inception.InceptionB")
+InceptionC = Later("torchvision.models.inception.InceptionC")
+InceptionD = Later("torchvision.models.inception.InceptionD")
+InceptionE = Later("torchvision.models.inception.InceptionE")
+
+FULL = {"inception_v3": partial(get_model, "inception_v3", init_weights=False)}
 
 SMALL = {"pool_features": (8,), "channels_7x7": (9,), "last": 1, "num_classes": 5, "dropout": 0.0}
 
@@ -23,4 +30,4 @@ def reference(aux_logits=False):
     return net
 
 
-CASES = [Case("inception_v3", SMALL | {"aux_logits": False}, (3, 75, 80), reference=reference, slow=True)]
+CASES = [Case("inception_v3", SMALL | {"aux_logits": False}, (3, 75, 80), reference=reference)]

@@ -1,20 +1,20 @@
 """MLP-Mixer and ResMLP, beside timm's."""
 
-import warnings
 from functools import partial
 
 import torch
 
+from tests.references import Later
 from tests.zoo.case import Case
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # timm asks for torch.jit.interface as it is imported
-    import timm
-    from timm.models.mlp_mixer import Affine, MlpMixer, ResBlock
+create_model = Later("timm.create_model")
+Affine = Later("timm.models.mlp_mixer.Affine")
+MlpMixer = Later("timm.models.mlp_mixer.MlpMixer")
+ResBlock = Later("timm.models.mlp_mixer.ResBlock")
 
 MIXERS = tuple(f"mixer_{size}_224" for size in ("s32", "s16", "b32", "b16", "l32", "l16"))
 RESIDUAL = ("resmlp_12_224", "resmlp_24_224", "resmlp_36_224", "resmlp_big_24_224")
-FULL = {name: partial(timm.create_model, name) for name in MIXERS + RESIDUAL}
+FULL = {name: partial(create_model, name) for name in MIXERS + RESIDUAL}
 
 SMALL = {"image_size": 15, "patch_size": 5, "num_blocks": 1, "embed_dim": 8, "mlp_ratio": (0.5, 2.0),
          "layer_scale": 0.5, "num_classes": 5}  # fmt: skip

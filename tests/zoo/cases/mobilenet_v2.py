@@ -2,12 +2,13 @@
 
 from functools import partial
 
-import torchvision
-from torchvision.models import MobileNetV2
-
+from tests.references import Later
 from tests.zoo.case import Case
 
-FULL = {"mobilenet_v2": partial(torchvision.models.get_model, "mobilenet_v2")}
+get_model = Later("torchvision.models.get_model")
+MobileNetV2 = Later("torchvision.models.MobileNetV2")
+
+FULL = {"mobilenet_v2": partial(get_model, "mobilenet_v2")}
 
 BLOCKS = ((1, 16, 1, 1), (2, 24, 2, 2), (3, 24, 1, 1), (2, 32, 1, 2))
 

@@ -2,14 +2,17 @@
 
 from functools import partial
 
-import torchvision
 from torch import nn
-from torchvision.models.mobilenetv3 import InvertedResidualConfig, MobileNetV3
 
+from tests.references import Later
 from tests.zoo.case import Case
 
+get_model = Later("torchvision.models.get_model")
+InvertedResidualConfig = Later("torchvision.models.mobilenetv3.InvertedResidualConfig")
+MobileNetV3 = Later("torchvision.models.mobilenetv3.MobileNetV3")
+
 NAMES = ("mobilenet_v3_large", "mobilenet_v3_small")
-FULL = {name: partial(torchvision.models.get_model, name) for name in NAMES}
+FULL = {name: partial(get_model, name) for name in NAMES}
 
 BLOCKS = (
     (3, 16, 16, True, "ReLU", 1),

@@ -2,11 +2,14 @@
 
 from functools import partial
 
-from dynamic_network_architectures.architectures.unet import PlainConvUNet, ResidualEncoderUNet
-from dynamic_network_architectures.building_blocks.residual import BottleneckD
 from torch import nn
 
+from tests.references import Later
 from tests.zoo.case import Case
+
+PlainConvUNet = Later("dynamic_network_architectures.architectures.unet.PlainConvUNet")
+ResidualEncoderUNet = Later("dynamic_network_architectures.architectures.unet.ResidualEncoderUNet")
+BottleneckD = Later("dynamic_network_architectures.building_blocks.residual.BottleneckD")
 
 
 def reference(kind, in_channels, features, kernels, strides, counts, classes, decoder, dims=3, bias=True, norm=True,

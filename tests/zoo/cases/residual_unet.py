@@ -2,9 +2,10 @@
 
 from functools import partial
 
-from monai.networks.nets import UNet
-
+from tests.references import Later
 from tests.zoo.case import Case
+
+UNet = Later("monai.networks.nets.UNet")
 
 FULL = {"residual_unet": partial(UNet, 3, 1, 2, (16, 32, 64, 128, 256), (2, 2, 2, 2), num_res_units=2, norm="batch")}
 

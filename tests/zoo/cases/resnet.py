@@ -2,14 +2,17 @@
 
 from functools import partial
 
-import torchvision
-from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
-
+from tests.references import Later
 from tests.zoo.case import Case
+
+get_model = Later("torchvision.models.get_model")
+BasicBlock = Later("torchvision.models.resnet.BasicBlock")
+Bottleneck = Later("torchvision.models.resnet.Bottleneck")
+ResNet = Later("torchvision.models.resnet.ResNet")
 
 NAMES = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnext50_32x4d", "resnext101_32x8d",
          "resnext101_64x4d", "wide_resnet50_2", "wide_resnet101_2")  # fmt: skip
-FULL = {name: partial(torchvision.models.get_model, name) for name in NAMES}
+FULL = {name: partial(get_model, name) for name in NAMES}
 
 BOTTLENECKS = tuple(name for name in NAMES if name not in ("resnet18", "resnet34"))
 

@@ -2,9 +2,10 @@
 
 from functools import partial
 
-from monai.networks.nets import SegResNet
-
+from tests.references import Later
 from tests.zoo.case import Case
+
+SegResNet = Later("monai.networks.nets.SegResNet")
 
 FULL = {"segresnet": SegResNet}
 

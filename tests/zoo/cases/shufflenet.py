@@ -2,13 +2,14 @@
 
 from functools import partial
 
-import torchvision
-from torchvision.models import ShuffleNetV2
-
+from tests.references import Later
 from tests.zoo.case import Case
 
+get_model = Later("torchvision.models.get_model")
+ShuffleNetV2 = Later("torchvision.models.ShuffleNetV2")
+
 NAMES = ("shufflenet_v2_x0_5", "shufflenet_v2_x1_0", "shufflenet_v2_x1_5", "shufflenet_v2_x2_0")
-FULL = {name: partial(torchvision.models.get_model, name) for name in NAMES}
+FULL = {name: partial(get_model, name) for name in NAMES}
 
 LAYERS, WIDTHS = (1, 3, 1), (6, 8, 12, 14, 10)
 CASES = [

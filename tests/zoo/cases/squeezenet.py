@@ -2,14 +2,17 @@
 
 from functools import partial
 
-import torchvision
 from torch import nn
-from torchvision.models.squeezenet import Fire, SqueezeNet
 
+from tests.references import Later
 from tests.zoo.case import Case
 
+get_model = Later("torchvision.models.get_model")
+Fire = Later("torchvision.models.squeezenet.Fire")
+SqueezeNet = Later("torchvision.models.squeezenet.SqueezeNet")
+
 NAMES = ("squeezenet1_0", "squeezenet1_1")
-FULL = {name: partial(torchvision.models.get_model, name) for name in NAMES}
+FULL = {name: partial(get_model, name) for name in NAMES}
 
 SMALL = {"plan": (None, (4, 6), None, (5, 8), (4, 7)), "kernel": 7, "width": 8, "dropout": 0.0}
 

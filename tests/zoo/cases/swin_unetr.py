@@ -3,9 +3,11 @@
 from functools import partial
 
 import torch
-from monai.networks.nets import SwinUNETR
 
+from tests.references import Later
 from tests.zoo.case import Case
+
+SwinUNETR = Later("monai.networks.nets.SwinUNETR")
 
 
 def full():

@@ -2,9 +2,10 @@
 
 from functools import partial
 
-from monai.networks.nets import BasicUNet
-
+from tests.references import Later
 from tests.zoo.case import Case
+
+BasicUNet = Later("monai.networks.nets.BasicUNet")
 
 FULL = {"unet": partial(BasicUNet, 2)}
 

@@ -2,9 +2,10 @@
 
 from functools import partial
 
-from monai.networks.nets import UNETR
-
+from tests.references import Later
 from tests.zoo.case import Case
+
+UNETR = Later("monai.networks.nets.UNETR")
 
 FULL = {"unetr": partial(UNETR, 1, 14, 96)}
 

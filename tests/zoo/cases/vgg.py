@@ -3,15 +3,18 @@
 from functools import partial
 
 import torch
-import torchvision
 from torch import nn
-from torchvision.models.vgg import VGG, make_layers
 
+from tests.references import Later
 from tests.zoo.case import Case
+
+get_model = Later("torchvision.models.get_model")
+VGG = Later("torchvision.models.vgg.VGG")
+make_layers = Later("torchvision.models.vgg.make_layers")
 
 PLAIN = ("vgg11", "vgg13", "vgg16", "vgg19")
 WITH_NORM = tuple(f"{name}_bn" for name in PLAIN)
-FULL = {name: partial(torchvision.models.get_model, name) for name in PLAIN + WITH_NORM}
+FULL = {name: partial(get_model, name) for name in PLAIN + WITH_NORM}
 
 SMALL = {"layers": (1, 2, 1), "widths": (6, 8, 10), "num_classes": 5, "dropout": 0.0, "hidden": 12, "pooled": 3}
 LAYERS = [6, "M", 8, 8, "M", 10, "M"]

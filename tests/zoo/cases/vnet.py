@@ -2,9 +2,10 @@
 
 from functools import partial
 
-from monai.networks.nets import VNet
-
+from tests.references import Later
 from tests.zoo.case import Case
+
+VNet = Later("monai.networks.nets.VNet")
 
 FULL = {"vnet": VNet}
 
