@@ -37,7 +37,7 @@ demo: $(STAMP)
 # Every framework is in this environment, so a module that cannot be imported is an error here,
 # not a doctest to skip as it is in pyproject.toml.
 RUN_TESTS = $(ONE_THREAD) MPLBACKEND=Agg $(PY) -m pytest -n $(WORKERS) --dist loadgroup \
-	-o addopts="--doctest-modules --import-mode=importlib" -p tests.suites
+	-o addopts="--doctest-modules --import-mode=importlib" -p tests.measuring -p tests.suites
 
 quick: $(STAMP)
 	@$(RUN_TESTS) --suite quick $(PYTEST)

@@ -1,6 +1,7 @@
 """Three suites, each a part of the next: quick (at each save), short (before a commit), all (before a release).
 
-A pytest plugin (``-p tests.suites --suite quick``). The short suite leaves out what is marked `long`. The quick one
+A pytest plugin, after tests.measuring (``-p tests.suites --suite quick``). The short suite leaves out what is marked
+`long`. The quick one
 takes the cheapest of its tests, one case each on each backend, until they would take `QUICK` seconds together; what
 they cost stands in `MEASURED`, and a test that is not there yet is taken. Each run ends by saying what it left out.
 """
@@ -16,7 +17,6 @@ from tests import measuring
 MEASURED = "tests/measured.csv"
 #: Seconds of the processor; two processes share them.
 QUICK = 90.0
-pytest_plugins = ["tests.measuring"]
 SUITES = ("quick", "short", "all")
 left_out = pytest.StashKey[Counter]()
 

@@ -50,7 +50,7 @@ def project(tmp_path):
 
 def run(project, *arguments):
     """What such a run prints."""
-    command = [sys.executable, "-m", "pytest", "-p", "tests.suites", "-v", *arguments]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.measuring", "-p", "tests.suites", "-v", *arguments]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
