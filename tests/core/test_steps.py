@@ -256,8 +256,13 @@ def vae_by_hand(steps=5):
     return losses, net.neutral_state()
 
 
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize(("kind", "by_hand"), [(Gan, gan_by_hand), (Vae, vae_by_hand)])
+OWN_STEPS = [(Gan, gan_by_hand, 2), (Vae, vae_by_hand, 1)]
+MORE_OWN_STEPS = [(Gan, gan_by_hand, 1), (Vae, vae_by_hand, 2)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "by_hand", "count"), OWN_STEPS + [pytest.param(*each, marks=pytest.mark.long) for each in MORE_OWN_STEPS]
+)
 def test_a_network_with_two_optimizers_trains_as_by_hand_on_any_number_of_replicas(backend, kind, by_hand, count):
     losses, state = own_steps(backend, kind, count)
     wanted, weights = by_hand()

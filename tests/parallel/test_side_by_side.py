@@ -37,7 +37,7 @@ def tear():
 
 
 #: Seconds: how long a job runs that nobody stops, and until when it is stopped, however busy the machine is.
-ENDLESS, SOON = 600.0, 60.0
+ENDLESS, SOON = 120.0, 60.0
 
 
 def endless(log=None):
@@ -203,6 +203,15 @@ def test_an_error_that_a_library_made_of_being_stopped_does_not_hide_the_first(r
         run([wrapping, lambda: (time.sleep(0.05), tear())], meeting=meeting)
 
 
+@pytest.fixture
+def interruptible():
+    """Python raises on an interrupt, also where a shell started the suite in the background and had it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_of_the_caller_stops_the_jobs():
     log = []
     main = threading.get_ident()
