@@ -150,11 +150,19 @@ def theirs(label: str) -> tuple[dict[str, np.ndarray], Results, dict[str, np.nda
     return evaluated, Results(trained, loss.item(), parameters, [x.grad.numpy() for x in floating], after), start
 
 
+@cache
+def built(label: str, backend_name: str) -> Any:
+    """Our network on a backend in double precision, for all who load a state into it or change nothing."""
+    from tests.zoo.cases import CASES
+
+    return CASES[label].build(backend_name)
+
+
 def started(label: str, backend_name: str, dtype: str = "float64") -> Any:
     """Our network on a backend, with the reference's state (or a scrambled one where there is none)."""
     from tests.zoo.cases import CASES
 
-    network = CASES[label].build(backend_name, dtype)
+    network = built(label, backend_name) if dtype == "float64" else CASES[label].build(backend_name, dtype)
     network.load_neutral_state(start_state(label))
     return network
 
@@ -198,7 +206,7 @@ def start_state(label: str) -> dict[str, np.ndarray]:
 
     if CASES[label].reference is not None:
         return theirs(label)[2]
-    return scrambled(CASES[label].build("torch").neutral_state())
+    return scrambled(built(label, "torch").neutral_state())
 
 
 def evaluate(backend: Any, network: Any, inputs: tuple[np.ndarray, ...], training: bool = False) -> dict[str, Any]:

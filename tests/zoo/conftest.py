@@ -12,7 +12,7 @@ def pytest_runtest_teardown(item, nextitem):
     if "PYTEST_XDIST_WORKER" in os.environ and _group(item) is not None and _group(item) != _group(nextitem):
         from tests.zoo import case
 
-        for results in (case.theirs, case.evaluated, case.ours, case.start_state, case.stepped):
+        for results in (case.theirs, case.built, case.evaluated, case.ours, case.start_state, case.stepped):
             results.cache_clear()
         if "jax" in sys.modules:
             sys.modules["jax"].clear_caches()

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-import torchvision
 
 from deliralike import backends, weights, zoo
 from deliralike.errors import SettingError, StateError, UnknownName, WeightFileError
@@ -11,6 +10,9 @@ from deliralike.weights.fitting import fit
 from deliralike.zoo import chainer_links
 from deliralike.zoo.loading import load
 from tests.conftest import BACKENDS
+from tests.references import Later
+
+torchvision = Later("torchvision")
 
 SMALL = {"layers": (1, 1, 1, 1), "num_classes": 5, "width_per_group": 16}
 needs_chainer = pytest.mark.skipif("chainer" not in BACKENDS, reason="Chainer's own networks")
@@ -42,7 +44,7 @@ def randomised(link):
 
 
 @needs_chainer
-@pytest.mark.slow
+@pytest.mark.long
 def test_chainers_own_resnet_gives_its_outputs_from_ours(tmp_path):
     """With the stride, the pooling and the epsilon that differ set to ours; `link` itself computes what is wanted."""
     backends.get("chainer")
@@ -97,7 +99,7 @@ def test_our_resnet_gives_its_outputs_from_chainers_own(tmp_path):
 
 
 @needs_chainer
-@pytest.mark.slow
+@pytest.mark.long
 def test_chainers_own_vgg_gives_its_outputs_from_ours(tmp_path):
     """The convolutions run in Chainer's order; the linear layers are too large to be worth more than their names."""
     backends.get("chainer")
@@ -126,7 +128,7 @@ def test_chainers_own_vgg_gives_its_outputs_from_ours(tmp_path):
 
 
 @needs_chainer
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_check_tells_how_far_chainers_own_network_is(tmp_path):
     """Its stride, its pooling and its epsilon are others."""
     zoo_network = zoo.build("resnet50", backend="torch")

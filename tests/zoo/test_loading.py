@@ -9,13 +9,15 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
-import torchvision
 
 from deliralike import weights, zoo
 from deliralike.errors import StateError, WeightFileError, WeightFileMissing
 from deliralike.network import Network
 from deliralike.zoo import KeyMap, Model
 from deliralike.zoo.keymaps import by_patterns
+from tests.references import Later
+
+torchvision = Later("torchvision")
 
 SETTINGS = {"layers": (1, 1, 1, 1), "num_classes": 5}
 BOTTLENECKS = SETTINGS | {"width_per_group": 16}
@@ -163,7 +165,7 @@ def _raise_flat(run):
 # Other channels, other classes -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_example_of_the_guide(tmp_path):
     module = torchvision.models.resnet50()
     weights.write(tmp_path / "x.safetensors", {name: value.numpy() for name, value in module.state_dict().items()})
@@ -318,10 +320,9 @@ def test_counters_may_be_missing():
 
 # What does not fit -----------------------------------------------------------------------------------------------
 
-OTHER = torchvision.models.squeezenet1_1
-
 BAD = {
-    "another network": (lambda state: OTHER(num_classes=2).state_dict(), "there is nothing for it"),
+    "another network": (
+        lambda state: torchvision.models.squeezenet1_1(num_classes=2).state_dict(), "there is nothing for it"),
     "another depth": (lambda state: torchvision.models.resnet18(num_classes=5).state_dict(), "came as"),
     "a name less": (lambda state: without(state, "layer1.0.conv2.weight"), r"missing: layer1\.0\.conv2\.weight"),
     "a name more": (lambda state: state | {"extra.weight": torch.ones(2)}, r"unexpected: extra\.weight"),

@@ -13,7 +13,7 @@ import torch
 
 from deliralike import zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
-from tests.zoo.case import close, evaluated, ours, theirs
+from tests.zoo.case import built, close, evaluated, ours, theirs
 from tests.zoo.cases import CASES, FULL
 
 LABELS = [case.as_parameter() for case in CASES.values() if case.reference is not None]
@@ -23,7 +23,7 @@ SHAPES = Path(__file__).with_name("full_size.csv")
 
 @pytest.mark.parametrize("label", LABELS)
 def test_names_order_and_shapes_are_the_references(label):
-    slots = CASES[label].build("torch").neutral_slots()
+    slots = built(label, "torch").neutral_slots()
     came = [(name, tuple(slot.shape)) for name, slot in slots.items()]
     assert came == [(name, value.shape) for name, value in theirs(label)[2].items()]
 
