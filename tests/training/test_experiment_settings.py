@@ -169,6 +169,24 @@ def test_a_setting_that_makes_no_sense_is_named_with_what_came_and_what_was_want
         Settings(**{"network": "mlp", name: value})
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"transforms": [{"name": "noise", "std": "0.N"}]},
+        {"held_out_transforms": [{"name": "normalise", "mean": "a", "std": "b"}]},
+        {"transforms": [{"name": "flip", "probability": None}]},
+        {"schedule": "step", "schedule_settings": {"every": "x"}},
+        {"early_stopping": {"monitor": "loss", "patience": "two"}},
+        {"checkpoints": {"every_epochs": "x"}},
+        {"metrics": [{"name": "top-k", "k": "x"}]},
+    ],
+    ids=str,
+)
+def test_a_part_with_a_text_for_a_number_is_refused_in_our_own_words(given):
+    with pytest.raises(SettingError, match=f"^{next(reversed(given))}"):
+        Settings(network="mlp", **given)
+
+
 def test_a_fold_beyond_the_last_is_refused():
     with pytest.raises(SettingError, match="fold=4 needs a number from 1 to 3, the number of folds"):
         Settings(network="mlp", folds=3, fold=4)

@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from deliralike import backends, rules, zoo
-from deliralike.errors import SettingError, refuse_unknown_settings
+from deliralike.errors import DeliralikeError, SettingError, refuse_unknown_settings
 from deliralike.groups import Groups
 from deliralike.precision import PRECISIONS
 from deliralike.training.callbacks.checkpoint import Checkpoint
@@ -193,8 +193,15 @@ class Settings:
             "checkpoints": lambda: Checkpoint("", **self.checkpoints or {}),
         }
         for name, make in makers.items():
-            with located(name):
-                make()
+            try:
+                with located(name):
+                    make()
+            except DeliralikeError:
+                raise
+            except (TypeError, ValueError, OverflowError) as error:  # of a text where a number is wanted
+                raise SettingError(
+                    f"{name}={getattr(self, name)!r} cannot be made: {error}. A setting is of another type than wanted"
+                ) from error
 
     def length(self, steps: int) -> dict[str, int]:
         """What the schedule calls the number of updates of the whole run, with that number; empty if it has none."""
