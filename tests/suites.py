@@ -1,9 +1,9 @@
 """Three suites, each a part of the next: quick (at each save), short (before a commit), all (before a release).
 
 A pytest plugin, after tests.measuring (``-p tests.suites --suite quick``). The short suite leaves out what is marked
-`long`. The quick one
-takes the cheapest of its tests, one case each on each backend, until they would take `QUICK` seconds together; what
-they cost stands in `MEASURED`, and a test that is not there yet is taken. Each run ends by saying what it left out.
+`long`. The quick one takes the cheapest of its tests, one case each on each backend, until they would take `QUICK`
+seconds together; what they cost stands in `MEASURED`, and a test that is not there yet is taken. Each run ends by
+saying what it left out.
 """
 
 from collections import Counter
