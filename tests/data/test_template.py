@@ -1,6 +1,7 @@
 """The MRI template: labels of the most probable tissue, and parts that share no voxel."""
 
 import sys
+from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
@@ -27,11 +28,13 @@ def ours():
     return template.load_template(2, "")
 
 
-@pytest.fixture
-def read_once(monkeypatch):
+@contextmanager
+def read_once():
     """The template at its usual resolution is read once for all tests; at any other it is read as ever."""
     kept, read = ours(), template.load_template
-    monkeypatch.setattr(template, "load_template", lambda size, name: kept if size == 2 else read(size, name))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(template, "load_template", lambda size, name: kept if size == 2 else read(size, name))
+        yield
 
 
 def upright(volume, level):
@@ -39,6 +42,7 @@ def upright(volume, level):
     return np.array([[volume[x, y, level] for x in range(volume.shape[0])] for y in reversed(range(volume.shape[1]))])
 
 
+@cache
 def tissue():
     image, grey, white = volumes()
     labels = np.zeros(image.shape, np.int64)
@@ -49,12 +53,14 @@ def tissue():
 
 @pytest.fixture(scope="module")
 def slices():
-    return data.load("mri-slices")
+    with read_once():
+        return data.load("mri-slices")
 
 
 @pytest.fixture(scope="module")
 def patches():
-    return data.load("mri-patches")
+    with read_once():
+        return data.load("mri-patches")
 
 
 @pytest.fixture
@@ -180,9 +186,8 @@ def test_nothing_is_downloaded_or_written(tmp_path):
         ("mri-patches", {"size": 64}, "leave nothing to learn from: change held_out, size or resolution"),
     ],
 )
-@pytest.mark.usefixtures("read_once")
 def test_settings_that_make_no_sense_are_refused(name, options, message):
-    with pytest.raises(SettingError, match=message):
+    with read_once(), pytest.raises(SettingError, match=message):
         data.load(name, **options)
 
 
