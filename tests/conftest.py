@@ -27,10 +27,16 @@ def backend(request):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def freed_memory_goes_back():
-    """To the system, when the process has grown: the C library keeps half of it otherwise, and workers reach 7 GB."""
+def freed_memory_goes_back(request):
+    """To the system, when the process has grown: the C library keeps half of it otherwise, and workers reach 7 GB.
+
+    What a file of tests keeps in caches is of no use to the next one.
+    """
     yield
     if memory() > 1500:
+        for value in vars(request.module).values():
+            if hasattr(value, "cache_clear") and value.__module__ == request.module.__name__:
+                value.cache_clear()
         gc.collect()
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
         if trim is not None:

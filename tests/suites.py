@@ -1,13 +1,17 @@
 """Three suites, each a part of the next: quick (at each save), short (before a commit), all (before a release).
 
 A pytest plugin, after tests.measuring (``-p tests.suites --suite quick``). The short suite leaves out what is marked
-`long`. The quick one takes the cheapest of its tests, one case each on each backend, until they would take `QUICK`
-seconds together; what they cost stands in `MEASURED`, and a test that is not there yet is taken. Each run ends by
+`long`. Of a test whose cases take longer than `SHORT` together on a backend it runs the first ones that fit; where not
+even one does, it runs one, unless the same test takes less on another backend. A test that is marked `every_case`
+keeps them all. The quick suite takes the cheapest tests of the short one, one case each on each backend, until they
+would take `QUICK` together. What tests cost stands in `MEASURED`; one that is not there yet is run. Each run ends by
 saying what it left out.
 """
 
 from collections import Counter
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 
 import pytest
 
@@ -15,8 +19,8 @@ from tests import measuring
 
 #: In the folder of pyproject.toml.
 MEASURED = "tests/measured.csv"
-#: Seconds of the processor; two processes share them.
-QUICK = 90.0
+#: Seconds of the processor: of a test on one backend; of all tests together, of which two processes do half each.
+SHORT, QUICK = 1.5, 90.0
 SUITES = ("quick", "short", "all")
 left_out = pytest.StashKey[Counter]()
 
@@ -39,10 +43,12 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    suite = config.getoption("--suite")
-    kept = items if suite == "all" else [item for item in items if not item.get_closest_marker("long")]
+    suite, costs = config.getoption("--suite"), config.rootpath / MEASURED
+    kept = list(items)
+    if suite != "all":
+        kept = short(kept, costs)
     if suite == "quick":
-        kept = quick(kept, config.rootpath / MEASURED)
+        kept = quick(kept, costs)
     staying = set(kept)
     dropped = [item for item in items if item not in staying]
     if not dropped:
@@ -53,6 +59,24 @@ def pytest_collection_modifyitems(config, items):
     config.stash[left_out].update(counts)
     if hasattr(config, "workeroutput"):
         config.workeroutput["left out"] = dict(counts)
+
+
+def short(items, costs):
+    """What is not marked `long`, and of dear tests as much as fits."""
+    seconds = {(row["test"], row["backend"]): case(row) for row in rows(costs)}
+    lowest = {test: min(seconds[key] for key in keys) for test, keys in groupby(sorted(seconds), key=itemgetter(0))}
+    spent, kept = {}, []
+    for item in items:
+        if item.get_closest_marker("long"):
+            continue
+        key = measuring.named(item.nodeid)
+        cost = seconds.get(key, 0.0)
+        if spent.get(key, 0.0) + cost > SHORT and not item.get_closest_marker("every_case"):
+            if key in spent or lowest[key[0]] <= SHORT:
+                continue
+        spent[key] = spent.get(key, 0.0) + cost
+        kept.append(item)
+    return kept
 
 
 def quick(items, costs):

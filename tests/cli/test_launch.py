@@ -45,7 +45,7 @@ def alone(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "engine", ["torch", "mpi", *(pytest.param(each, marks=pytest.mark.long) for each in ("chainermn", "jax"))]
+    "engine", ["torch", *(pytest.param(each, marks=pytest.mark.long) for each in ("mpi", "chainermn", "jax"))]
 )
 def test_training_is_that_of_one_process_and_one_of_them_writes_and_shows(engine, alone, tmp_path):
     several = tmp_path / "several"
@@ -57,6 +57,7 @@ def test_training_is_that_of_one_process_and_one_of_them_writes_and_shows(engine
     assert sorted(p.name for p in several.iterdir()) == sorted(p.name for p in alone.iterdir())
 
 
+@pytest.mark.long
 def test_a_proof_over_processes_is_shown_once(tmp_path):
     mlp = ["mlp", "--set", "in_features=5", "--set", "out_features=3", "--backends", "torch,chainer"]
     done = deliralike("launch", "--processes", "2", "--engine", "mpi", "compare", *mlp, "--levels", "L0,L1,L6",

@@ -297,6 +297,7 @@ def pytest_run(folder, *arguments):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=ENVIRONMENT)
 
 
+@pytest.mark.long
 def test_the_command_for_a_backend_elsewhere(tmp_path):
     expected = tmp_path / "known.toml"
     expected.write_text('"arrays/there and back" = "not so"\n')

@@ -162,7 +162,7 @@ def collected(copy: Copy, durations: Path) -> dict[str, str]:
 
     class Plugin:
         def pytest_collection_modifyitems(self, items):
-            short = [item for item in items if not item.get_closest_marker("long")]
+            short = suites.short(items, durations.absolute())
             of = dict.fromkeys((item.nodeid for item in items), "all")
             of |= dict.fromkeys((item.nodeid for item in short), "short")
             of |= dict.fromkeys((item.nodeid for item in suites.quick(short, durations.absolute())), "quick")

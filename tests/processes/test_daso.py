@@ -110,6 +110,7 @@ def test_losses_may_be_scaled_by_numbers_that_differ(engine):
         np.testing.assert_allclose(each["scaled"], wanted, rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("engine", "backend", "made", "why"), [
     ("mpi", "chainer", [5, 5, 5, 4], "epoch 0, batch 4: the epoch ends after 4 batches, and 5 were told"),
     pytest.param("torch", "torch", [5, 5, 5, 6], "is at one batch more in epoch 0", marks=pytest.mark.long),

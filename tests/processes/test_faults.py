@@ -64,6 +64,7 @@ def test_a_process_may_start_late(engine):
     assert run(engine, 2, f"{PROGRAMS}:here", patience=120, late=4).of_ranks() == [[0, 1]] * 2
 
 
+@pytest.mark.long  # as long as the time limit
 def test_a_process_that_never_starts_is_given_up_by_the_others():
     """All engines at the same time, as this takes as long as the time limit."""
     wanted = {
@@ -117,7 +118,8 @@ def test_a_signal_to_one_process_ends_all_after_the_same_step_with_a_checkpoint(
     assert the_rest_is_the_same(latest, BACKENDS[engine])
 
 
-@pytest.mark.parametrize("engine", [pytest.param("torch", marks=long), "mpi"])
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["torch", "mpi"])
 def test_a_run_goes_on_by_itself_after_a_process_was_killed(engine, tmp_path):
     backend = BACKENDS[engine]
     came = run(engine, 2, f"{FAULTS}:killed_once", backend, str(tmp_path), restarts=1).of_ranks()
@@ -152,7 +154,9 @@ def test_a_process_with_fewer_batches_is_told_from_one_with_more(engine):
 
 
 @together
-@pytest.mark.parametrize(("engine", "backend"), [("torch", "torch"), ("mpi", "chainer"), ("jax", "jax")])
+@pytest.mark.parametrize(("engine", "backend"), [
+    ("torch", "torch"), ("mpi", "chainer"), pytest.param("jax", "jax", marks=long),
+])  # fmt: skip
 def test_a_number_that_is_not_finite_stops_all_together_and_its_process_is_named(engine, backend):
     """Sample 11 is the last but two of the second batch, whose shares are of 4 and 3 samples: that of process 1."""
     came = call(engine, 2, f"{FAULTS}:one_has_nan", backend)
@@ -162,7 +166,8 @@ def test_a_number_that_is_not_finite_stops_all_together_and_its_process_is_named
 
 
 @pytest.mark.parametrize(("engine", "count"), [
-    ("torch", 2), pytest.param("torch", 3, marks=long), ("mpi", 2), ("jax", 2),
+    pytest.param("torch", 2, marks=long), pytest.param("torch", 3, marks=long), ("mpi", 2),
+    pytest.param("jax", 2, marks=long),
 ])  # fmt: skip
 def test_a_process_that_has_finished_is_told_as_such_at_once(engine, count):
     """By the end of its program, without a word; their own time limit is far longer than the test's."""
@@ -172,9 +177,9 @@ def test_a_process_that_has_finished_is_told_as_such_at_once(engine, count):
 
 
 @pytest.mark.parametrize(("engine", "words"), [
-    ("torch", "ProcessError: process 1 of 2 (torch.distributed) failed: KeyError: 'the colour of the bikeshed'"),
+    pytest.param("torch", "1 of 2 (torch.distributed) failed: KeyError: 'the colour of the bikeshed'", marks=long),
     ("mpi", "KeyError: 'the colour of the bikeshed'"),
-    ("jax", "process 1 of 2 (JAX) failed: KeyError: 'the colour of the bikeshed'"),
+    pytest.param("jax", "process 1 of 2 (JAX) failed: KeyError: 'the colour of the bikeshed'", marks=long),
 ])  # fmt: skip
 def test_an_error_in_a_loop_of_ones_own_is_told_to_the_others(engine, words):
     ended = run(engine, 2, f"{PROGRAMS}:fails_in_its_own_loop", check=False, patience=1000, timeout=600)

@@ -83,6 +83,7 @@ def test_layers_of_flax_are_synchronised_with_one_stream_and_what_does_not_fit_i
             assert error.startswith(words)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("launcher", ["jax", pytest.param("mpi", marks=pytest.mark.long)])
 def test_sums_and_long_messages_of_groups_keep_their_type(launcher):
     """Three processes, and two of them as a group; a message that is longer than the coordinator's store takes.

@@ -10,7 +10,7 @@ from tests.processes import steps
 from tests.processes.crews import call, together
 from tests.processes.running import ENGINES
 
-pytestmark = together
+pytestmark = [together, pytest.mark.every_case]  # each engine
 
 REFUSALS = "tests.processes.refusals:said"
 SHARES = {1: [7], 2: [4, 3], 4: [3, 0, 2, 2]}

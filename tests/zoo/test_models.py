@@ -91,6 +91,7 @@ def test_tests_of_one_group_run_in_one_process(request):
 # Each case, on every backend ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(("label", "name"), everywhere(FAMILIES))
 def test_outputs_in_evaluation_are_the_same_on_every_backend_and_as_outlined(label, name):
     case = CASES[label]
