@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help demo quick test test-all test-mpi measure lint docs package bench environment lock clean
+.PHONY: help demo quick test test-all test-mpi measure mutation lint docs package bench environment lock clean
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -23,6 +23,7 @@ help:
 	@echo "make test    the short suite, before a commit (PYTEST='-k nest' passes arguments on)"
 	@echo "make test-all  all tests"
 	@echo "make measure   all tests, and what each costs"
+	@echo "make mutation  how many changes of the package each suite sees"
 	@echo "make test-mpi  the tests of processes over MPI alone"
 	@echo "make lint    style, floors of imports, types"
 	@echo "make docs    the documentation, into docs/_build/html"
@@ -56,6 +57,18 @@ measure: $(STAMP)
 # The tests of processes over MPI alone; `make test` runs them too.
 test-mpi: $(STAMP)
 	@$(ONE_THREAD) $(PY) -m pytest -n $(WORKERS) tests/processes tests/cli/test_launch.py -k mpi $(PYTEST)
+
+# Which suite sees which change of the package: hours. What was done is kept in build/mutation, and gone on from there.
+# Coverage's tracer and the threads that test_side_by_side.py stops do not get on.
+mutation: MADE := build/mutation
+mutation: $(STAMP)
+	@PIP_CONSTRAINT=$(LOCK) $(PY) $(PIP) -q -r requirements/mutation.txt
+	@mkdir -p $(MADE)
+	@test -f $(MADE)/coverage || COVERAGE_FILE=$(CURDIR)/$(MADE)/coverage $(RUN_TESTS) -p tests.mutation.children \
+		--suite all --cov=deliralike --cov-context=test --cov-report= --deselect tests/parallel/test_side_by_side.py
+	@test -f $(MADE)/mutants.jsonl || $(PY) -m tests.mutation sample
+	@$(PY) -m tests.mutation run
+	@$(PY) -m tests.mutation report
 
 lint: $(STAMP)
 	@$(PY) -m ruff check

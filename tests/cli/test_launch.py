@@ -89,6 +89,7 @@ processes.close()
 """
 
 
+@pytest.mark.long
 def test_under_slurm_the_tasks_of_a_step_join():
     assert said_under_slurm(1077, "-c", JOINS) == [
         f"process {rank} of 2 (torch.distributed) 10 11\n" for rank in (0, 1)

@@ -113,6 +113,7 @@ def test_a_crash_is_a_miss_and_a_false_alarm(monkeypatch):
     assert alarm.detected
 
 
+@pytest.mark.long
 def test_a_group_is_scored_in_processes_of_its_own():
     seen = []
     found = score.score(["torch"], ["probes"], seeds=1, processes=2, report=seen.append)

@@ -297,7 +297,7 @@ def test_ctrl_c_is_left_to_the_reader():
         assert len(list(batches)) == 29
 
 
-@pytest.mark.parametrize(("how", "kept"), [("sleeps", True), ("stops", False)])
+@pytest.mark.parametrize(("how", "kept"), [("sleeps", True), pytest.param("stops", False, marks=pytest.mark.long)])
 def test_a_process_that_hangs_is_named_after_the_timeout_and_killed(how, kept, tmp_path, memory):
     said = tmp_path.parent / f"{tmp_path.name}-said"  # `tmp_path` itself is to be left empty
     loader = data.Loader(Hanging(how, str(said)), 5, shuffle=False, timeout=4, **PROCESSES)

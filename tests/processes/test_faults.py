@@ -49,7 +49,8 @@ def test_a_process_that_is_killed_ends_all(engine):
     assert re.search(rf"process 0 of 2 \(.*\).* in epoch 1, step {STEP}", ended.said)
 
 
-@pytest.mark.parametrize("engine", [pytest.param("torch", marks=long), "mpi"])
+@pytest.mark.long  # as long as the time limit
+@pytest.mark.parametrize("engine", ["torch", "mpi"])
 def test_a_process_that_stops_is_given_up_after_the_timeout_and_named(engine):
     begin = time.monotonic()
     ended = run(engine, 2, FAILS, BACKENDS[engine], "stops", check=False, patience=40)

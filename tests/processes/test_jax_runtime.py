@@ -100,11 +100,11 @@ def test_sums_and_long_messages_of_groups_keep_their_type(launcher):
 # Faults --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("function", "arguments", "said"), [
-    pytest.param("one_fails", ["raises"], "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats",
-                 marks=pytest.mark.long),
+    ("one_fails", ["raises"], "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats"),
     ("in_its_loss", [], "process 1 of 2 (JAX) failed: ValueError: the disk is full of cats"),
-    pytest.param("one_fails", ["is killed"], "process 1 of 2 ended by signal 9", marks=pytest.mark.long),
+    ("one_fails", ["is killed"], "process 1 of 2 ended by signal 9"),
 ])  # fmt: skip
 def test_a_process_that_fails_ends_all_and_is_told(function, arguments, said):
     ended = run("jax", 2, f"tests.processes.jax_runtime:{function}", *arguments, check=False, patience=1000)
