@@ -20,7 +20,7 @@ from tests import measuring
 #: In the folder of pyproject.toml.
 MEASURED = "tests/measured.csv"
 #: Seconds of the processor: of a test on one backend; of all tests together, of which two processes do half each.
-SHORT, QUICK = 1.5, 90.0
+SHORT, QUICK = 0.5, 90.0
 SUITES = ("quick", "short", "all")
 left_out = pytest.StashKey[Counter]()
 

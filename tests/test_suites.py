@@ -54,7 +54,7 @@ test_them.py::test_cheap,torch,2,0.2,0.2,0,0,0,0,0,100
 test_them.py::test_compiles,jax,1,3,3,0,2,0,0,0,100
 test_them.py::test_compiles,torch,1,0.1,0.1,0,0,0,0,0,100
 test_them.py::test_dear,none,1,60,30,61,0,0,0,0,100
-test_them.py::test_several,none,3,2.1,2.1,0,0,0,0,0,100
+test_them.py::test_several,none,3,0.6,0.6,0,0,0,0,0,100
 test_them.py::test_whole,none,3,90,90,0,0,0,0,0,100
 test_them.py::test_long,none,4,0.1,0.1,0,0,0,0,0,100
 """

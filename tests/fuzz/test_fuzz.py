@@ -19,7 +19,7 @@ pytestmark = pytest.mark.xdist_group("fuzz")
 
 
 # Both suites run the first; the long one has a seed of its own, so that it reads other files.
-SHORT = ("--count", "10", "--crafted")
+SHORT = ("--count", "5", "--crafted")
 LONG = ("--count", "300", "--seed", "1")
 
 
