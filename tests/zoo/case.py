@@ -228,8 +228,8 @@ def stepped(label: str, backend_name: str) -> tuple[list[float], dict[str, np.nd
     """The losses of two training steps with SGD, and the state after them."""
     from tests.zoo.cases import CASES
 
+    weights = cotangents(ours(label, "torch").trained)  # first, as it trains the network that all share
     backend, network, inputs = backends.get(backend_name), started(label, backend_name), CASES[label].inputs()
-    weights = cotangents(ours(label, "torch").trained)
 
     def loss(network, *batch):
         return weighted_mean(network(*batch[: len(inputs)]), batch[len(inputs) :], network.nn.mean)
