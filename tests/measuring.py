@@ -134,13 +134,13 @@ def memory():
 
 
 def named(nodeid):
-    """A test without its parameters, and the backend among them.
+    """A test without its parameters and the group that pytest-xdist adds, and the backend among the parameters.
 
     Example:
-        >>> named("tests/nn/test_pooling.py::test_odd[jax-3]")
-        ('tests/nn/test_pooling.py::test_odd', 'jax')
+        >>> named("tests/nn/test_pooling.py::test_odd[jax-3]"), named("tests/fuzz/test_fuzz.py::test_files@fuzz")
+        (('tests/nn/test_pooling.py::test_odd', 'jax'), ('tests/fuzz/test_fuzz.py::test_files', 'none'))
     """
-    test, _, parameters = nodeid.partition("[")
+    test, parameters = re.fullmatch(r"([^[@]*)(.*)", nodeid, re.DOTALL).groups()
     found = set(re.findall(r"torch|chainer|jax", parameters))
     return test, found.pop() if len(found) == 1 else "several" if found else "none"
 

@@ -139,7 +139,7 @@ def pytest_terminal_summary(terminalreporter, config):
         say(f"tests that need a GPU: {len(gpu)} skipped, as this machine has none")
     suite, counts = config.getoption("--suite"), config.stash[left_out]
     if suite == "all":
-        say("this was everything")
+        say("the suite left out nothing")
         return
     if not counts:
         return

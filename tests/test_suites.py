@@ -88,7 +88,7 @@ CHEAP = ["test_cheap[3-jax]", "test_cheap[3-torch]", "test_cheap[5-jax]", "test_
 def test_everything_is_run_when_no_suite_is_named(project):
     said = run(project)
     assert len(passed(said)) == 17
-    assert "this was everything" in said
+    assert "the suite left out nothing" in said
     assert "tests that need a GPU: 1 skipped, as this machine has none" in said
 
 

@@ -214,23 +214,17 @@ def kept_blocks_alone():
         optimizer.zero_grad()
         ((inside(torch.from_numpy(x)) - torch.from_numpy(y)) ** 2).mean().backward()
         optimizer.step()
+    return [listed(inside.state_dict()), native_chain_alone(decay=1.0)]
+
+
+def native_chain_alone(decay=0.5):
     chainer, chain = _chain()
     optimizer = chainer.optimizers.MomentumSGD(lr=0.1).setup(chain)
     for x, y in batches():
         chain.cleargrads()
         chainer.functions.mean_squared_error(chain(x), y).backward()
         optimizer.update()
-    return [listed(inside.state_dict()), {name: p.array.tolist() for name, p in chain.namedparams()}]
-
-
-def native_chain_alone():
-    chainer, chain = _chain()
-    optimizer = chainer.optimizers.MomentumSGD(lr=0.1).setup(chain)
-    for x, y in batches():
-        chain.cleargrads()
-        chainer.functions.mean_squared_error(chain(x), y).backward()
-        optimizer.update()
-        optimizer.lr *= 0.5
+        optimizer.lr *= decay
     return {name: p.array.tolist() for name, p in chain.namedparams()}
 
 

@@ -25,38 +25,18 @@ from deliralike.training.experiment import (
     read_history,
     read_settings,
     read_status,
-    run,
 )
 from deliralike.training.experiment.building import complete, fold_of
 from deliralike.training.experiment.compare import higher_is_better, read_runs
 from deliralike.training.experiment.folder import held, recorded, write_status
 from deliralike.training.experiment.record import code_version
+from tests.training.experiments import StopAt
+
+pytestmark = pytest.mark.usefixtures("drawn")
 
 # 1438 samples in batches of 300 are 5 steps an epoch, the last of them on 238 samples.
 SETTINGS = Settings(network="mlp", network_settings={"hidden": [7], "dropout": 0.2}, batch_size=300, epochs=3, seed=4,
                     schedule="cosine", average=0.5)  # fmt: skip
-
-
-class StopAt(Callback):
-    """An end that comes after some steps."""
-
-    def __init__(self, step, error=KeyboardInterrupt):
-        self.step, self.error = step, error
-
-    def on_step(self, run, step):
-        if run.step == self.step:
-            raise self.error
-
-
-@pytest.fixture(autouse=True)
-def drawn(monkeypatch):
-    """The files that curves are to be drawn into. None is drawn: a picture takes longer than such a training.
-
-    What has a scope of its own, such as `finished`, comes before this and is drawn.
-    """
-    files = []
-    monkeypatch.setattr(run, "draw_curves", lambda histories, file, title: files.append(file))
-    return files
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,10 @@ import pytest
 from safetensors.numpy import load_file
 
 from deliralike import backends
-from deliralike.training import Callback
-from deliralike.training.experiment import Experiment, Settings, read_history, run
+from deliralike.training.experiment import Experiment, Settings, read_history
+from tests.training.experiments import StopAt
 
+pytestmark = pytest.mark.usefixtures("drawn")
 OTHERS = [name for name in ("chainer", "jax") if name in backends.available()]
 
 # 1438 samples in batches of 43 are 34 steps an epoch, the last of them on 19 samples.
@@ -17,28 +18,6 @@ SETTINGS = Settings(
     optimizer="adamw", optimizer_settings={"lr": 0.03, "weight_decay": 0.01}, groups={"*.bias": {"weight_decay": 0.0}},
     schedule="one_cycle", clip_norm=0.5, average=0.9, metrics=["accuracy", "loss"],
 )  # fmt: skip
-
-
-class StopAt(Callback):
-    """Ctrl-C after some steps."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_step(self, run, step):
-        if run.step == self.step:
-            raise KeyboardInterrupt
-
-
-@pytest.fixture(autouse=True)
-def drawn(monkeypatch):
-    """The files that curves are to be drawn into. None is drawn: a picture takes longer than such a training.
-
-    What has a scope of its own, such as `reference`, comes before this and is drawn.
-    """
-    files = []
-    monkeypatch.setattr(run, "draw_curves", lambda histories, file, title: files.append(file))
-    return files
 
 
 @pytest.fixture(scope="module")
