@@ -83,7 +83,7 @@ docs: $(STAMP)
 # The wheel, in an environment that has nothing but what the wheel asks for: no framework, no file of this folder.
 package: EMPTY := .venv-empty
 package: $(STAMP)
-	@rm -rf dist build $(EMPTY)
+	@rm -rf dist build/lib build/bdist.* $(EMPTY)
 	@$(PY) $(PIP:install%=wheel) -q --no-deps --no-build-isolation -w dist .
 	@$(call make_venv,$(EMPTY))
 	@PIP_CONSTRAINT=$(LOCK) $(EMPTY)/bin/python $(PIP) dist/*.whl > $(EMPTY)/pip.log 2>&1 || { $(call tell,package,$(EMPTY)); exit 1; }
