@@ -2,7 +2,8 @@
 
 A pytest plugin (``-p tests.measuring --measured FILE``). Of every test function, on every backend, one line: how many
 cases there are, and their seconds in total. Times of the processor are those of the test's own process and of the child
-processes that it waited for; they hardly depend on what else the machine does.
+processes that it waited for; they hardly depend on what else the machine does. A run of the quick suite changes one
+column alone: what one case costs there, where fewer tests share what is made and compiled once.
 """
 
 import csv
@@ -18,7 +19,7 @@ import pytest
 
 #: What is summed up over the cases of a test; `memory` (MB of the process afterwards) is the largest instead.
 SUMS = ("cases", "seconds", "processor", "children", "xla", "tracing", "imports", "building")
-COLUMNS = ("test", "backend", *SUMS, "memory")
+COLUMNS = ("test", "backend", *SUMS, "memory", "quick")
 XLA = ("/jax/core/compile/jaxpr_to_mlir_module_duration", "/jax/core/compile/backend_compile_duration")
 TRACING = "/jax/core/compile/jaxpr_trace_duration"
 
@@ -33,7 +34,8 @@ def pytest_configure(config):
     if config.getoption("--measured"):
         config.pluginmanager.register(Measuring(), "deliralike-measuring")
         if not hasattr(config, "workerinput"):
-            config.pluginmanager.register(Writing(config.getoption("--measured")), "deliralike-writing")
+            writing = WritingQuick if config.getoption("--suite", None) == "quick" else Writing
+            config.pluginmanager.register(writing(config.getoption("--measured")), "deliralike-writing")
 
 
 class Measuring:
@@ -94,12 +96,35 @@ class Writing:
             row["memory"] = largest
 
     def pytest_sessionfinish(self):
-        with self.path.open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            for key in sorted(self.rows):
-                row = self.rows[key]
-                writer.writerow([*key, row["cases"], *(f"{row[name]:.2f}" for name in SUMS[1:]), round(row["memory"])])
+        before = rows_of(self.path)
+        for key, row in self.rows.items():
+            row["quick"] = before.get(key, {}).get("quick", 0.0)
+        write(self.path, self.rows)
+
+
+class WritingQuick(Writing):
+    """The same for a run of the quick suite, into the column of that name."""
+
+    def pytest_sessionfinish(self):
+        rows = rows_of(self.path)
+        for key in self.rows.keys() & rows.keys():
+            rows[key]["quick"] = case(self.rows[key])
+        write(self.path, rows)
+
+
+def write(path, rows):
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for key in sorted(rows):
+            row = rows[key]
+            seconds = [f"{row[name]:.2f}" for name in SUMS[1:]]
+            writer.writerow([*key, round(row["cases"]), *seconds, round(row["memory"]), f"{row.get('quick', 0.0):.2f}"])
+
+
+def case(row):
+    """What one case of a test costs, in seconds of the processor."""
+    return (row["processor"] + row["children"]) / row["cases"]
 
 
 def timed(name, function):
@@ -152,6 +177,12 @@ def read(path):
             {key: text if key in COLUMNS[:2] else float(text) for key, text in row.items()}
             for row in csv.DictReader(file)
         ]
+
+
+def rows_of(path):
+    """The rows of a file, if there is one, by test and backend."""
+    rows = read(path) if path.exists() else []
+    return {(row["test"], row["backend"]): row for row in rows}
 
 
 def folder(row):

@@ -54,8 +54,8 @@ test_them.py::test_cheap,torch,2,0.2,0.2,0,0,0,0,0,100
 test_them.py::test_compiles,jax,1,3,3,0,2,0,0,0,100
 test_them.py::test_compiles,torch,1,0.1,0.1,0,0,0,0,0,100
 test_them.py::test_dear,none,1,60,30,61,0,0,0,0,100
-test_them.py::test_several,none,3,0.6,0.6,0,0,0,0,0,100
-test_them.py::test_whole,none,3,90,90,0,0,0,0,0,100
+test_them.py::test_several,none,3,0.36,0.36,0,0,0,0,0,100
+test_them.py::test_whole,none,3,30,30,0,0,0,0,0,100
 test_them.py::test_long,none,4,0.1,0.1,0,0,0,0,0,100
 """
 
@@ -132,3 +132,18 @@ def test_a_run_is_measured_and_read_by_the_quick_suite(project):
     dear = rows["test_them.py::test_dear", "none", "1"]
     assert 0.01 < float(dear[4]) < 10
     assert "test_dear" in passed(run(project, "--suite", "quick"))
+
+
+def test_what_the_quick_suite_costs_itself_decides_what_it_takes_the_next_time(project):
+    """What is made once for many tests is dear where one of them runs alone."""
+    costs = project / "tests/measured.csv"
+    costs.write_text(COSTS)
+    run(project, "--suite", "quick", "--measured", str(costs))
+    header, *lines = costs.read_text().splitlines()
+    assert header.endswith(",memory,quick")
+    assert len(lines) == len(COSTS.splitlines()) - 1
+    before = [line.split(",")[:2] for line in COSTS.splitlines()[1:]]
+    assert sorted(line.split(",")[:2] for line in lines) == sorted(before)
+    dear = [line.rpartition(",")[0] + ",99" for line in lines]
+    costs.write_text("\n".join([header, *dear]))
+    assert passed(run(project, "--suite", "quick")) == []

@@ -18,7 +18,10 @@ def worst(found, wanted):
     return float(np.abs(np.array(found) - np.array(wanted)).max())
 
 
-@pytest.mark.parametrize(("engine", "wrappers"), [("torch", ["after", "in backward", "sharded"]), ("mpi", ["after"])])
+@pytest.mark.parametrize(
+    ("engine", "wrappers"),
+    [("torch", ["after", "in backward", "sharded"]), pytest.param("mpi", ["after"], marks=pytest.mark.long)],
+)
 def test_loops_with_pytorchs_own_optimizers_are_those_of_one_process(engine, wrappers):
     """Shares of 4 and 3 samples, synchronised batch norm, several passes a step, networks in a row, a penalty."""
     for found in call(engine, 2, "tests.processes.own_loops:on_torch", wrappers):
