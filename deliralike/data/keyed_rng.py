@@ -1,6 +1,7 @@
-"""Random numbers of the data: a generator for each sample and batch, keyed by what it is for.
+"""Random numbers of the data: a generator for each sample and batch, keyed by its purpose.
 
-So an augmentation is the same whatever the batch size, the workers, and the place where a run was taken up again.
+So an augmentation does not depend on the batch size, the workers, or the place where a run was
+resumed.
 """
 
 import inspect
@@ -17,11 +18,11 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 @dataclass(frozen=True)
-class Keyed:
+class KeyedRng:
     """A source of generators for one seed and purpose.
 
     Example:
-        >>> flips = Keyed(seed=0, path="data/transform")
+        >>> flips = KeyedRng(seed=0, path="data/transform")
         >>> bool(flips.generator(1, 2).random() == flips.generator(1, 2).random())
         True
     """
@@ -30,25 +31,40 @@ class Keyed:
     path: str
 
     def generator(self, epoch: int, number: int, repeat: int = 0) -> np.random.Generator:
-        """The generator of the `number`-th sample or batch in `epoch`, on its `repeat`-th appearance there."""
+        """Return the generator of a sample or batch in an epoch.
+
+        Args:
+            number: The number of the sample or batch.
+            repeat: How often the sample came before in the epoch.
+        """
+        key = start.key(self.seed, self.path)
         counter = [0, repeat, number, epoch]  # the first word counts the draws
-        return np.random.Generator(np.random.Philox(key=start.key(self.seed, self.path), counter=counter))
+        return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
 @dataclass(frozen=True)
 class Call:
-    """A user's function of a value, and how it wants the generator: not at all, second, or by name."""
+    """A user's function of a value, and how it takes the generator: not at all, second, or by name.
+
+    Attributes:
+        generator_as: The name of the argument that takes the generator; empty if it is the second
+            argument; None if the function takes none.
+    """
 
     function: Callable[..., Any]
     generator_as: str | None = None
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "Call":
-        """Read it off the signature: a second argument without a default, or one named ``generator`` or ``rng``."""
+        """Read off the signature how a function takes the generator.
+
+        It takes one if it has a second argument without a default, or an argument named
+        ``generator`` or ``rng``.
+        """
         return cls(function, _generator_as(function))
 
     def __call__(self, value: Any, generator: Callable[[], np.random.Generator]) -> Any:
-        """Call it; the generator is made only if it is wanted."""
+        """Call the function; the generator is made only if the function takes one."""
         if self.generator_as is None:
             return self.function(value)
         if self.generator_as == "":
@@ -56,18 +72,22 @@ class Call:
         return self.function(value, **{self.generator_as: generator()})
 
 
-def takes(function: Callable[..., Any], name: str) -> bool:
-    """Whether the function has an argument of that name."""
-    return name in [each.name for each in _parameters(function)]
+def has_argument(function: Callable[..., Any], name: str) -> bool:
+    """Return whether the function has an argument of that name."""
+    return any(parameter.name == name for parameter in _parameters(function))
 
 
-def must_be_told(function: Callable[..., Any]) -> bool:
-    """Whether the function has an argument that has to be given."""
-    return any(each.default is each.empty and each.kind in _POSITIONAL for each in _parameters(function))
+def has_required_argument(function: Callable[..., Any]) -> bool:
+    """Return whether the function has a positional argument without a default."""
+    positional = [each for each in _parameters(function) if each.kind in _POSITIONAL]
+    return any(parameter.default is parameter.empty for parameter in positional)
 
 
 def uniform(seed: int, path: str, draw: int, count: int) -> np.ndarray:
-    """Numbers from 0 up to 1, from raw words of the Philox generator, which NumPy promises never to change."""
+    """Return numbers in [0, 1) made from raw words of the Philox generator.
+
+    NumPy promises never to change these words.
+    """
     words = np.random.Philox(key=start.key(seed, path), counter=[0, 0, 0, draw]).random_raw(count)
     return (words >> np.uint64(11)) * 2.0**-53
 
@@ -76,8 +96,10 @@ def _generator_as(function: Callable[..., Any]) -> str | None:
     parameters = _parameters(function)
     named = [each.name for each in parameters if each.name in _GENERATOR_NAMES]
     positional = [each for each in parameters if each.kind in _POSITIONAL]
-    if len(positional) > 1 and (positional[1].default is inspect.Parameter.empty or positional[1].name in named):
-        return ""
+    if len(positional) > 1:
+        second = positional[1]
+        if second.default is second.empty or second.name in named:
+            return ""
     return named[0] if named else None
 
 
