@@ -14,7 +14,8 @@ class Callback:
 
     Attributes:
         runs_last: Whether it comes after the others at each moment, to see what they have done.
-        main_only: Whether, of several processes that train together, only the main one tells it anything; see `Writer`.
+        main_only: Whether, of several processes that train together, only the main one tells it
+            anything; see `Writer`.
     """
 
     runs_last = False

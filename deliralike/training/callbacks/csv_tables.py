@@ -16,15 +16,16 @@ from deliralike.training.run import Run
 class Csv(Writer):
     """Append every record to ``steps.csv`` or ``epochs.csv`` in a folder, each row written out at once.
 
-    A metric that appears later becomes a further column, empty in the rows before. When a run is resumed, the tables
-    are cut back to what they held when the checkpoint was written.
+    A metric that appears later becomes a further column, empty in the rows before. When a run is
+    resumed, the tables are cut back to what they held when the checkpoint was written.
 
     Args:
         folder: Where they are; it is made if it is not there.
 
     Columns:
-        ``steps.csv`` has what a `Step` has, ``losses/NAME`` for each further loss, and ``lr/OPTIMIZER`` where there are
-        several; ``epochs.csv`` has what an `Epoch` has, and ``validation/METRIC``.
+        ``steps.csv`` has what a `Step` has, ``losses/NAME`` for each further loss, and
+        ``lr/OPTIMIZER`` where there are several; ``epochs.csv`` has what an `Epoch` has, and
+        ``validation/METRIC``.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -58,7 +59,11 @@ class Csv(Writer):
 
 def step_row(step: Step) -> dict[str, Any]:
     """A step by column."""
-    rates = {f"lr/{name}": lr for name, lr in step.lr.items()} if isinstance(step.lr, Mapping) else {"lr": step.lr}
+    rates = (
+        {f"lr/{name}": lr for name, lr in step.lr.items()}
+        if isinstance(step.lr, Mapping)
+        else {"lr": step.lr}
+    )
     others = {f"losses/{name}": value for name, value in step.losses.items() if name != TOTAL}
     names = ("step", "epoch", "loss", "seconds", "data_seconds", "samples")
     return {**{name: getattr(step, name) for name in names}, **rates, **others}

@@ -43,7 +43,9 @@ class Curves(Writer):
 
     def draw(self, run: Run) -> None:
         """Draw what the run has recorded."""
-        draw_curves = importlib.import_module("deliralike.training.curves").draw_curves  # loads matplotlib
+        draw_curves = importlib.import_module(
+            "deliralike.training.curves"
+        ).draw_curves  # loads matplotlib
         self.path.parent.mkdir(parents=True, exist_ok=True)
         aside = self.path.with_name(f".new-{self.path.name}")
         draw_curves({"this run": run.history}, aside, self.title).replace(self.path)

@@ -28,8 +28,9 @@ class EarlyStopping(Callback):
         patience: As in Keras and Lightning; 0 is the same as 1, the first epoch that is not better.
         min_delta: By how much a value must be better than the best one to count.
         min_epochs: How many epochs there are at least.
-        restore_best: Put the weights of the best epoch back at the end. They are kept in the host's memory, and in
-            checkpoints. After an error or Ctrl-C the weights stay as they are, so that the run can be resumed.
+        restore_best: Put the weights of the best epoch back at the end. They are kept in the host's
+            memory, and in checkpoints. After an error or Ctrl-C the weights stay as they are, so
+            that the run can be resumed.
 
     Attributes:
         best: The best value so far; None when there is none.
@@ -104,7 +105,11 @@ class EarlyStopping(Callback):
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Wait on from there."""
         refuse_wrong_fields("state of EarlyStopping", state, _FIELDS, {"weights": NEST})
-        self.best, self.best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]
+        self.best, self.best_epoch, self.waited = (
+            state["best"],
+            state["best_epoch"],
+            state["waited"],
+        )
         self._weights = dict(state["weights"]) if "weights" in state else None
 
     def _reason(self) -> str:

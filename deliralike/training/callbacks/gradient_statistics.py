@@ -21,16 +21,19 @@ WHOLE = "(all)"
 class GradientStatistics(Writer):
     """A CSV table with norm, largest magnitude and share of zeros of each gradient, and of all of them together.
 
-    The gradients are those that the update was made with: of all replicas and micro-batches, after clipping. One that
-    took no part in the loss has empty cells. A NaN in a gradient makes its norm and its largest NaN.
+    The gradients are those that the update was made with: of all replicas and micro-batches, after
+    clipping. One that took no part in the loss has empty cells. A NaN in a gradient makes its norm
+    and its largest NaN.
 
     Args:
-        path: The table; it is made if it is not there. On resume it is cut back to the checkpoint's moment.
-        every: Every how many steps there are rows, from step 0 on; each copies the gradients to the host.
+        path: The table; it is made if it is not there. On resume it is cut back to the checkpoint's
+            moment.
+        every: Every how many steps there are rows, from step 0 on; each copies the gradients to the
+            host.
 
     Columns:
-        ``step``, ``epoch``, ``parameter`` (its neutral name; ``(all)`` for all of an optimizer), ``norm``, ``largest``,
-        ``zeros``, and ``optimizer`` where there are several.
+        ``step``, ``epoch``, ``parameter`` (its neutral name; ``(all)`` for all of an optimizer),
+        ``norm``, ``largest``, ``zeros``, and ``optimizer`` where there are several.
 
     Raises:
         SettingError: `every` is below one.
@@ -66,8 +69,12 @@ class GradientStatistics(Writer):
             updated, self._seen[name] = optimizer.steps > self._seen[name], optimizer.steps
             if updated and step.step % self.every == 0:
                 which = {"optimizer": name} if len(run.optimizers) > 1 else {}
-                rows = _rows({key: _host(optimizer, g) for key, g in optimizer.latest_gradients.items()})
-                self._table.add(*({"step": step.step, "epoch": step.epoch, **row, **which} for row in rows))
+                rows = _rows(
+                    {key: _host(optimizer, g) for key, g in optimizer.latest_gradients.items()}
+                )
+                self._table.add(
+                    *({"step": step.step, "epoch": step.epoch, **row, **which} for row in rows)
+                )
 
     def on_end(self, run: Run) -> None:
         """Let the optimizers do as before."""
@@ -99,5 +106,11 @@ def _rows(gradients: Mapping[str, np.ndarray | None]) -> Iterator[dict[str, Any]
 
 def _statistics(gradient: np.ndarray) -> dict[str, float]:
     largest = float(np.abs(gradient).max(initial=0.0))
-    norm = float(np.linalg.norm(gradient / largest)) * largest if 0 < largest < np.inf else largest  # never overflows
-    return {"norm": norm, "largest": largest, "zeros": float((gradient == 0).mean()) if gradient.size else 0.0}
+    norm = (
+        float(np.linalg.norm(gradient / largest)) * largest if 0 < largest < np.inf else largest
+    )  # never overflows
+    return {
+        "norm": norm,
+        "largest": largest,
+        "zeros": float((gradient == 0).mean()) if gradient.size else 0.0,
+    }

@@ -26,16 +26,18 @@ class Images(Writer):
 
     Args:
         folder: Where the pictures are; it is made if it is not there.
-        samples: Inputs and targets as `evaluate` takes a batch: ``(inputs, targets)``, or ``"data"`` and ``"label"``.
+        samples: Inputs and targets as `evaluate` takes a batch: ``(inputs, targets)``, or
+            ``"data"`` and ``"label"``.
         every_epochs: After how many epochs there is a picture.
-        draw: A function ``(figure, inputs, targets, outputs)`` of a `matplotlib.figure.Figure` and NumPy arrays. When
-            not given: class labels stand above the images; regions of labels are outlined; other targets stand beside
-            the predictions. See `deliralike.training.callbacks.pictures`.
+        draw: A function ``(figure, inputs, targets, outputs)`` of a `matplotlib.figure.Figure` and
+            NumPy arrays. When not given: class labels stand above the images; regions of labels are
+            outlined; other targets stand beside the predictions. See
+            `deliralike.training.callbacks.pictures`.
         dpi: Dots in an inch of the figure.
 
     Shapes:
-        Inputs ``(samples, channels, height, width)`` or ``(samples, channels, depth, height, width)``, of which the
-        middle slices are shown.
+        Inputs ``(samples, channels, height, width)`` or
+        ``(samples, channels, depth, height, width)``, of which the middle slices are shown.
 
     Raises:
         SettingError: `every_epochs` is below one, or `draw` cannot be called.
@@ -55,11 +57,18 @@ class Images(Writer):
         if every_epochs < 1:
             raise SettingError(f"every_epochs={every_epochs!r} must be at least 1")
         if draw is not None and not callable(draw):
-            raise SettingError(f"draw must be a function (figure, inputs, targets, outputs), not {draw!r}")
+            raise SettingError(
+                f"draw must be a function (figure, inputs, targets, outputs), not {draw!r}"
+            )
         inputs, self.targets = inputs_and_target(samples)
         self.inputs = inputs if len(inputs) > 1 else inputs[0]
         data.size((self.inputs, self.targets))
-        self.folder, self.every_epochs, self.drawing, self.dpi = Path(folder), every_epochs, draw, dpi
+        self.folder, self.every_epochs, self.drawing, self.dpi = (
+            Path(folder),
+            every_epochs,
+            draw,
+            dpi,
+        )
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
         """Draw a picture, if it is time."""
@@ -68,10 +77,14 @@ class Images(Writer):
 
     def draw(self, run: Run, path: Path) -> None:
         """Draw a picture of what the network gives now."""
-        pictures = importlib.import_module("deliralike.training.callbacks.pictures")  # loads matplotlib
+        pictures = importlib.import_module(
+            "deliralike.training.callbacks.pictures"
+        )  # loads matplotlib
         path.parent.mkdir(parents=True, exist_ok=True)
         outputs = np.concatenate(list(run.trainer.predict(self.inputs)))
         shown = self.inputs[0] if isinstance(self.inputs, tuple) else self.inputs
         figure = pictures.new_figure(self.dpi)
-        (self.drawing or pictures.draw)(figure, np.asarray(shown), np.asarray(self.targets), outputs)
+        (self.drawing or pictures.draw)(
+            figure, np.asarray(shown), np.asarray(self.targets), outputs
+        )
         figure.savefig(path)

@@ -19,8 +19,9 @@ from deliralike.training.run import Run
 class JsonLines(Writer):
     """Append every record to a file, each written out at once, so that a run that is killed leaves what it recorded.
 
-    A number that JSON cannot write (NaN or infinite) is written as null. When a run is resumed, the file is cut back to
-    what it held when the checkpoint was written; so a file that is to be resumed belongs to one run.
+    A number that JSON cannot write (NaN or infinite) is written as null. When a run is resumed, the
+    file is cut back to what it held when the checkpoint was written; so a file that is to be
+    resumed belongs to one run.
 
     Args:
         path: The file; it is made if it is not there.
@@ -64,7 +65,9 @@ class JsonLines(Writer):
         self._resumed_at = state["bytes"]
 
     def _write(self, kind: str, record: dict[str, Any]) -> None:
-        self._file.add(json.dumps(_finite({**self.labels, "kind": kind, **record}), allow_nan=False))
+        self._file.add(
+            json.dumps(_finite({**self.labels, "kind": kind, **record}), allow_nan=False)
+        )
 
 
 def _finite(value: Any) -> Any:

@@ -47,7 +47,8 @@ class LineFile:
     def _end_of_line(self, content: bytes, size: int) -> int:
         if len(content) == size and content[-1:] not in (b"", b"\n"):
             raise StateError(
-                f"{os.fspath(self.path)!r} has no line that ends after {size} bytes, as it had when the checkpoint was "
-                f"written: it is another file. Move it away, or record to another path."
+                f"{os.fspath(self.path)!r} has no line that ends after {size} bytes, as it had "
+                "when the checkpoint was written: it is another file. Move it away, or record to "
+                "another path."
             )
         return content.rfind(b"\n") + 1

@@ -37,9 +37,11 @@ class Monitor:
     min_delta: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Check the settings."""
         if self.mode not in MODES:
-            raise SettingError(f"mode={self.mode!r} is unknown: 'min' where less is better, 'max' where more is")
+            raise SettingError(
+                f"mode={self.mode!r} is unknown: 'min' where less is better, 'max' where more is"
+            )
         if not 0 <= self.min_delta < math.inf:
             raise SettingError(f"min_delta={self.min_delta!r} must be a number of at least 0")
 
@@ -47,21 +49,24 @@ class Monitor:
         """Whether a value is better than the best one so far."""
         if than is None:
             return not math.isnan(value)
-        return value > than + self.min_delta if self.mode == "max" else value < than - self.min_delta
+        return (
+            value > than + self.min_delta if self.mode == "max" else value < than - self.min_delta
+        )
 
     def refuse_unknown(self, known: Sequence[str]) -> None:
         """An error when no figure will have such a name, before anything was trained.
 
         Args:
-            known: Names of metrics and losses; figures of a metric that has several are ``"name/part"``.
+            known: Names of metrics and losses; figures of a metric that has several are
+                ``"name/part"``.
 
         Raises:
             UnknownName: Names those that there are.
         """
         if self.metric not in known and self.metric.partition("/")[0] not in known:
             raise UnknownName(
-                f"there is no metric {self.metric!r} on validation data. {suggestion(self.metric, known)} "
-                f"Validation will give: {', '.join(known)}."
+                f"there is no metric {self.metric!r} on validation data. "
+                f"{suggestion(self.metric, known)} Validation will give: {', '.join(known)}."
             )
 
     def value(self, epoch: Epoch) -> float:
@@ -73,8 +78,12 @@ class Monitor:
         if self.metric in epoch.held_out:
             return float(epoch.held_out[self.metric])
         if not epoch.held_out:
-            raise UnknownName(f"there is no metric {self.metric!r}: nothing was validated. Give fit() validation data.")
+            raise UnknownName(
+                f"there is no metric {self.metric!r}: nothing was validated. Give fit() "
+                "validation data."
+            )
         raise UnknownName(
-            f"there is no metric {self.metric!r} on validation data. {suggestion(self.metric, epoch.held_out)} "
-            f"This epoch has: {', '.join(epoch.held_out)}."
+            f"there is no metric {self.metric!r} on validation data. "
+            f"{suggestion(self.metric, epoch.held_out)} This epoch has: "
+            f"{', '.join(epoch.held_out)}."
         )

@@ -20,11 +20,12 @@ PHASES = ("data", "first step", "step", "evaluation", "rest")
 class Profiler(Writer):
     """Record how long the run waits for data, makes steps, evaluates, and does all else (callbacks, the loop itself).
 
-    The first step stands alone, since it may compile. The numbers come from the records that every run makes, so that
-    profiling costs next to nothing.
+    The first step stands alone, since it may compile. The numbers come from the records that every
+    run makes, so that profiling costs next to nothing.
 
     Args:
-        folder: At the end ``profile.json`` and ``profile.txt`` are written there; nothing when not given.
+        folder: At the end ``profile.json`` and ``profile.txt`` are written there; nothing when not
+            given.
 
     Attributes:
         seconds: How long each occurrence of a phase took, by phase.
@@ -76,15 +77,24 @@ class Profiler(Writer):
         whole = sum(sum(each) for each in self.seconds.values())
         phases = {name: _phase(each, whole) for name, each in self.seconds.items() if each}
         speed = self.samples / whole if whole else 0.0
-        return {"phases": phases, "seconds": whole, "samples_per_second": speed, "peak_memory": peak_memory()}
+        return {
+            "phases": phases,
+            "seconds": whole,
+            "samples_per_second": speed,
+            "peak_memory": peak_memory(),
+        }
 
     def table(self) -> str:
         """The summary as a table in plain text."""
         found = self.summary()
-        lines = [f"{'phase':12}{'count':>8}{'seconds':>11}{'share':>9}{'median ms':>12}{'longest ms':>13}"]
+        lines = [
+            f"{'phase':12}{'count':>8}{'seconds':>11}{'share':>9}{'median ms':>12}{'longest ms':>13}"
+        ]
         for name, phase in found["phases"].items():
             times = f"{phase['median'] * 1e3:>12.2f}{phase['longest'] * 1e3:>13.2f}"
-            lines.append(f"{name:12}{phase['count']:>8}{phase['seconds']:>11.3f}{phase['share']:>9.1%}{times}")
+            lines.append(
+                f"{name:12}{phase['count']:>8}{phase['seconds']:>11.3f}{phase['share']:>9.1%}{times}"
+            )
         lines.append(f"{'whole':12}{'':>8}{found['seconds']:>11.3f}{1:>9.1%}")
         lines.append(f"{found['samples_per_second']:,.1f} samples a second")
         if found["peak_memory"] is not None:
@@ -97,7 +107,9 @@ def peak_memory() -> int | None:
     status = Path("/proc/self/status")
     if not status.exists():
         return None
-    found = [line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
+    found = [
+        line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM:")
+    ]
     return 1024 * int(found[0]) if found else None
 
 

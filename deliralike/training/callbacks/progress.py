@@ -7,7 +7,15 @@ import time
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Column
 from rich.text import Text
 
@@ -28,8 +36,8 @@ class ProgressBar(Writer):
 
     Args:
         label: What stands in front of the bar.
-        progress: Bars of which this is one, from `bars`, begun and ended by whoever made them. When not given, the bar
-            is alone on standard output.
+        progress: Bars of which this is one, from `bars`, begun and ended by whoever made them. When
+            not given, the bar is alone on standard output.
 
     Example:
         >>> from deliralike import rules, zoo
@@ -62,12 +70,16 @@ class ProgressBar(Writer):
 
     def on_step(self, run: Run, step: Step) -> None:
         """Move on by a step."""
-        samples = max(step.samples, self._bars.tasks[self._bars.task_ids.index(self._task)].fields["samples"])
+        samples = max(
+            step.samples, self._bars.tasks[self._bars.task_ids.index(self._task)].fields["samples"]
+        )
         self._bars.update(self._task, advance=1, samples=samples, text=f"loss {step.loss:.4g}")
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
         """Show the first metrics."""
-        shown = [f"{name} {value:.4g}" for name, value in list(epoch.held_out.items())[:METRICS_SHOWN]]
+        shown = [
+            f"{name} {value:.4g}" for name, value in list(epoch.held_out.items())[:METRICS_SHOWN]
+        ]
         self._bars.update(self._task, judged=f"validation {', '.join(shown)}" if shown else "")
 
     def on_end(self, run: Run) -> None:
@@ -104,7 +116,9 @@ def bars(console: Console | None = None) -> Progress:
         RateColumn(with_samples=console.is_jupyter or console.width >= WIDE),
         TimeRemainingColumn(elapsed_when_finished=True, table_column=Column(no_wrap=True)),
         TextColumn(
-            "{task.fields[text]} {task.fields[judged]}", markup=False, table_column=Column(no_wrap=True, ratio=3)
+            "{task.fields[text]} {task.fields[judged]}",
+            markup=False,
+            table_column=Column(no_wrap=True, ratio=3),
         ),
     ]
     if console.is_jupyter:
@@ -140,7 +154,9 @@ class NotebookBars(Progress):
 
     def start(self) -> None:
         """Make the output."""
-        display = needed("IPython.display", package="ipython", extra="notebooks", purpose="a bar in a notebook").display
+        display = needed(
+            "IPython.display", package="ipython", extra="notebooks", purpose="a bar in a notebook"
+        ).display
         self._display = display(self._content(), raw=True, display_id=True)
 
     def stop(self) -> None:
@@ -156,5 +172,7 @@ class NotebookBars(Progress):
 
     def _content(self) -> dict[str, str]:
         text = io.StringIO()
-        Console(file=text, width=NOTEBOOK_WIDTH, force_jupyter=False, color_system=None).print(self.get_renderable())
+        Console(file=text, width=NOTEBOOK_WIDTH, force_jupyter=False, color_system=None).print(
+            self.get_renderable()
+        )
         return {"text/plain": text.getvalue().rstrip("\n")}

@@ -16,8 +16,8 @@ from deliralike.training.callbacks.lines import LineFile
 class Table:
     """Rows by column name; a column that a later row brings is empty in the rows before.
 
-    Each row is written out at once. For a new column the file is written anew, aside, and renamed over the old one.
-    Numbers are written so that they read back equal.
+    Each row is written out at once. For a new column the file is written anew, aside, and renamed
+    over the old one. Numbers are written so that they read back equal.
 
     Attributes:
         columns: In the order in which they appeared.
@@ -45,7 +45,9 @@ class Table:
         known = dict.fromkeys([*self.columns, *(name for record in records for name in record)])
         if len(known) > len(self.columns):
             self._write_anew(list(known), self._read()[1])
-        self._file.add(*(_line(_text(record.get(name)) for name in self.columns) for record in records))
+        self._file.add(
+            *(_line(_text(record.get(name)) for name in self.columns) for record in records)
+        )
         self.rows += len(records)
 
     def state(self) -> dict[str, Any]:
@@ -62,8 +64,9 @@ class Table:
         found, rows = self._read()
         if found and found[: len(columns)] != columns:
             raise StateError(
-                f"{os.fspath(self.path)!r} has the columns {', '.join(found)}, and had {', '.join(columns)} when the "
-                f"checkpoint was written: it is another file. Move it away, or record to another path."
+                f"{os.fspath(self.path)!r} has the columns {', '.join(found)}, and had "
+                f"{', '.join(columns)} when the checkpoint was written: it is another file. Move "
+                "it away, or record to another path."
             )
         if found:
             self._write_anew(columns, rows[: state["rows"]])
@@ -81,7 +84,11 @@ class Table:
         """The old rows under another header: longer ones are cut, shorter ones padded."""
         aside = self.path.with_name(f".{self.path.name}.new")
         aside.unlink(missing_ok=True)
-        lines = [columns, *([*row, *[""] * len(columns)][: len(columns)] for row in rows)] if columns else []
+        lines = (
+            [columns, *([*row, *[""] * len(columns)][: len(columns)] for row in rows)]
+            if columns
+            else []
+        )
         LineFile(aside).add(*map(_line, lines))
         aside.replace(self.path)
         self.columns = columns

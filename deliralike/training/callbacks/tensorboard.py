@@ -16,7 +16,8 @@ from deliralike.training.run import Run
 class TensorBoard(Writer):
     """Losses, learning rate and speed as ``train/…`` for each step, metrics as ``validation/…`` for each epoch.
 
-    Needs the package tensorboardX. When a run is resumed, TensorBoard hides what came after the checkpoint.
+    Needs the package tensorboardX. When a run is resumed, TensorBoard hides what came after the
+    checkpoint.
 
     Args:
         folder: Where TensorBoard looks: ``tensorboard --logdir folder``.
@@ -28,7 +29,9 @@ class TensorBoard(Writer):
     def __init__(self, folder: str | Path) -> None:
         """Look for the package; nothing is written before the run starts."""
         self.folder = Path(folder)
-        self._package = needed("tensorboardX", package="tensorboardX", extra="tensorboard", purpose="TensorBoard")
+        self._package = needed(
+            "tensorboardX", package="tensorboardX", extra="tensorboard", purpose="TensorBoard"
+        )
         self._writer: Any = None
 
     def on_start(self, run: Run) -> None:
@@ -54,6 +57,15 @@ class TensorBoard(Writer):
 
 
 def _scalars(step: Step) -> dict[str, float]:
-    rates = {f"lr/{name}": lr for name, lr in step.lr.items()} if isinstance(step.lr, Mapping) else {"lr": step.lr}
+    rates = (
+        {f"lr/{name}": lr for name, lr in step.lr.items()}
+        if isinstance(step.lr, Mapping)
+        else {"lr": step.lr}
+    )
     speed = {"samples_per_second": step.samples / (step.seconds + step.data_seconds or 1e-9)}
-    return {TOTAL: step.loss, **step.losses, **{tag: lr for tag, lr in rates.items() if lr is not None}, **speed}
+    return {
+        TOTAL: step.loss,
+        **step.losses,
+        **{tag: lr for tag, lr in rates.items() if lr is not None},
+        **speed,
+    }

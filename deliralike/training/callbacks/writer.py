@@ -28,8 +28,9 @@ def begin(record: Record, resumed_at: Any | None) -> None:
 class Writer(Callback):
     """The base of callbacks that write or show something: once, however many processes train together.
 
-    The run tells it nothing in the other processes (see `Run.tell`), so that no writer asks where it runs. When a run
-    is resumed, what was written after the checkpoint is taken back in `on_start`, for the same reason.
+    The run tells it nothing in the other processes (see `Run.tell`), so that no writer asks where
+    it runs. When a run is resumed, what was written after the checkpoint is taken back in
+    `on_start`, for the same reason.
     """
 
     main_only = True

@@ -54,9 +54,10 @@ def load_data(settings: Settings) -> data.Dataset:
     """
     if settings.data.startswith(_OWN):
         raise DataUnavailable(
-            f"data: the run was made on data of its own, called {settings.data.removeprefix(_OWN)!r}, which are not "
-            f"kept: give them again (Experiment(..., dataset=...), load_run(..., dataset=...)), or name a dataset to "
-            f"use instead (--data NAME)"
+            "data: the run was made on data of its own, called "
+            f"{settings.data.removeprefix(_OWN)!r}, which are not kept: give them again "
+            "(Experiment(..., dataset=...), load_run(..., dataset=...)), or name a dataset to "
+            "use instead (--data NAME)"
         )
     with located("data"):
         dataset = data.load(settings.data, **settings.data_settings)
@@ -66,9 +67,9 @@ def load_data(settings: Settings) -> data.Dataset:
 def fold_of(dataset: data.Dataset, settings: Settings) -> data.Dataset:
     """The dataset with the samples of one fold; all of it when the settings are of no fold.
 
-    The training and the held-out part are shared out anew, together: each sample is held out in one of the folds.
-    Folds have the classes' proportions where there is one label a sample. Those for segmentation are runs of
-    neighbours, since a slice has nearly the labels of the next one.
+    The training and the held-out part are shared out anew, together: each sample is held out in one
+    of the folds. Folds have the classes' proportions where there is one label a sample. Those for
+    segmentation are runs of neighbours, since a slice has nearly the labels of the next one.
 
     Raises:
         SettingError: There are too few samples for so many folds.
@@ -76,10 +77,14 @@ def fold_of(dataset: data.Dataset, settings: Settings) -> data.Dataset:
     if settings.fold is None or settings.folds is None:
         return dataset
     samples = data.Samples(*map(np.concatenate, zip(dataset.train, dataset.held_out, strict=True)))
-    labels = samples.labels if samples.labels.ndim == 1 and samples.labels.dtype.kind in "iub" else None
+    labels = (
+        samples.labels if samples.labels.ndim == 1 and samples.labels.dtype.kind in "iub" else None
+    )
     shuffle = dataset.task != "segmentation"
     with located("folds"):
-        shared = data.folds(len(samples.labels), settings.folds, labels=labels, seed=settings.seed, shuffle=shuffle)
+        shared = data.folds(
+            len(samples.labels), settings.folds, labels=labels, seed=settings.seed, shuffle=shuffle
+        )
     fold = shared[settings.fold - 1]
     return replace(dataset, train=samples.take(fold.train), held_out=samples.take(fold.held_out))
 
@@ -94,8 +99,9 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
     architecture = zoo.find(settings.network)
     if architecture.task != dataset.task:
         raise SettingError(
-            f"network {settings.network!r} is for {architecture.task}, dataset {dataset.name!r} is for {dataset.task}. "
-            f"For {dataset.task} there are: {', '.join(zoo.list(task=dataset.task))}."
+            f"network {settings.network!r} is for {architecture.task}, dataset {dataset.name!r} "
+            f"is for {dataset.task}. For {dataset.task} there are: "
+            f"{', '.join(zoo.list(task=dataset.task))}."
         )
     chosen = _from_data(architecture.settings, dataset) | dict(settings.network_settings)
     length = settings.length(settings.epochs * _updates(settings, dataset))
@@ -116,7 +122,9 @@ def build_network(settings: Settings, dataset: data.Dataset) -> AbstractNetwork:
         ShapeError: The network cannot take inputs of this shape.
     """
     network = untried_network(settings)
-    next(predict(network, dataset.held_out.inputs[:2]))  # a shape that does not fit shows here, before all else
+    next(
+        predict(network, dataset.held_out.inputs[:2])
+    )  # a shape that does not fit shows here, before all else
     return network
 
 
@@ -124,7 +132,9 @@ def untried_network(settings: Settings) -> AbstractNetwork:
     """The network that complete settings name, replicated over their devices."""
     devices: list[str | None] = [*settings.devices] or [None]
     options: dict[str, Any] = {"seed": settings.seed, "dtype": settings.dtype, "device": devices[0]}
-    network = zoo.build(settings.network, backend=settings.backend, **options, **settings.network_settings)
+    network = zoo.build(
+        settings.network, backend=settings.backend, **options, **settings.network_settings
+    )
     return backends.DataParallel(network, settings.devices) if len(devices) > 1 else network
 
 
@@ -136,7 +146,10 @@ def make_trainer(
 ) -> Trainer:
     """What trains a network as complete settings say."""
     optimizer = network.backend.optimizer(settings.rule(), network, groups=settings.groups or None)
-    metrics, schedule = make_metrics(settings.metrics), make_schedule(settings.schedule, settings.schedule_settings)
+    metrics, schedule = (
+        make_metrics(settings.metrics),
+        make_schedule(settings.schedule, settings.schedule_settings),
+    )
     names = ("precision", "accumulate", "clip_norm", "clip_value", "average", "seed", "rng")
     options: dict[str, Any] = {name: getattr(settings, name) for name in names}
     return Trainer(network, optimizer, losses, metrics, callbacks, schedule=schedule, **options)
@@ -145,15 +158,22 @@ def make_trainer(
 def loaders(settings: Settings, dataset: data.Dataset) -> tuple[data.Loader, data.Loader]:
     """The batches to learn from and those to judge by, as settings say."""
     shared: dict[str, Any] = {
-        "seed": settings.seed, "workers": settings.workers, "worker_kind": settings.worker_kind
-    }  # fmt: skip
+        "seed": settings.seed,
+        "workers": settings.workers,
+        "worker_kind": settings.worker_kind,
+    }
     learn, judge = make_transform(settings.transforms), make_transform(settings.held_out_transforms)
-    train = data.Loader(dataset.train, settings.batch_size, drop_last=settings.drop_last, transform=learn, **shared)
+    train = data.Loader(
+        dataset.train, settings.batch_size, drop_last=settings.drop_last, transform=learn, **shared
+    )
     return train, data.Loader(dataset.held_out, 512, shuffle=False, transform=judge, **shared)
 
 
 def train_network(
-    network: AbstractNetwork, settings: Settings, dataset: data.Dataset, callbacks: Iterable[Callback] = ()
+    network: AbstractNetwork,
+    settings: Settings,
+    dataset: data.Dataset,
+    callbacks: Iterable[Callback] = (),
 ) -> History:
     """Train a network as complete settings say; nothing is written but by callbacks."""
     train, held_out = loaders(settings, dataset)
@@ -176,7 +196,9 @@ def load_run(
     settings = _settings_of(folder, backend)
     if isinstance(dataset, str) and dataset != settings.data:
         settings = settings.with_(data=dataset, data_settings={}, fold=None, folds=None)
-    samples = fold_of(dataset, settings) if isinstance(dataset, data.Dataset) else load_data(settings)
+    samples = (
+        fold_of(dataset, settings) if isinstance(dataset, data.Dataset) else load_data(settings)
+    )
     network = build_network(settings, samples)
     weights.load(network, Path(folder) / WEIGHTS)
     return network, settings, samples
@@ -196,7 +218,11 @@ def _settings_of(folder: str | Path, backend: str | None) -> Settings:
 
 
 def _metric(name: str, dataset: data.Dataset) -> dict[str, Any]:
-    return {"name": name, "classes": dataset.classes} if metric_takes(name, "classes") else {"name": name}
+    return (
+        {"name": name, "classes": dataset.classes}
+        if metric_takes(name, "classes")
+        else {"name": name}
+    )
 
 
 def _updates(settings: Settings, dataset: data.Dataset) -> int:

@@ -45,9 +45,14 @@ def plain(key: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(plain(f"{key}[{place}]", each) for place, each in enumerate(value))
     if isinstance(value, Mapping):
-        return {text(f"a key of {key}", name): plain(f"{key}.{name}", each) for name, each in value.items()}
-    raise SettingError(f"{key}={value!r} is a {type(value).__name__}: a setting is a number, a text, true or false, a "
-                       f"list or a table")  # fmt: skip
+        return {
+            text(f"a key of {key}", name): plain(f"{key}.{name}", each)
+            for name, each in value.items()
+        }
+    raise SettingError(
+        f"{key}={value!r} is a {type(value).__name__}: a setting is a number, a text, true or "
+        "false, a list or a table"
+    )
 
 
 def text(key: str, value: Any) -> str:

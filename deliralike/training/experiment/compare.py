@@ -90,11 +90,17 @@ def read_runs(parent: str | Path, metric: str | None = None) -> list[Row]:
     """
     parent = Path(parent)
     if not parent.is_dir():
-        raise SettingError(f"there is no folder {str(parent)!r}: 'deliralike train' makes runs/ where it is called")
+        raise SettingError(
+            f"there is no folder {str(parent)!r}: 'deliralike train' makes runs/ where it is called"
+        )
     found = {path.parent for path in parent.rglob(at.SETTINGS)}
-    single = sorted(folder for folder in found if not any(folder in other.parents for other in found))
+    single = sorted(
+        folder for folder in found if not any(folder in other.parents for other in found)
+    )
     if not single:
-        raise SettingError(f"there is no run in {str(parent)!r}: no folder in it has a {at.SETTINGS}")
+        raise SettingError(
+            f"there is no run in {str(parent)!r}: no folder in it has a {at.SETTINGS}"
+        )
     rows = [read_run(folder, metric) for folder in single]
     known = {name for row in rows for epoch in row.history.epochs for name in epoch.held_out}
     if metric is not None and known and not any(row.metric for row in rows):
@@ -109,7 +115,15 @@ def read_run(folder: Path, metric: str | None = None) -> Row:
         status = at.read_status(folder) or at.Status(UNREADABLE, f"there is no {at.STATUS}")
     except DeliralikeError as error:
         return Row(folder, {}, History(), reason=str(error))
-    return Row(folder, settings, history, _metric(history, metric), status.status, status.reason, status.seconds)
+    return Row(
+        folder,
+        settings,
+        history,
+        _metric(history, metric),
+        status.status,
+        status.reason,
+        status.seconds,
+    )
 
 
 def _metric(history: History, wanted: str | None) -> str:
@@ -121,7 +135,7 @@ def _metric(history: History, wanted: str | None) -> str:
     return next((name for name in (wanted, f"{wanted}/mean") if name in recorded), "")
 
 
-# The picture -------------------------------------------------------------------------------------------------------
+# The picture --------------------------------------------------------------------------------------
 
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000", "#8a6f00")
 _LINES = ("-", "--", ":", "-.")
@@ -142,15 +156,25 @@ def draw_runs(rows: Mapping[str, Row], path: str | Path) -> Path:
     _prepared(above, f"held-out {', '.join(metrics)}")
     _prepared(below, "training loss, mean of each epoch")
     for index, (name, row) in enumerate(shown.items()):
-        style = {"color": _COLOURS[index % len(_COLOURS)], "linestyle": _LINES[index // len(_COLOURS) % len(_LINES)]}
+        style = {
+            "color": _COLOURS[index % len(_COLOURS)],
+            "linestyle": _LINES[index // len(_COLOURS) % len(_LINES)],
+        }
         above.plot(
-            np.arange(1, len(row.values) + 1), row.values, label=literal(name), marker="o", markersize=3.5, **style
+            np.arange(1, len(row.values) + 1),
+            row.values,
+            label=literal(name),
+            marker="o",
+            markersize=3.5,
+            **style,
         )
         losses = _losses(row.history)
         below.plot(np.arange(1, len(losses) + 1), losses, marker="o", markersize=3.5, **style)
     below.set_xlabel("epoch")
     below.xaxis.get_major_locator().set_params(integer=True)
-    figure.legend(*above.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)
+    figure.legend(
+        *above.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9
+    )
     _save(figure, Path(path))
     return Path(path)
 

@@ -18,9 +18,7 @@ from deliralike.training.experiment.checks import located
 from deliralike.training.experiment.settings import Settings, documentation, names
 
 _DEEPEST, _MOST_VALUES = 50, 100_000
-_TOO_DEEP = (
-    f"tables and lists are nested more than {_DEEPEST} deep, hold themselves, or make more than {_MOST_VALUES:,} values"
-)
+_TOO_DEEP = f"tables and lists are nested more than {_DEEPEST} deep, hold themselves, or make more than {_MOST_VALUES:,} values"
 NONE = "none"  # stands for None in a file, since TOML has no such value
 _WIDTH = 100
 
@@ -29,11 +27,13 @@ def read_settings(path: str | Path, changes: Mapping[str, Any] | None = None) ->
     """The settings in a file; its suffix decides: ``.toml``, ``.yaml``, ``.yml``.
 
     Args:
-        changes: What to set instead, by key; a key may reach into a table: ``"optimizer_settings.lr"``.
+        changes: What to set instead, by key; a key may reach into a table:
+            ``"optimizer_settings.lr"``.
 
     Raises:
         SettingError: There is no such file, it cannot be read, or a value makes no sense.
-        UnknownName, ArgumentError: A key or a name is unknown. Messages begin with the file and the key.
+        UnknownName, ArgumentError: A key or a name is unknown. Messages begin with the file and the
+            key.
     """
     path = Path(path)
     content = read_content(path)
@@ -51,7 +51,9 @@ def settings_from(content: Mapping[str, Any]) -> Settings:
         if name not in names():
             raise UnknownName(f"unknown setting {name!r}. {suggestion(name, names())}")
     if "network" not in content:
-        raise SettingError("the setting 'network' is missing: name one of the zoo, network = \"resnet8\"")
+        raise SettingError(
+            "the setting 'network' is missing: name one of the zoo, network = \"resnet8\""
+        )
     return Settings(**_without_none_word(content))
 
 
@@ -68,7 +70,9 @@ def changed(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
         if rest:
             inner = result.get(head) or {}
             if not isinstance(inner, Mapping):
-                raise SettingError(f"{key}: {head} is {inner!r}, no table that {rest!r} could be set in")
+                raise SettingError(
+                    f"{key}: {head} is {inner!r}, no table that {rest!r} could be set in"
+                )
             value = changed(inner, {rest: value})
         result[head] = value
     return result
@@ -87,7 +91,11 @@ def as_toml(settings: Settings) -> str:
         network = "mlp"
     """
     document = tomlkit.document()
-    document.add(tomlkit.comment('Settings of a run: everything that decides it. "none" stands for no value.'))
+    document.add(
+        tomlkit.comment(
+            'Settings of a run: everything that decides it. "none" stands for no value.'
+        )
+    )
     for name, text in documentation().items():
         document.add(tomlkit.nl())
         for line in textwrap.wrap(text, _WIDTH):
@@ -140,17 +148,24 @@ def read_content(path: Path) -> dict[str, Any]:
         SettingError: There is no such file, or it cannot be read.
     """
     if path.suffix not in _READERS:
-        raise SettingError(f"{str(path)!r} has the suffix {path.suffix!r}: settings are in {', '.join(_READERS)}")
+        raise SettingError(
+            f"{str(path)!r} has the suffix {path.suffix!r}: settings are in {', '.join(_READERS)}"
+        )
     try:
         content = _READERS[path.suffix](path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise SettingError(f"there is no file {str(path)!r}: 'deliralike settings' prints one to start from") from None
+        raise SettingError(
+            f"there is no file {str(path)!r}: 'deliralike settings' prints one to start from"
+        ) from None
     except RecursionError as error:
         raise SettingError(f"{str(path)!r} does not hold settings: {_TOO_DEEP}") from error
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise SettingError(f"{str(path)!r} does not hold settings: {error}") from error
     if not isinstance(content, dict):
-        raise SettingError(f"{str(path)!r} does not hold settings: it is a {type(content).__name__}, wanted key: value")
+        raise SettingError(
+            f"{str(path)!r} does not hold settings: it is a {type(content).__name__}, wanted key: "
+            "value"
+        )
     _refuse_endless(path, content)
     return content
 
@@ -176,12 +191,16 @@ class _Yaml(yaml.SafeLoader):
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         twice = [key for place, key in enumerate(keys) if key in keys[:place]]
         if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]!r} comes twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {twice[0]!r} comes twice", node.start_mark
+            )
         return super().construct_mapping(node, deep)
 
 
 _Yaml.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
 )
 
 
@@ -189,4 +208,8 @@ def _read_yaml(text: str) -> Any:
     return yaml.load(text, _Yaml)  # a SafeLoader: no code is run
 
 
-_READERS: dict[str, Callable[[str], Any]] = {".toml": tomllib.loads, ".yaml": _read_yaml, ".yml": _read_yaml}
+_READERS: dict[str, Callable[[str], Any]] = {
+    ".toml": tomllib.loads,
+    ".yaml": _read_yaml,
+    ".yml": _read_yaml,
+}

@@ -16,11 +16,27 @@ from typing import Any
 from deliralike.errors import SettingError, naming
 from deliralike.training.history import Epoch, History, Step
 
-SETTINGS, CODE, ENVIRONMENT, STATUS = "settings.toml", "code.json", "environment.json", "status.json"
-METRICS, TABLES, CURVES, PICTURES = "metrics.jsonl", ("steps.csv", "epochs.csv"), "curves.png", "pictures"
+SETTINGS, CODE, ENVIRONMENT, STATUS = (
+    "settings.toml",
+    "code.json",
+    "environment.json",
+    "status.json",
+)
+METRICS, TABLES, CURVES, PICTURES = (
+    "metrics.jsonl",
+    ("steps.csv", "epochs.csv"),
+    "curves.png",
+    "pictures",
+)
 TENSORBOARD = "tensorboard"
 CHECKPOINTS, WEIGHTS, SUMMARY = "checkpoints", "weights.safetensors", "summary.json"
-RUNNING, FINISHED, INTERRUPTED, FAILED, KILLED = "running", "finished", "interrupted", "failed", "killed"
+RUNNING, FINISHED, INTERRUPTED, FAILED, KILLED = (
+    "running",
+    "finished",
+    "interrupted",
+    "failed",
+    "killed",
+)
 
 
 @dataclass(frozen=True)
@@ -28,8 +44,8 @@ class Status:
     """How a run stands.
 
     Attributes:
-        status: ``"running"``, ``"finished"``, ``"interrupted"`` (a signal), ``"failed"`` (an error), or ``"killed"``:
-            it says that it runs, and no process does.
+        status: ``"running"``, ``"finished"``, ``"interrupted"`` (a signal), ``"failed"`` (an
+            error), or ``"killed"``: it says that it runs, and no process does.
         reason: Why it ended early, also where it has finished so; empty otherwise.
         started: When it was started first, in seconds since 1970.
         seconds: How long it has run in all.
@@ -43,13 +59,15 @@ class Status:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-# Making and holding ----------------------------------------------------------------------------------------------
+# Making and holding -------------------------------------------------------------------------------
 
 
 def refuse_existing(path: str | Path) -> None:
     """An error when there is something of that name already: a run never writes over another."""
     if Path(path).exists():
-        raise SettingError(f"{str(path)!r} exists already and is left as it is: choose another folder")
+        raise SettingError(
+            f"{str(path)!r} exists already and is left as it is: choose another folder"
+        )
 
 
 def new_folder(path: str | Path) -> Path:
@@ -63,7 +81,9 @@ def new_folder(path: str | Path) -> Path:
     try:
         path.mkdir(parents=True)
     except OSError as error:
-        raise SettingError(f"the folder {str(path)!r} cannot be made ({error.strerror}): choose another one") from error
+        raise SettingError(
+            f"the folder {str(path)!r} cannot be made ({error.strerror}): choose another one"
+        ) from error
     return path
 
 
@@ -73,7 +93,10 @@ def next_folder(parent: str | Path, prefix: str) -> Path:
         path = Path(parent) / f"{prefix}-{number:04d}"
         if not path.exists():
             return new_folder(path)
-    raise SettingError(f"{str(parent)!r} is full: it has 9,999 folders {prefix}-…; remove some, or choose another one")
+    raise SettingError(
+        f"{str(parent)!r} is full: it has 9,999 folders {prefix}-…; remove some, or choose "
+        "another one"
+    )
 
 
 def new_or_next_folder(path: str | os.PathLike[str] | None, prefix: str) -> Path:
@@ -96,7 +119,9 @@ def refuse_none(folder: Path) -> None:
 def refuse_several(folder: Path) -> None:
     """An error when a folder holds several runs."""
     if several := sorted(path.parent for path in folder.glob(f"*/{SETTINGS}")):
-        raise SettingError(f"{str(folder)!r} holds several runs: name one, for example {str(several[0])!r}")
+        raise SettingError(
+            f"{str(folder)!r} holds several runs: name one, for example {str(several[0])!r}"
+        )
 
 
 def refuse_no_run(folder: Path) -> None:
@@ -122,7 +147,8 @@ def held(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SettingError(
-                f"the run in {str(folder)!r} is going on in another process: wait for it, or stop it"
+                f"the run in {str(folder)!r} is going on in another process: wait for it, or stop "
+                "it"
             ) from None
         yield
     finally:
@@ -137,7 +163,7 @@ def _is_held(folder: Path) -> bool:
         return True
 
 
-# What it says of the run -------------------------------------------------------------------------------------------
+# What it says of the run --------------------------------------------------------------------------
 
 
 class Record:
@@ -163,7 +189,9 @@ class Record:
     def begin(self) -> None:
         """Say that the run goes on."""
         before, now = read_status(self.folder), time.time()
-        status = replace(before, status=RUNNING, reason="") if before else Status(RUNNING, started=now)
+        status = (
+            replace(before, status=RUNNING, reason="") if before else Status(RUNNING, started=now)
+        )
         write_status(self.folder, status)
         self._begun = status, now
 
@@ -173,7 +201,10 @@ class Record:
             return
         running, begin = self._begun
         seconds = running.seconds + time.time() - begin
-        write_status(self.folder, replace(running, status=status, reason=reason, seconds=seconds, metrics=metrics))
+        write_status(
+            self.folder,
+            replace(running, status=status, reason=reason, seconds=seconds, metrics=metrics),
+        )
 
 
 @contextmanager
@@ -200,7 +231,10 @@ def recorded(folder: Path, *, at_once: bool = True) -> Iterator[Record]:
 def write_status(folder: Path, status: Status) -> None:
     """Write a run's status; it is there as a whole at any moment."""
     content = asdict(status)
-    write_json(folder / STATUS, content | {"metrics": {name: _finite(value) for name, value in status.metrics.items()}})
+    write_json(
+        folder / STATUS,
+        content | {"metrics": {name: _finite(value) for name, value in status.metrics.items()}},
+    )
 
 
 def read_status(folder: Path) -> Status | None:
@@ -216,7 +250,11 @@ def read_status(folder: Path) -> Status | None:
     if not isinstance(content, dict) or "status" not in content or not set(content) <= known:
         raise SettingError(f"{str(folder / STATUS)!r} does not hold the status of a run")
     status = Status(**content | {"metrics": _number(content.get("metrics", {}))})
-    return replace(status, status=KILLED) if status.status == RUNNING and not _is_held(folder) else status
+    return (
+        replace(status, status=KILLED)
+        if status.status == RUNNING and not _is_held(folder)
+        else status
+    )
 
 
 def read_history(folder: Path) -> History:
@@ -228,7 +266,9 @@ def read_history(folder: Path) -> History:
     history = History()
     path = folder / METRICS
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        lines = (
+            path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        )
     except OSError as error:
         raise SettingError(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
     for record in map(_record, lines):
@@ -245,9 +285,15 @@ def _record(line: str) -> Step | Epoch | None:
         content = json.loads(line)
         kind = _KINDS[content["kind"]]
         known = {each.name for each in fields(kind)}
-        record: Step | Epoch = kind(**{name: _number(value) for name, value in content.items() if name in known})
+        record: Step | Epoch = kind(
+            **{name: _number(value) for name, value in content.items() if name in known}
+        )
         figures = record.losses if isinstance(record, Step) else record.held_out
-        numbers = [record.loss, record.seconds, record.samples] if isinstance(record, Step) else [record.steps]
+        numbers = (
+            [record.loss, record.seconds, record.samples]
+            if isinstance(record, Step)
+            else [record.steps]
+        )
         _ = [float(number) for number in [record.epoch, *numbers, *figures.values()]]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

@@ -27,8 +27,8 @@ class Interval:
 
     Attributes:
         mean: Over the folds.
-        low, high: Student's interval for the mean at 95 %. Folds share most of their training data, so it is somewhat
-            too narrow (Bengio and Grandvalet 2004); NaN for one fold alone.
+        low, high: Student's interval for the mean at 95 %. Folds share most of their training data,
+            so it is somewhat too narrow (Bengio and Grandvalet 2004); NaN for one fold alone.
         values: The figure of each fold in order.
 
     Example:
@@ -48,7 +48,11 @@ class Interval:
         mean, spread = float(np.mean(values)), math.nan
         if len(values) > 1:
             student = importlib.import_module("scipy.stats").t
-            spread = float(student.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
+            spread = float(
+                student.ppf((1 + LEVEL) / 2, len(values) - 1)
+                * np.std(values, ddof=1)
+                / len(values) ** 0.5
+            )
         return cls(mean, mean - spread, mean + spread, tuple(map(float, values)))
 
     def __str__(self) -> str:
@@ -73,15 +77,21 @@ class FoldsResult:
 RunFold = Callable[[Path, int], RunResult]
 
 
-def run_folds(settings: Settings, folder: str | PathLike[str] | None, run_fold: RunFold) -> FoldsResult:
+def run_folds(
+    settings: Settings, folder: str | PathLike[str] | None, run_fold: RunFold
+) -> FoldsResult:
     """Run every fold in a folder of its own, and write what they say together; see `Experiment.folds`."""
     if settings.folds is None:
         raise SettingError("these settings have no folds: give their number, folds=5")
     parent = folds_folder(settings, folder)
-    runs = [run_fold(fold_folder(parent, number), number) for number in range(1, settings.folds + 1)]
+    runs = [
+        run_fold(fold_folder(parent, number), number) for number in range(1, settings.folds + 1)
+    ]
     result = FoldsResult(parent, tuple(runs), summary([run.metrics for run in runs]))
     content = {name: asdict(each) for name, each in result.metrics.items()}
-    at.write_json(parent / at.SUMMARY, {"folds": settings.folds, "level": LEVEL, "metrics": content})
+    at.write_json(
+        parent / at.SUMMARY, {"folds": settings.folds, "level": LEVEL, "metrics": content}
+    )
     return result
 
 
@@ -110,5 +120,9 @@ def folds_folder(settings: Settings, folder: str | PathLike[str] | None) -> Path
 
 def summary(figures: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
     """Each figure that all folds have, over the folds."""
-    shared = [name for name in figures[0] if all(np.ndim(each.get(name, ())) == 0 and name in each for each in figures)]
+    shared = [
+        name
+        for name in figures[0]
+        if all(np.ndim(each.get(name, ())) == 0 and name in each for each in figures)
+    ]
     return {name: Interval.of([each[name] for each in figures]) for name in shared}

@@ -51,7 +51,8 @@ def make_schedule(name: str | None, numbers: Mapping[str, Any]) -> Schedule | No
     """The schedule of that name with its numbers; None for none.
 
     Raises:
-        UnknownName, ArgumentError, SettingError: There is no such schedule or number, or it makes no sense.
+        UnknownName, ArgumentError, SettingError: There is no such schedule or number, or it makes
+            no sense.
     """
     return None if name is None else schedules.schedule(name, **numbers)
 
@@ -72,8 +73,12 @@ def _made(table: Mapping[str, Callable[..., Any]], kind: str, entry: Entry) -> A
         raise UnknownName(f"there is no {kind} {name!r}. {suggestion(name, table)}")
     parameters = inspect.signature(table[name]).parameters
     refuse_unknown_settings(f"{kind} {name!r}", numbers, parameters)
-    if missing := [key for key, each in parameters.items() if each.default is each.empty and key not in numbers]:
-        raise ArgumentError(f'{kind} {name!r} needs {" and ".join(missing)}: {{name = "{name}", {missing[0]} = …}}')
+    if missing := [
+        key for key, each in parameters.items() if each.default is each.empty and key not in numbers
+    ]:
+        raise ArgumentError(
+            f'{kind} {name!r} needs {" and ".join(missing)}: {{name = "{name}", {missing[0]} = …}}'
+        )
     return table[name](**numbers)
 
 

@@ -19,8 +19,8 @@ _PATIENCE = 10.0  # seconds that git may take
 def code_version(folder: str | Path = ".") -> dict[str, Any]:
     """The version of the package, and the commit of the working tree that `folder` is in.
 
-    ``"commit"`` is None where there is no git, or no tree of its; ``"changed"`` says whether files under version
-    control differ from the commit.
+    ``"commit"`` is None where there is no git, or no tree of its; ``"changed"`` says whether files
+    under version control differ from the commit.
 
     Example:
         >>> sorted(code_version())
@@ -54,7 +54,9 @@ def _git(folder: str | Path, *arguments: str) -> str | None:
     """What git prints; None when it is not there, fails or takes too long."""
     command = ["git", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_PATIENCE)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=_PATIENCE
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

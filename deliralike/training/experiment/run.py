@@ -28,9 +28,19 @@ from deliralike.training.run import Run
 from deliralike.training.trainer import Trainer
 
 # What may change when a run is resumed; all else decides what it computes.
-MAY_CHANGE = ("backend", "devices", "workers", "worker_kind", "epochs", "checkpoints", "pictures", "tensorboard")
+MAY_CHANGE = (
+    "backend",
+    "devices",
+    "workers",
+    "worker_kind",
+    "epochs",
+    "checkpoints",
+    "pictures",
+    "tensorboard",
+)
 
-# What may differ in a checkpoint, by its fingerprints, where a setting does; the setting's own name where none is here.
+# What may differ in a checkpoint, by its fingerprints, where a setting does; the setting's own name
+# where none is here.
 _OF_DATA = ("data", "samples", "validation")
 FINGERPRINTS: Mapping[str, tuple[str, ...]] = {
     "data": _OF_DATA,
@@ -48,7 +58,10 @@ FINGERPRINTS: Mapping[str, tuple[str, ...]] = {
     "early_stopping": (),
     "stop_on_nan": (),
 }
-_BEGINNING, _END = "the checkpoint to go on from", "the end of the run"  # of runs of several processes
+_BEGINNING, _END = (
+    "the checkpoint to go on from",
+    "the end of the run",
+)  # of runs of several processes
 
 
 @dataclass(frozen=True)
@@ -103,7 +116,9 @@ class Prepared:
     processes: Processes = field(default_factory=Alone)
     accept: tuple[str, ...] = ()
 
-    def train(self, folder: Path, callbacks: Iterable[Callback] = (), *, resume: bool = False) -> RunResult:
+    def train(
+        self, folder: Path, callbacks: Iterable[Callback] = (), *, resume: bool = False
+    ) -> RunResult:
         """Train in a folder that has been made; from its latest checkpoint when it is resumed.
 
         Raises:
@@ -121,15 +136,28 @@ class Prepared:
 
     def _train_first(self, folder: Path, callbacks: Iterable[Callback], resume: bool) -> None:
         """What the first process does: it writes."""
-        with at.held(folder), at.recorded(folder, at_once=not resume) as record, self._drawn(folder, record):
-            checkpoint = self.processes.of_root(_BEGINNING, latest_checkpoint(folder) if resume else None)
+        with (
+            at.held(folder),
+            at.recorded(folder, at_once=not resume) as record,
+            self._drawn(folder, record),
+        ):
+            checkpoint = self.processes.of_root(
+                _BEGINNING, latest_checkpoint(folder) if resume else None
+            )
             beginning = _Beginning(lambda: self._begin(folder, record, anew=checkpoint is None))
             trainer = self._trainer(folder, callbacks, [beginning])
             train, held_out = loaders(self.settings, self.dataset)
             history = trainer.fit(
-                train, held_out, epochs=self.settings.epochs, resume=checkpoint, accept=self._accepted()
+                train,
+                held_out,
+                epochs=self.settings.epochs,
+                resume=checkpoint,
+                accept=self._accepted(),
             )
-            record.reason, record.metrics = history.stopped, self._judged(trainer, history, held_out)
+            record.reason, record.metrics = (
+                history.stopped,
+                self._judged(trainer, history, held_out),
+            )
             with trainer.average.applied() if trainer.average else nullcontext():
                 weights.write(folder / at.WEIGHTS, self.network)
 
@@ -151,7 +179,9 @@ class Prepared:
         checkpoint = self.processes.of_root(_BEGINNING, None)
         trainer = self._trainer(folder, callbacks)
         train, held_out = loaders(self.settings, self.dataset)
-        history = trainer.fit(train, held_out, epochs=self.settings.epochs, resume=checkpoint, accept=self._accepted())
+        history = trainer.fit(
+            train, held_out, epochs=self.settings.epochs, resume=checkpoint, accept=self._accepted()
+        )
         self._judged(trainer, history, held_out)
 
     @contextmanager
@@ -165,15 +195,23 @@ class Prepared:
             if record.has_begun and (history := at.read_history(folder)).steps:
                 draw_curves({self.network.backend.version(): history}, folder / at.CURVES, title)
 
-    def _trainer(self, folder: Path, callbacks: Iterable[Callback], first: Iterable[Callback] = ()) -> Trainer:
+    def _trainer(
+        self, folder: Path, callbacks: Iterable[Callback], first: Iterable[Callback] = ()
+    ) -> Trainer:
         own = callbacks_of(self.settings, self.dataset, folder)
         every = [*first, *own, *self.callbacks, *callbacks]
         return make_trainer(self.network, self.settings, every, self.losses)
 
-    def _judged(self, trainer: Trainer, history: History, held_out: data.Loader) -> Mapping[str, float]:
+    def _judged(
+        self, trainer: Trainer, history: History, held_out: data.Loader
+    ) -> Mapping[str, float]:
         """What the final weights are worth: as the last epoch said, unless earlier ones have been put back."""
         restored = bool((self.settings.early_stopping or {}).get("restore_best"))
-        return trainer.evaluate(held_out) if restored or not history.epochs else history.epochs[-1].held_out
+        return (
+            trainer.evaluate(held_out)
+            if restored or not history.epochs
+            else history.epochs[-1].held_out
+        )
 
     def _record(self, folder: Path) -> None:
         """Add this start to the records of the code and the environment."""
@@ -195,10 +233,14 @@ def load_result(folder: str | PathLike[str], network: AbstractNetwork | None = N
         raise SettingError(f"the run in {str(folder)!r} has not finished: resume it")
     settings, history = read_settings(folder / at.SETTINGS), at.read_history(folder)
     history.stopped = status.reason
-    return RunResult(folder, settings, history, status.metrics, status.reason, [network] if network else [])
+    return RunResult(
+        folder, settings, history, status.metrics, status.reason, [network] if network else []
+    )
 
 
-def finished_result(folder: Path, settings: Settings, accept: Collection[str] = ()) -> RunResult | None:
+def finished_result(
+    folder: Path, settings: Settings, accept: Collection[str] = ()
+) -> RunResult | None:
     """The result in a run's folder, if it has finished all epochs of these settings; None if there is more to do.
 
     Raises:
@@ -216,19 +258,24 @@ def is_finished(folder: Path) -> bool:
     return status is not None and status.status == at.FINISHED
 
 
-def refuse_another(folder: Path, before: Settings, now: Settings, accept: Collection[str] = ()) -> None:
+def refuse_another(
+    folder: Path, before: Settings, now: Settings, accept: Collection[str] = ()
+) -> None:
     """An error when a folder's run has other settings that decide what it computes, and they are not accepted."""
     for each in fields(Settings):
         old, new = getattr(before, each.name), getattr(now, each.name)
         if each.name not in (*MAY_CHANGE, *accept) and not _same(old, new):
             raise SettingError(
-                f"{str(folder)!r} holds a run with {each.name}={old!r}, and it cannot go on with {each.name}={new!r}: "
-                f"choose another folder, or take the change on purpose, accept=[{each.name!r}] (--accept {each.name})"
+                f"{str(folder)!r} holds a run with {each.name}={old!r}, and it cannot go on with "
+                f"{each.name}={new!r}: choose another folder, or take the change on purpose, "
+                f"accept=[{each.name!r}] (--accept {each.name})"
             )
 
 
 def _same(old: Any, new: Any) -> bool:
-    return old == new or (isinstance(old, float) and isinstance(new, float) and math.isnan(old) and math.isnan(new))
+    return old == new or (
+        isinstance(old, float) and isinstance(new, float) and math.isnan(old) and math.isnan(new)
+    )
 
 
 def _forget(folder: Path) -> None:

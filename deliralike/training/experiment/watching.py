@@ -48,7 +48,9 @@ def some_held_out(settings: Settings, dataset: data.Dataset) -> Any:
     count = len(dataset.held_out.labels)
     chosen = dataset.held_out.take(np.unique(np.linspace(0, count - 1, SHOWN).astype(int)))
     transform = make_transform(settings.held_out_transforms)
-    return next(data.Loader(chosen, SHOWN, seed=settings.seed, shuffle=False, transform=transform).batches())
+    return next(
+        data.Loader(chosen, SHOWN, seed=settings.seed, shuffle=False, transform=transform).batches()
+    )
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
