@@ -1,4 +1,4 @@
-"""Experiments: settings from a file, a run as a folder, cross-validation, and the comparison of runs."""
+"""Experiments: settings from a file, a run as a folder, cross-validation, comparison of runs."""
 
 from deliralike.training.experiment.building import (
     build_network,

@@ -1,4 +1,4 @@
-"""The settings of a run: what each of them is, may be and does stands here, and nowhere else."""
+"""The settings of a run, each with its default, its check and its documentation."""
 
 from __future__ import annotations
 
@@ -39,13 +39,14 @@ OPTIMIZER_SETTINGS: Mapping[str, Mapping[str, Any]] = {
 
 
 def _is(check: Check, doc: str, default: Any = None) -> Any:
-    """A setting: what it may be, what it does, and its value when it is left out; MISSING where it must be given."""
-    makes = (
-        {"default_factory": lambda: dict(default)}
-        if isinstance(default, dict)
-        else {"default": default}
-    )
-    return field(**makes, metadata={"check": check, "doc": doc})
+    """Return the field of a setting with its check, its documentation and its default.
+
+    The default is MISSING where the setting must be given.
+    """
+    metadata = {"check": check, "doc": doc}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def _known_backend(name: str) -> None:
@@ -55,10 +56,10 @@ def _known_backend(name: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that decides a run; the same settings with another `backend` give the same run.
+    """All values that decide a run; the same settings with another `backend` give the same run.
 
-    Every value is checked and copied, so that two settings share nothing. `documentation` says what
-    each does.
+    Every value is checked and copied, so that two settings share nothing. `documentation` explains
+    each setting.
 
     Raises:
         SettingError, UnknownName, ArgumentError: A setting makes no sense; the message begins with
@@ -124,7 +125,8 @@ class Settings:
     )
     rng: str = _is(
         checks.one_of(*RANDOM),
-        'Random layers: "portable", equal on every backend, or "native", the framework\'s own, which is faster.',
+        'Random layers: "portable", equal on every backend, or "native", the framework\'s own, '
+        "which is faster.",
         "portable",
     )
     seed: int = _is(
@@ -198,23 +200,23 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        """Check and copy every value, and what the values together mean."""
+        """Check and copy every value, and check the values together."""
         for each in fields(self):
-            object.__setattr__(
-                self, each.name, each.metadata["check"](each.name, getattr(self, each.name))
-            )
+            check: Check = each.metadata["check"]
+            value = check(each.name, getattr(self, each.name))
+            object.__setattr__(self, each.name, value)
         self._check_fold()
         Groups.of(self.rule(), self.groups)
         self._check_parts()
 
     def rule(self) -> rules.Rule:
-        """The update rule with its numbers, those from the table of usual learning rates included."""
+        """Return the update rule with its numbers; missing ones are those of the usual table."""
         numbers = {**OPTIMIZER_SETTINGS.get(self.optimizer, {}), **self.optimizer_settings}
         with located("optimizer_settings"):
             return rules.rule(self.optimizer, **numbers)
 
     def with_(self, **changes: Any) -> Settings:
-        """The same settings but for these; devices are not taken over to another backend.
+        """Return settings with some values changed; another backend does not keep the devices.
 
         Example:
             >>> Settings(network="mlp", devices=["cpu"]).with_(backend="jax").devices
@@ -226,16 +228,17 @@ class Settings:
         return replace(self, **changes)
 
     def _check_fold(self) -> None:
-        if self.fold is not None and not self.fold <= (self.folds or 0):
-            wanted = (
-                "folds to be set"
-                if self.folds is None
-                else f"a number from 1 to {self.folds}, the number of folds"
+        if self.fold is None:
+            return
+        if self.folds is None:
+            raise SettingError(f"fold={self.fold!r} needs folds to be set")
+        if self.fold > self.folds:
+            raise SettingError(
+                f"fold={self.fold!r} needs a number from 1 to {self.folds}, the number of folds"
             )
-            raise SettingError(f"fold={self.fold!r} needs {wanted}")
 
     def _check_parts(self) -> None:
-        """Make what settings name by name and numbers, to see that it can be made."""
+        """Make the parts that settings name, to check that they can be made."""
         if self.schedule is None and self.schedule_settings:
             raise SettingError(
                 f"schedule_settings={self.schedule_settings!r} are numbers of no schedule: name it"
@@ -256,28 +259,27 @@ class Settings:
                     make()
             except DeliralikeError:
                 raise
-            except (
-                TypeError,
-                ValueError,
-                OverflowError,
-            ) as error:  # of a text where a number is wanted
+            except (TypeError, ValueError, OverflowError) as error:
+                # The error of a text where a number is wanted.
                 raise SettingError(
                     f"{name}={getattr(self, name)!r} cannot be made: {error}. A setting is of "
                     "another type than wanted"
                 ) from error
 
     def length(self, steps: int) -> dict[str, int]:
-        """What the schedule calls the number of updates of the whole run, with that number; empty if it has none."""
-        return {"steps": steps} if self.schedule and schedule_takes(self.schedule, "steps") else {}
+        """Return the schedule's setting for the number of updates of the run, if it has one."""
+        if self.schedule and schedule_takes(self.schedule, "steps"):
+            return {"steps": steps}
+        return {}
 
 
 def names() -> list[str]:
-    """The names of all settings in order."""
+    """Return the names of all settings in order."""
     return [each.name for each in fields(Settings)]
 
 
 def documentation() -> dict[str, str]:
-    """What each setting does.
+    """Return the documentation of each setting.
 
     Example:
         >>> documentation()["batch_size"]
