@@ -284,9 +284,11 @@ def _show(result: "RunResult") -> None:
     from deliralike.cli.console import say
     from deliralike.training.experiment import CURVES
 
-    figures = ", ".join(f"{name} {_figure(name, value)}" for name, value in result.metrics.items())
+    figures = []
+    for name, value in result.metrics.items():
+        figures.append(f"{name} {_figure(name, value)}")
     milliseconds = result.history.seconds_per_step * 1e3
-    say(f"held-out {figures}; {milliseconds:.1f} ms a step")
+    say(f"held-out {', '.join(figures)}; {milliseconds:.1f} ms a step")
     if result.stopped:
         say(f"stopped early: {result.stopped}")
     say(f"see {result.folder / CURVES}; try: deliralike predict {result.folder}")

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from deliralike import nest
+from deliralike.data.keyed_rng import random_words
 from deliralike.errors import ArgumentError, BatchError, SettingError
-from deliralike.nn import start
 
 Nest = TypeVar("Nest")
 
@@ -72,10 +72,9 @@ def order(samples: int, seed: int, epoch: int) -> np.ndarray:
 def permutation(count: int, seed: int, path: str, draw: int = 0) -> np.ndarray:
     """Return a permutation keyed by `seed`, the text `path` and the number of the draw.
 
-    It sorts raw words of the Philox generator, which NumPy promises never to change; NumPy's own
-    shuffles may.
+    It sorts random words that NumPy promises never to change; NumPy's own shuffles may.
     """
-    words = np.random.Philox(key=start.key(seed, path), counter=[0, 0, 0, draw]).random_raw(count)
+    words = random_words(seed, path, draw, count)
     order = np.argsort(words)  # a third of a stable sort's time; the same unless two words are
     ordered = words[order]
     if (ordered[1:] == ordered[:-1]).any():
@@ -150,7 +149,9 @@ def _refuse_lists(arrays: Any) -> None:
     if not hasattr(arrays, "_fields"):
         return
     for name, value in zip(arrays._fields, arrays, strict=True):
-        if type(value) is list and value and isinstance(value[0], bool | int | float | str | list):
+        if type(value) is not list or not value:
+            continue
+        if isinstance(value[0], bool | int | float | str | list):
             raise ArgumentError(
                 f"{type(arrays).__name__}.{name} is a list, wanted an array with the samples "
                 f"along its first axis: np.asarray({name})"

@@ -68,9 +68,10 @@ def _stacked(column: tuple[Any, ...]) -> Any:
             "array.filled(value)"
         )
     arrays = [np.asarray(leaf) for leaf in column]
-    for at, array in enumerate(arrays):
-        if array.shape != arrays[0].shape:
-            raise _Unequal(column, f"shape {arrays[0].shape}", f"shape {array.shape}", at)
+    shape = arrays[0].shape
+    for place, array in enumerate(arrays):
+        if array.shape != shape:
+            raise _Unequal(column, f"shape {shape}", f"shape {array.shape}", place)
     return np.stack(arrays)
 
 
@@ -80,16 +81,25 @@ def _is_stackable(leaf: Any) -> bool:
     return hasattr(leaf, "__array__")
 
 
+def _index_of(column: Any, columns: list[Any]) -> int:
+    """Return the index of that very column: arrays cannot be compared by ``==``."""
+    for index, each in enumerate(columns):
+        if each is column:
+            return index
+    raise ValueError("the column is not among the columns")
+
+
 def _common(column: tuple[Any, ...]) -> Any:
-    for at, leaf in enumerate(column):
-        if leaf is not column[0] and leaf != column[0]:
-            raise _Unequal(column, nest.described(column[0]), nest.described(leaf), at)
-    return column[0]
+    first = column[0]
+    for place, leaf in enumerate(column):
+        if leaf is not first and leaf != first:
+            raise _Unequal(column, nest.described(first), nest.described(leaf), place)
+    return first
 
 
 def _account(unequal: _Unequal, columns: list[Any], samples: Sequence[Any]) -> str:
-    place = next(index for index, column in enumerate(columns) if column is unequal.column)
-    path = nest.leaves_with_paths(samples[0], "sample")[place][0]
+    paths = [path for path, _ in nest.leaves_with_paths(samples[0], "sample")]
+    path = paths[_index_of(unequal.column, columns)]
     return (
         f"the samples of a batch must agree in shape, to be stacked: {path} has {unequal.first} "
         f"at place 0 of the batch and {unequal.other} at place {unequal.at}. Crop or pad them in "

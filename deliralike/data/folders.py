@@ -251,7 +251,8 @@ def _picture(file: Path, size: tuple[int, int] | None, mode: str) -> np.ndarray:
         raise BatchError(
             f"picture {str(file)!r} holds floats, whose scale is unknown: save it with 8 or 16 bits"
         )
-    array = np.asarray(_scaled(raw.convert(mode), size), dtype=np.float32) / np.float32(255)
+    scaled = _scaled(raw.convert(mode), size)
+    array = np.asarray(scaled, dtype=np.float32) / np.float32(255)
     if array.ndim == 2:
         return array[np.newaxis]
     return np.ascontiguousarray(array.transpose(2, 0, 1))

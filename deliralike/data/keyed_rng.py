@@ -84,12 +84,18 @@ def has_required_argument(function: Callable[..., Any]) -> bool:
 
 
 def uniform(seed: int, path: str, draw: int, count: int) -> np.ndarray:
-    """Return numbers in [0, 1) made from raw words of the Philox generator.
-
-    NumPy promises never to change these words.
-    """
-    words = np.random.Philox(key=start.key(seed, path), counter=[0, 0, 0, draw]).random_raw(count)
+    """Return numbers in [0, 1), which are the same in every version of NumPy."""
+    words = random_words(seed, path, draw, count)
     return (words >> np.uint64(11)) * 2.0**-53
+
+
+def random_words(seed: int, path: str, draw: int, count: int) -> np.ndarray:
+    """Return raw words of the Philox generator, which NumPy promises never to change.
+
+    They are keyed by `seed`, the text `path` and the number of the draw.
+    """
+    bits = np.random.Philox(key=start.key(seed, path), counter=[0, 0, 0, draw])
+    return bits.random_raw(count)
 
 
 def _generator_as(function: Callable[..., Any]) -> str | None:

@@ -143,7 +143,8 @@ class Loader:
 
         The processes are those that the loader is `shared` among.
         """
-        samples = min(self.batch_size, len(self._indices(epoch)) - number * self.batch_size)
+        rest = len(self._indices(epoch)) - number * self.batch_size
+        samples = min(self.batch_size, rest)
         sizes = partition(samples, self._world_size)
         return sizes + (0,) * (self._world_size - len(sizes))
 
@@ -279,7 +280,9 @@ class Loader:
         while read := list(islice(samples, self.batch_size)):
             if len(read) == self.batch_size or not self.drop_last:
                 indices = np.arange(passed, passed + len(read))
-                yield Job(epoch, passed // self.batch_size, indices, np.zeros(len(read), int), read)
+                no_repeats = np.zeros(len(read), int)
+                number = passed // self.batch_size
+                yield Job(epoch, number, indices, no_repeats, read)
             passed += len(read)
         if not passed:
             raise BatchError(
@@ -411,7 +414,8 @@ def _let_go(jobs: Iterator[Job]) -> None:
 def _check_timeout(timeout: Any, ahead: int) -> None:
     if timeout is None:
         return
-    if not isinstance(timeout, int | float | np.number) or not 0 < timeout < float("inf"):
+    is_number = isinstance(timeout, int | float | np.number)
+    if not is_number or not 0 < timeout < float("inf"):
         raise SettingError(
             f"timeout is a number of seconds above 0, or None for no limit, not {timeout!r}"
         )

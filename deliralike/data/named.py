@@ -68,8 +68,10 @@ def _digits(*, held_out: float, seed: int) -> Dataset:
     )
     raw = shipped.load_digits()
     inputs = (raw.images[:, np.newaxis] / 16.0).astype(np.float32)
-    train, judged = stratified_split(Samples(inputs, raw.target.astype(np.int64)), held_out, seed)
-    return Dataset("digits", train, judged, tuple(str(name) for name in raw.target_names))
+    samples = Samples(inputs, raw.target.astype(np.int64))
+    train, evaluated = stratified_split(samples, held_out, seed)
+    classes = tuple(str(name) for name in raw.target_names)
+    return Dataset("digits", train, evaluated, classes)
 
 
 _READERS: dict[str, Callable[..., Dataset]] = {

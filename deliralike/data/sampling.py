@@ -128,23 +128,25 @@ class StratifiedSampler:
         self.labels = np.unique(classes, return_inverse=True)[1]
 
     def __call__(self, samples: int, seed: int, epoch: int, batch_size: int = 1) -> np.ndarray:
-        """The indices of an epoch."""
+        """Return the indices of an epoch."""
         _check_count("labels", len(self.labels), samples)
-        ranks = batching.permutation(self.labels.max() + 1, seed, "data/stratified/classes", epoch)
-        shuffled = batching.permutation(samples, seed, "data/stratified/samples", epoch)
-        by_class = shuffled[np.argsort(ranks[self.labels[shuffled]], kind="stable")]
+
+        def permutation(count: int, purpose: str) -> np.ndarray:
+            return batching.permutation(count, seed, f"data/stratified/{purpose}", epoch)
+
+        ranks = permutation(self.labels.max() + 1, "classes")
+        shuffled = permutation(samples, "samples")
+        ranks_of_samples = ranks[self.labels[shuffled]]
+        by_class = shuffled[np.argsort(ranks_of_samples, kind="stable")]
         full, left = divmod(samples, batch_size)
         is_last = np.zeros(samples, dtype=bool)
         is_last[_spread(left, samples)] = True
         hands = by_class[~is_last].reshape(batch_size, full).T  # (full batches, samples)
-        hands = hands[batching.permutation(full, seed, "data/stratified/batches", epoch)]
-        places = uniform(seed, "data/stratified/places", epoch, full * batch_size).reshape(
-            hands.shape
-        )
-        mixed = np.take_along_axis(hands, np.argsort(places, axis=1, kind="stable"), axis=1)
-        last = np.flatnonzero(is_last)[
-            batching.permutation(left, seed, "data/stratified/last", epoch)
-        ]
+        hands = hands[permutation(full, "batches")]
+        keys = uniform(seed, "data/stratified/places", epoch, full * batch_size)
+        order_in_batch = np.argsort(keys.reshape(hands.shape), axis=1, kind="stable")
+        mixed = np.take_along_axis(hands, order_in_batch, axis=1)
+        last = np.flatnonzero(is_last)[permutation(left, "last")]
         return np.concatenate([mixed.ravel(), by_class[last]])
 
 

@@ -65,14 +65,17 @@ def slices(
     upright = Template(_upright(template.image), _upright(template.labels))
     tissue = (upright.labels > 0).mean(axis=(1, 2))
     levels = np.flatnonzero(tissue >= LEAST_TISSUE)
-    low, high = int(levels[0]), int(levels[-1]) + 1
-    start, stop = slab(low, high, round(held_out * (high - low)), seed)
+    low = int(levels[0])
+    high = int(levels[-1]) + 1
+    thickness = round(held_out * (high - low))
+    start, stop = slab(low, high, thickness, seed)
     below = range(low, start - MARGIN)
     above = range(stop + MARGIN, high)
     train_levels = [*below, *above]
     held_out_levels = range(start, stop)
     _refuse_empty("mri-slices", train_levels, held_out_levels)
-    samples = Samples(_fitted(upright.image, size)[:, np.newaxis], _fitted(upright.labels, size))
+    images = _fitted(upright.image, size)[:, np.newaxis]
+    samples = Samples(images, _fitted(upright.labels, size))
     train = samples.take(np.array(train_levels))
     evaluated = samples.take(np.array(held_out_levels))
     return Dataset("mri-slices", train, evaluated, CLASSES, task="segmentation")
@@ -114,7 +117,10 @@ def patches(
     """
     check_fraction(held_out)
     check_size("mri-patches", size)
-    stride = max(1, size // 2) if stride is None else check_size("mri-patches", stride, "stride")
+    if stride is None:
+        stride = max(1, size // 2)
+    else:
+        check_size("mri-patches", stride, "stride")
     template = load_template(resolution, "mri-patches")
     box = _bounding_box(template.labels)
     low, high = box[2]

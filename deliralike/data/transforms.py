@@ -123,7 +123,8 @@ class Crop:
     def _padded(self, array: np.ndarray, spatial: int) -> np.ndarray:
         if not self.padding:
             return array
-        widths = [(0, 0)] * (array.ndim - spatial) + [(self.padding, self.padding)] * spatial
+        unpadded = [(0, 0)] * (array.ndim - spatial)
+        widths = unpadded + [(self.padding, self.padding)] * spatial
         return np.pad(array, widths, mode=self.mode)  # type: ignore[call-overload]
 
 
@@ -353,7 +354,8 @@ def _for_channels(value: Any, picture: np.ndarray) -> np.ndarray:
 
 
 def _check_axes(axes: Sequence[int]) -> None:
-    if not axes or any(axis >= 0 for axis in axes) or len(set(axes)) < len(axes):
+    are_distinct = len(set(axes)) == len(axes)
+    if not axes or not are_distinct or max(axes) >= 0:
         raise SettingError(
             f"axes are counted from the end, -1 is the last, each named once; not {tuple(axes)}"
         )

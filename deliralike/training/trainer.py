@@ -421,7 +421,9 @@ class Trainer:
                 f"it returns its losses by name, {{'loss': value}}"
             )
         number = self.network.backend.number
-        on_host = [{name: number(value) for name, value in result.items()} for result in results]
+        on_host = []
+        for result in results:
+            on_host.append({name: number(value) for name, value in result.items()})
         if len(on_host) == 1:
             return on_host[0]
         means = {}

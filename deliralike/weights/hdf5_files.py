@@ -80,9 +80,14 @@ def _by_list(root: Any) -> dict[trees.Path, Any]:
 
 def _by_tree(h5py: Any, root: Any) -> dict[trees.Path, Any]:
     """Return the arrays of Keras 3: a group for each layer, numbered within its class."""
-    groups = {name: node for name, node in _nodes(h5py, root) if _is_variables(h5py, name, node)}
-    names = {name: str(group.attrs.get("name", "")) for name, group in groups.items()}
-    are_unique = len(set(names.values())) == len(names) and all(names.values())
+    groups = {}
+    names = {}
+    for name, node in _nodes(h5py, root):
+        if _is_variables(h5py, name, node):
+            groups[name] = node
+            names[name] = str(node.attrs.get("name", ""))
+    distinct = set(names.values())
+    are_unique = len(distinct) == len(names) and "" not in distinct
     datasets = {}
     for name in sorted(groups, key=natural):
         path = [part for part in name.split("/")[:-1] if part != "layers"]
@@ -121,7 +126,8 @@ def _nodes(h5py: Any, root: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_variables(h5py: Any, name: str, node: Any) -> bool:
-    return name.rpartition("/")[2] == "vars" and isinstance(node, h5py.Group) and len(node) > 0
+    leaf = name.rpartition("/")[2]
+    return leaf == "vars" and isinstance(node, h5py.Group) and len(node) > 0
 
 
 def _leaves(layer: str, arrays: list[Any]) -> tuple[str, ...]:

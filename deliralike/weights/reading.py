@@ -272,8 +272,10 @@ def _describe(beginning: bytes) -> str:
 
 
 def _wanted() -> str:
-    own = ["a safetensors file", "a NumPy archive (.npz)", "an HDF5 file of Keras"]
-    return " or ".join([*own, *(files.name for _, files in frameworks.formats())])
+    kinds = ["a safetensors file", "a NumPy archive (.npz)", "an HDF5 file of Keras"]
+    for _, files in frameworks.formats():
+        kinds.append(files.name)
+    return " or ".join(kinds)
 
 
 @contextmanager

@@ -69,7 +69,8 @@ def neutral_name(path: Path) -> str:
         path = path[:-1]
     if len(path) > 1 and path[0] in _COLLECTIONS:
         path = path[1:]
-    return ".".join([*path[:-1], _LEAVES.get(path[-1], path[-1])])
+    *layer, leaf = path
+    return ".".join([*layer, _LEAVES.get(leaf, leaf)])
 
 
 def channels_last(state: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Path]]:
@@ -148,7 +149,9 @@ def _from_channels_last(path: Path, array: np.ndarray) -> np.ndarray:
     words = [part for part in path if part not in _WRAPPED]
     if words[-1] not in ("kernel", "depthwise_kernel") or array.ndim < 2:
         return array
-    if words[-1] == "depthwise_kernel" or (len(words) > 1 and "depthwise" in words[-2]):
+    layer = words[-2] if len(words) > 1 else ""
+    if words[-1] == "depthwise_kernel" or "depthwise" in layer:
         *size, inputs, multiplier = array.shape
-        return np.moveaxis(array.reshape(*size, inputs * multiplier), -1, 0)[:, None]
+        merged = array.reshape(*size, inputs * multiplier)
+        return np.moveaxis(merged, -1, 0)[:, None]
     return np.moveaxis(array, (-1, -2), (0, 1))
