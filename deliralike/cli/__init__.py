@@ -1,4 +1,7 @@
-"""The command line: one subcommand a file. What a subcommand needs is imported when it runs, so ``--help`` is quick."""
+"""The command line, with one subcommand in each file.
+
+The modules that a subcommand needs are imported when it runs, so ``--help`` is quick.
+"""
 
 from deliralike.cli.app import app, main
 

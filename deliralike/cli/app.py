@@ -8,10 +8,23 @@ import typer
 from typer.core import TyperGroup
 
 import deliralike
-from deliralike.cli import backends, compare, conformance, convert, demo, launch, predict, runs, settings, train, zoo
+from deliralike.cli import (
+    backends,
+    compare,
+    conformance,
+    convert,
+    demo,
+    launch,
+    predict,
+    runs,
+    settings,
+    train,
+    zoo,
+)
 from deliralike.errors import DeliralikeError
 
-BAD_INPUT, INTERRUPTED = 2, 130
+BAD_INPUT = 2
+INTERRUPTED = 130
 
 
 class Commands(TyperGroup):
@@ -19,12 +32,14 @@ class Commands(TyperGroup):
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
         """Run with `args`; ``--debug`` may stand anywhere."""
-        args = list(sys.argv[1:] if args is None else args)
-        debug = ["--debug"] if "--debug" in args else []
-        return super().main([*debug, *(arg for arg in args if arg != "--debug")], *rest, **options)
+        words = list(sys.argv[1:] if args is None else args)
+        others = [word for word in words if word != "--debug"]
+        if len(others) < len(words):
+            others.insert(0, "--debug")
+        return super().main(others, *rest, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the subcommand."""
+        """Run the subcommand; an expected error ends the program with a message."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -35,13 +50,18 @@ class Commands(TyperGroup):
         except (DeliralikeError, OSError) as error:
             if ctx.params.get("debug"):
                 raise
-            print("\n".join([f"deliralike: {type(error).__name__}: {error}", *getattr(error, "__notes__", [])]),
-                  file=sys.stderr)  # fmt: skip
+            print(f"deliralike: {type(error).__name__}: {error}", file=sys.stderr)
+            for note in getattr(error, "__notes__", []):
+                print(note, file=sys.stderr)
             raise typer.Exit(BAD_INPUT) from None
 
 
 app = typer.Typer(
-    cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich"
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
 )
 
 
@@ -54,14 +74,29 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def common(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Print the version and stop.", callback=_version, is_eager=True
+        ),
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Write a network once; train it on PyTorch, Chainer or JAX; prove that it is the same network everywhere."""
+    """Write a network once; train it on PyTorch, Chainer or JAX; prove that it is the same."""
 
 
-for _module in (demo, backends, zoo, settings, train, launch, runs, predict, convert, compare, conformance):
+for _module in (
+    demo,
+    backends,
+    zoo,
+    settings,
+    train,
+    launch,
+    runs,
+    predict,
+    convert,
+    compare,
+    conformance,
+):
     _context = getattr(_module, "CONTEXT", None)
     app.command(_module.__name__.rpartition(".")[2], context_settings=_context)(_module.command)
 

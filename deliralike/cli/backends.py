@@ -1,8 +1,8 @@
-"""``deliralike backends``: what is installed, what it can use, and what is missing."""
+"""``deliralike backends``: the installed backends, their devices, and the missing packages."""
 
 
 def command() -> None:
-    """Show every backend: version, devices, precision in force, or what is missing and how to install it."""
+    """Show every backend: version, devices, precision in force, or how to install it."""
     from deliralike import backends
     from deliralike.cli.console import show_table
 
@@ -11,15 +11,16 @@ def command() -> None:
 
 
 def _row(name: str) -> tuple[str, ...]:
-    """One backend; whatever goes wrong with it is shown in its own row."""
+    """Return the row of a backend; an error of the backend is shown in its row."""
     from deliralike import backends
 
     entry = backends.known()[name]
     if entry.missing:
         return (name, "-", "-", "-", f"not installed: {', '.join(entry.missing)}\n{entry.install}")
+    # A broken installation may fail in any way, and must not hide the other backends.
     try:
         backend = backends.get(name)
         precision = "\n".join(f"{what}: {value}" for what, value in backend.precision().items())
         return (name, backend.version(), "\n".join(backend.devices()), precision, "ready")
-    except Exception as error:  # noqa: BLE001 - a broken install may fail in any way, and must not hide the others
+    except Exception as error:  # noqa: BLE001
         return (name, "-", "-", "-", f"broken: {error}")

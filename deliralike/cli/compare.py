@@ -1,4 +1,4 @@
-"""``deliralike compare``: proof that a network of the zoo is the same on several backends and over replicas."""
+"""``deliralike compare``: proof that a network is the same on all backends and over replicas."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -11,32 +11,49 @@ import typer
 
 
 def command(
-    name: Annotated[str, typer.Argument(metavar="NETWORK", help="A network of the zoo. (deliralike zoo lists all)")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NETWORK", help="A network of the zoo. (deliralike zoo lists all)"),
+    ],
     backends: Annotated[
-        str | None, typer.Option(help="The backends, the reference first: torch,chainer,jax. (default: all there are)")
+        str | None,
+        typer.Option(
+            help="The backends, the reference first: torch,chainer,jax. (default: all there are)"
+        ),
     ] = None,
     replicas: Annotated[str, typer.Option(help="Over how many replicas as well: 1,2,3.")] = "",
     batch: Annotated[int, typer.Option(help="Samples in the batch.", min=1)] = 5,
     input_: Annotated[
         str | None,
         typer.Option(
-            "--input", metavar="SHAPE", help="One sample's shape, such as 3x224x224. (default: small pictures)"
+            "--input",
+            metavar="SHAPE",
+            help="One sample's shape, such as 3x224x224. (default: small pictures)",
         ),
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the network: num_classes=10.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting of the network: num_classes=10."
+        ),
     ] = None,
-    levels: Annotated[str | None, typer.Option(help="Which levels: L0,L1,L3. (default: all)")] = None,
+    levels: Annotated[
+        str | None, typer.Option(help="Which levels: L0,L1,L3. (default: all)")
+    ] = None,
     steps: Annotated[int, typer.Option(help="Free steps of the loss curve.", min=1)] = 20,
     seed: Annotated[int, typer.Option(help="Of weights, batch and masks.")] = 0,
     report: Annotated[
-        list[Path] | None, typer.Option(help="A file for the report: .html, .md, .json or .txt; may be given again.")
+        list[Path] | None,
+        typer.Option(help="A file for the report: .html, .md, .json or .txt; may be given again."),
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads of the linear algebra.", min=1)] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads of the linear algebra.", min=1)
+    ] = None,
 ) -> None:
-    """Prove that a network is the same everywhere, or name the first place that differs and say why.
+    """Prove that a network is the same everywhere, or name the first difference and its cause.
 
-    The exit code is 0 when proved, 1 when it diverges, 2 when the input is wrong or nothing could be decided.
+    The exit code is 0 when proved, 1 when it diverges, 2 when the input is wrong or nothing could
+    be decided.
     """
     counts = tuple(_whole(replicas, "--replicas"))
 
@@ -54,27 +71,40 @@ def command(
     settings = key_values(set_ or (), "--set")
     networks = [zoo.build(name, backend=backend, seed=seed, **settings) for backend in chosen]
     inputs, loss = _probe(zoo.find(name), networks[0], batch, shape_of(input_), seed, settings)
+    reference = networks[0]
     others = networks[1:] or networks  # one alone is compared with itself, over replicas too
-    pairs = [(one, wanted) for one in others]
+    pairs = [(network, wanted) for network in others]
     over_several = counts or processes.count > 1
-    if networks[1:] and over_several and "L6" in wanted:  # of the reference with itself, replicas alone are a question
-        pairs.insert(0, (networks[0], tuple(level for level in wanted if level in ("L0", "L1", "L6"))))
-    options: dict[str, Any] = {"loss": loss, "replicas": counts, "processes": processes, "steps": steps, "seed": seed}
+    if networks[1:] and over_several and "L6" in wanted:
+        # For the reference and itself only the levels of replicas are a question.
+        own_levels = tuple(level for level in wanted if level in ("L0", "L1", "L6"))
+        pairs.insert(0, (reference, own_levels))
+    proofs = []
     with limit_threads(threads), progress() as show:
-        proofs = Proofs(tuple(
-            compare(networks[0], one, inputs, levels=rungs, **options, progress=partial(_tell, show, one.backend.name))
-            for one, rungs in pairs
-        ))  # fmt: skip
-    found = proofs if len(proofs) > 1 else proofs[0]
+        for network, network_levels in pairs:
+            proof = compare(
+                reference,
+                network,
+                inputs,
+                levels=network_levels,
+                loss=loss,
+                replicas=counts,
+                processes=processes,
+                steps=steps,
+                seed=seed,
+                progress=partial(_show_level, show, network.backend.name),
+            )
+            proofs.append(proof)
+    result = Proofs(tuple(proofs)) if len(proofs) > 1 else proofs[0]
     if processes.is_root:
-        console().print(found)
+        console().print(result)
         for path in files:
-            found.save(path)
+            result.save(path)
     processes.close()
-    raise typer.Exit(found.exit_code)
+    raise typer.Exit(result.exit_code)
 
 
-def _tell(show: Callable[[str], None], backend: str, level: str) -> None:
+def _show_level(show: Callable[[str], None], backend: str, level: str) -> None:
     show(f"{backend}: {level}")
 
 
@@ -82,59 +112,79 @@ def _backends(text: str | None, devices: int) -> list[str]:
     from deliralike import backends
 
     names = text.split(",") if text else backends.available()
-    for each in names:
-        backends.get(each).prepare_process(devices)  # or an error that names those that there are
+    for name in names:
+        backends.get(name).prepare_process(devices)  # an unknown name is an error here
     return names
 
 
 def _probe(
-    architecture: Any, network: Any, batch: int, shape: tuple[int, ...] | None, seed: int, settings: dict[str, Any]
+    architecture: Any,
+    network: Any,
+    batch: int,
+    shape: tuple[int, ...] | None,
+    seed: int,
+    settings: dict[str, Any],
 ) -> tuple[tuple[Any, ...], Any]:
-    """Inputs (and labels) of the right kind, and a loss that fits them."""
+    """Return inputs (and labels) of the right kind, and a loss that fits them."""
     import numpy as np
 
     from deliralike.conformance.probing import distance_loss
     from deliralike.training import classification_loss
 
     inputs, output = _inputs_and_output(architecture, network, batch, shape, seed, settings)
-    if architecture.task == "classification" and isinstance(output, np.ndarray) and output.ndim == 2:
-        return (*inputs, np.random.default_rng(seed + 1).integers(0, output.shape[1], batch)), classification_loss
+    has_scores = isinstance(output, np.ndarray) and output.ndim == 2
+    if architecture.task == "classification" and has_scores:
+        labels = np.random.default_rng(seed + 1).integers(0, output.shape[1], batch)
+        return (*inputs, labels), classification_loss
     return inputs, distance_loss
 
 
 def _inputs_and_output(
-    architecture: Any, network: Any, batch: int, shape: tuple[int, ...] | None, seed: int, settings: dict[str, Any]
+    architecture: Any,
+    network: Any,
+    batch: int,
+    shape: tuple[int, ...] | None,
+    seed: int,
+    settings: dict[str, Any],
 ) -> tuple[tuple[Any, ...], Any]:
-    """Of the shape that was asked for; else small pictures, or of the usual size where the network takes no others."""
+    """Return inputs and the network's output for them.
+
+    The inputs have the given shape; else they are small pictures, or pictures of the usual size
+    where the network takes no others.
+    """
     import numpy as np
 
     from deliralike.zoo.registry import Input
 
-    def seen(entries: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
+    def evaluated(entries: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
         generator = np.random.default_rng(seed)
         inputs = tuple(entry.draw(generator, batch) for entry in entries)
         return inputs, _output(network, inputs)
 
     if shape is not None:
-        return seen([Input(shape)])
+        return evaluated([Input(shape)])
     usual = architecture.inputs_for(**settings)
     small = tuple(_smaller(entry) for entry in usual)
     if small != usual:
         with contextlib.suppress(ValueError, RuntimeError):  # too small, or of a fixed size
-            return seen(small)
-    return seen(usual)
+            return evaluated(small)
+    return evaluated(usual)
 
 
 def _smaller(entry: Any) -> Any:
-    """A picture of 64 by 64, a volume of 32 by 32 by 32; smaller ones, and all else, as they are."""
+    """Return an input of at most 64 x 64 or 32 x 32 x 32 pixels; all other inputs as they are."""
     channels, *sides = entry.shape
-    largest = {2: 64, 3: 32}.get(len(sides)) if entry.below is None else None
-    return entry if largest is None else replace(entry, shape=(channels, *(min(side, largest) for side in sides)))
+    largest = {2: 64, 3: 32}.get(len(sides))
+    if largest is None or entry.below is not None:
+        return entry
+    smaller_sides = [min(side, largest) for side in sides]
+    return replace(entry, shape=(channels, *smaller_sides))
 
 
 def _output(network: Any, inputs: tuple[Any, ...]) -> Any:
-    """What a network gives in training mode, in which it is compared too; it stays as it is."""
-    backend, before = network.backend, network.neutral_state()
+    """Return a network's output in training mode, the mode of comparisons; restore its state."""
+    backend = network.backend
+    before = network.neutral_state()
     try:
         with network.training_mode(True), backend.evaluating():
             return backend.to_numpy(network(*backend.prepare(inputs, network)))

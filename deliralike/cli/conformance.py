@@ -9,19 +9,33 @@ import typer
 
 def command(
     backends: Annotated[
-        str | None, typer.Argument(metavar="[BACKENDS]", help="Such as torch,jax. (default: all that are installed)")
+        str | None,
+        typer.Argument(
+            metavar="[BACKENDS]", help="Such as torch,jax. (default: all that are installed)"
+        ),
     ] = None,
     score: Annotated[
-        bool, typer.Option("--score", help="Plant mistakes, and count those detected, located and explained.")
+        bool,
+        typer.Option(
+            "--score", help="Plant mistakes, and count those detected, located and explained."
+        ),
     ] = False,
     everywhere: Annotated[
-        bool, typer.Option("--everywhere", help="With --score: each mistake on each backend, not on one in turn.")
+        bool,
+        typer.Option(
+            "--everywhere", help="With --score: each mistake on each backend, not on one in turn."
+        ),
     ] = False,
-    groups: Annotated[str | None, typer.Option(help="With --score: groups of mistakes, such as losses,wiring.")] = None,
-    seeds: Annotated[int, typer.Option(help="With --score: seeds of each right network.", min=0)] = 10,
+    groups: Annotated[
+        str | None, typer.Option(help="With --score: groups of mistakes, such as losses,wiring.")
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(help="With --score: seeds of each right network.", min=0)
+    ] = 10,
     processes: Annotated[int, typer.Option(help="With --score: how many at once.", min=0)] = 2,
     report: Annotated[
-        list[Path] | None, typer.Option(help="A file for the report: .json or .md; may be given again.")
+        list[Path] | None,
+        typer.Option(help="A file for the report: .json or .md; may be given again."),
     ] = None,
 ) -> None:
     """Run the conformance suite on backends, or score the proof.
@@ -34,8 +48,11 @@ def command(
     names = backends.split(",") if backends else known.available()
     for name in names:
         known.get(name)
-    ok = _score(names, groups, seeds, processes, everywhere, report or ()) if score else _suite(names, report or ())
-    raise typer.Exit(0 if ok else 1)
+    if score:
+        passed = _score(names, groups, seeds, processes, everywhere, report or ())
+    else:
+        passed = _suite(names, report or ())
+    raise typer.Exit(0 if passed else 1)
 
 
 def _suite(names: list[str], files: Any) -> bool:
@@ -43,36 +60,56 @@ def _suite(names: list[str], files: Any) -> bool:
     from deliralike.conformance import suite
 
     reports = [suite.run(name) for name in names]
-    for one in reports:
-        say(str(one))
-    _write(files, [one.as_json() for one in reports], "\n\n".join(map(str, reports)))
-    return all(one.passed for one in reports)
+    for report in reports:
+        say(str(report))
+    values = [report.as_json() for report in reports]
+    _write(files, values, "\n\n".join(map(str, reports)))
+    return all(report.passed for report in reports)
 
 
-def _score(names: list[str], groups: str | None, seeds: int, processes: int, everywhere: bool, files: Any) -> bool:
+def _score(
+    names: list[str], groups: str | None, seeds: int, processes: int, everywhere: bool, files: Any
+) -> bool:
     from deliralike.cli.console import say, show_table
     from deliralike.conformance.score import GROUPS, score
     from deliralike.errors import SettingError, suggestion
 
     chosen = tuple(groups.split(",")) if groups else GROUPS
-    if unknown := [group for group in chosen if group not in GROUPS]:
-        raise SettingError(f"--groups: there is no group {unknown[0]!r}. {suggestion(unknown[0], GROUPS)}")
-    found = score(names, chosen, seeds, processes, everywhere)
-    head, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in found.table().splitlines())
-    show_table([cell.replace("`", "") for cell in head], rows[1:], right=head[1:])
-    summary = (f"{len(found.false_alarms)} false alarms on {len(found.right)} right candidates; "
-               f"{found.seconds:.0f} s with {max(processes, 1)} processes")  # fmt: skip
+    for group in chosen:
+        if group not in GROUPS:
+            raise SettingError(
+                f"--groups: there is no group {group!r}. {suggestion(group, GROUPS)}"
+            )
+    result = score(names, chosen, seeds, processes, everywhere)
+    head, _, *rows = [_cells(line) for line in result.table().splitlines()]
+    show_table([cell.replace("`", "") for cell in head], rows, right=head[1:])
+    summary = (
+        f"{len(result.false_alarms)} false alarms on {len(result.right)} right candidates; "
+        f"{result.seconds:.0f} s with {max(processes, 1)} processes"
+    )
     say(summary)
-    for verdict in (*found.false_alarms, *found.missed()):
-        missing = [word for word in ("detected", "located", "explained") if not getattr(verdict, word)]
-        words = "false alarm" if verdict.task.group == "right" else f"not {' or '.join(missing)}"
-        say(f"  {words}: {verdict.task.name} ({verdict.task.backend or 'NumPy'}). {verdict.said[:200]}")
-    _write(files, found.to_dict(), f"{found.table()}\n\n{summary}.\n")
-    return found.passed
+    for verdict in (*result.false_alarms, *result.missed()):
+        task = verdict.task
+        say(f"  {_failure(verdict)}: {task.name} ({task.backend or 'NumPy'}). {verdict.said[:200]}")
+    _write(files, result.to_dict(), f"{result.table()}\n\n{summary}.\n")
+    return result.passed
+
+
+def _cells(line: str) -> list[str]:
+    """Return the cells of a line of a Markdown table."""
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def _failure(verdict: Any) -> str:
+    if verdict.task.group == "right":
+        return "false alarm"
+    wanted = ("detected", "located", "explained")
+    missing = [word for word in wanted if not getattr(verdict, word)]
+    return f"not {' or '.join(missing)}"
 
 
 def _check_endings(files: Any) -> None:
-    """An error about a file before all the work, not after it."""
+    """Raise an error about a file's name before all the work, not after it."""
     from deliralike.errors import SettingError
 
     for path in files:
@@ -82,4 +119,7 @@ def _check_endings(files: Any) -> None:
 
 def _write(files: Any, values: Any, text: str) -> None:
     for path in files:
-        path.write_text(json.dumps(values, indent=2, default=str) + "\n" if path.suffix == ".json" else text)
+        if path.suffix == ".json":
+            path.write_text(json.dumps(values, indent=2, default=str) + "\n")
+        else:
+            path.write_text(text)

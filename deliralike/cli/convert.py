@@ -7,22 +7,41 @@ import typer
 
 
 def command(
-    source: Annotated[Path, typer.Argument(help="The file to read; its content decides what it is.")],
+    source: Annotated[
+        Path, typer.Argument(help="The file to read; its content decides what it is.")
+    ],
     target: Annotated[
-        Path, typer.Argument(help="The file to write; its suffix decides: .safetensors, .npz, .pth, .msgpack, .orbax.")
+        Path,
+        typer.Argument(
+            help="The file to write; its suffix decides: "
+            ".safetensors, .npz, .pth, .msgpack, .orbax."
+        ),
     ],
     model: Annotated[
-        str | None, typer.Option("--model", help="The architecture; names are fitted to it. (deliralike zoo lists all)")
+        str | None,
+        typer.Option(
+            "--model", help="The architecture; names are fitted to it. (deliralike zoo lists all)"
+        ),
     ] = None,
     to: Annotated[
-        str | None, typer.Option("--to", help="Whose names to write: torchvision, chainer, timm … (default: the zoo's)")
+        str | None,
+        typer.Option(
+            "--to", help="Whose names to write: torchvision, chainer, timm … (default: the zoo's)"
+        ),
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the model: num_classes=10.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the model: num_classes=10."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and check everything, write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and check everything, write nothing.")
+    ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Build the model from both files and compare outputs in double precision.")
+        bool,
+        typer.Option(
+            "--check",
+            help="Build the model from both files and compare outputs in double precision.",
+        ),
     ] = False,
 ) -> None:
     """Convert a file of weights. No code in the file is run."""

@@ -1,4 +1,4 @@
-"""``deliralike demo``: the same network on every backend, from the same start, shown to be the same."""
+"""``deliralike demo``: the same network on every backend, from the same start, and a comparison."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Result:
-    """What one backend did; only `problem` is set when it could not be loaded."""
+    """The results of one backend; only `problem` is set if the backend could not be loaded."""
 
     backend: str
     version: str = ""
@@ -32,8 +32,10 @@ class Result:
 
     @property
     def accuracy(self) -> float:
-        """On held-out data, at the end."""
-        return float(self.history.held_out("accuracy")[-1]) if self.history else float("nan")
+        """The accuracy on held-out data at the end."""
+        if self.history is None:
+            return float("nan")
+        return float(self.history.held_out("accuracy")[-1])
 
 
 def command(
@@ -43,14 +45,20 @@ def command(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")] = 8,
     batch_size: Annotated[int, typer.Option(min=1, help="Samples in each batch.")] = 64,
     seed: Annotated[int, typer.Option(min=0, help="Start values and order of samples.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="A new folder. (default: runs/demo-0001, -0002 …)")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A new folder. (default: runs/demo-0001, -0002 …)")
+    ] = None,
     threads: Annotated[
-        int, typer.Option(min=1, help="For BLAS and OpenMP; layers this small gain little from more than one.")
+        int,
+        typer.Option(
+            min=1, help="For BLAS and OpenMP; layers this small gain little from more than one."
+        ),
     ] = 1,
 ) -> None:
-    """Train a small residual network on handwritten digits on every backend, and show that all do the same.
+    """Train a small network on handwritten digits on every backend, and show that all do the same.
 
-    Same start values, same batches, float64, one process. Writes a picture, metrics and weights into a new folder.
+    The residual networks have the same start values and the same batches, in float64 and one
+    process. A picture, metrics and weights are written into a new folder.
     """
     from deliralike import data
     from deliralike.cli.console import console, say
@@ -63,37 +71,54 @@ def command(
         experiment.refuse_existing(out)
     names = _names(backends)
     shared = Settings(
-        network="resnet8", epochs=epochs, batch_size=batch_size, drop_last=True, seed=seed, dtype="float64"
+        network="resnet8",
+        epochs=epochs,
+        batch_size=batch_size,
+        drop_last=True,
+        seed=seed,
+        dtype="float64",
     )
-    dataset, loaded = data.load(shared.data), [_load(name) for name in names]
+    dataset = data.load(shared.data)
+    results = [_load(name) for name in names]
     shared = experiment.complete(shared, dataset)
     folder = experiment.new_folder(out) if out else experiment.next_folder("runs", "demo")
-    say(f"{shared.network} on {shared.data}, float64, seed {seed}: {epochs} epochs on {', '.join(names)}")
+    say(
+        f"{shared.network} on {shared.data}, float64, seed {seed}: {epochs} epochs on "
+        f"{', '.join(names)}"
+    )
     begin = time.perf_counter()
     with limit_threads(threads), bars(console()) as progress:
-        results = [result if result.problem else _train(result, shared, dataset, folder, progress) for result in loaded]
+        for result in results:
+            if not result.problem:
+                _train(result, shared, dataset, folder, progress)
     _compare(results)
     _write(results, shared, folder)
     _show(results)
-    say(f"{time.perf_counter() - begin:.0f} s. Curves: {folder / 'curves.png'}; metrics and weights: {folder}")
+    seconds = time.perf_counter() - begin
+    say(f"{seconds:.0f} s. Curves: {folder / 'curves.png'}; metrics and weights: {folder}")
 
 
 def _names(text: str) -> list[str]:
-    """The backends asked for; a name that nobody knows is a mistake, not a missing backend."""
+    """Return the chosen backends; an unknown name is an error, a missing backend is not."""
     from deliralike import backends
     from deliralike.errors import BackendUnavailable, SettingError, suggestion
 
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    stripped = [name.strip() for name in text.split(",")]
+    names = [name for name in dict.fromkeys(stripped) if name]
     if not names:
-        raise SettingError(f"--backends {text!r} names no backend. Known: {', '.join(backends.known())}.")
+        raise SettingError(
+            f"--backends {text!r} names no backend. Known: {', '.join(backends.known())}."
+        )
     for name in names:
         if name not in backends.known():
-            raise BackendUnavailable(f"there is no backend {name!r}. {suggestion(name, backends.known())}")
+            raise BackendUnavailable(
+                f"there is no backend {name!r}. {suggestion(name, backends.known())}"
+            )
     return names
 
 
 def _load(name: str) -> Result:
-    """A backend with its version, or what keeps it from running."""
+    """Return a backend's result with its version, or with the problem that prevents its use."""
     from deliralike import backends
     from deliralike.errors import BackendUnavailable
 
@@ -103,8 +128,10 @@ def _load(name: str) -> Result:
         return Result(name, problem=str(error))
 
 
-def _train(result: Result, shared: Settings, dataset: Dataset, folder: Path, progress: Progress) -> Result:
-    """Train on one backend; its part of the folder is that of a run of its own."""
+def _train(
+    result: Result, shared: Settings, dataset: Dataset, folder: Path, progress: Progress
+) -> None:
+    """Train on one backend; its part of the folder is the folder of a run."""
     from deliralike import weights
     from deliralike.cli.console import say
     from deliralike.conformance import probe
@@ -116,7 +143,10 @@ def _train(result: Result, shared: Settings, dataset: Dataset, folder: Path, pro
     own = experiment.new_folder(folder / result.backend)
     experiment.write_settings(own / experiment.SETTINGS, settings)
     bar = ProgressBar(result.version, progress=progress)
-    logs = [JsonLines(folder / experiment.METRICS, backend=result.backend), JsonLines(own / experiment.METRICS)]
+    logs = [
+        JsonLines(folder / experiment.METRICS, backend=result.backend),
+        JsonLines(own / experiment.METRICS),
+    ]
     start = probe(network, dataset.held_out)
     with recorded(own) as outcome:
         result.history = experiment.train_network(network, settings, dataset, [bar, *logs])
@@ -125,20 +155,24 @@ def _train(result: Result, shared: Settings, dataset: Dataset, folder: Path, pro
     weights.write(own / experiment.WEIGHTS, network)
     if progress.disable:
         say(f"{result.version}: held-out accuracy {result.accuracy:.2%}")
-    return result
 
 
 def _compare(results: list[Result]) -> None:
     from deliralike.conformance import agreement
 
-    ran = [(result.history, result.probes) for result in results if result.history and result.probes]
-    others = [result for result in results if result.history][1:]
-    for result, run in zip(others, ran[1:], strict=True):
-        result.agreement = agreement(ran[0], run)
+    reference = None
+    for result in results:
+        if result.history is None or result.probes is None:
+            continue
+        run = (result.history, result.probes)
+        if reference is None:
+            reference = run
+        else:
+            result.agreement = agreement(reference, run)
 
 
 def _write(results: list[Result], shared: Settings, folder: Path) -> None:
-    """The picture, and the table in a form for programs."""
+    """Write the picture, and the table in a form for programs."""
     from deliralike.training import experiment
     from deliralike.training.curves import draw_curves
 
@@ -190,17 +224,21 @@ def _row(result: Result) -> tuple[str, ...]:
     return (result.version, f"{result.accuracy:.2%}", speed, *_differences(result.agreement))
 
 
-def _differences(found: Agreement | None) -> list[str]:
-    if found is None:
+def _differences(agreement: Agreement | None) -> list[str]:
+    if agreement is None:
         return ["reference"] * 3
-    return [f"{part.difference:.1e}" for part in (found.losses, found.outputs, found.gradients)]
+    parts = (agreement.losses, agreement.outputs, agreement.gradients)
+    return [f"{part.difference:.1e}" for part in parts]
 
 
-def _explain(result: Result, found: Agreement) -> None:
+def _explain(result: Result, agreement: Agreement) -> None:
     """Name the tensor that differs most, and those whose gradient is nothing but rounding."""
     from deliralike.cli.console import say
 
-    if worst := [part.worst for part in (found.losses, found.outputs, found.gradients) if part.worst]:
-        say(f"{result.version}: largest differences at {', '.join(worst)}", "dim")
-    if found.gradients.null:
-        say(f"{result.version}: gradients that are zero but for rounding: {', '.join(found.gradients.null)}", "dim")
+    parts = (agreement.losses, agreement.outputs, agreement.gradients)
+    worst = ", ".join(part.worst for part in parts if part.worst)
+    if worst:
+        say(f"{result.version}: largest differences at {worst}", "dim")
+    if agreement.gradients.null:
+        names = ", ".join(agreement.gradients.null)
+        say(f"{result.version}: gradients that are zero but for rounding: {names}", "dim")

@@ -1,4 +1,4 @@
-"""Options that several subcommands share, and how ``key=value`` is read."""
+"""Options that several subcommands share, and the reading of ``key=value``."""
 
 import ast
 from collections.abc import Iterable
@@ -25,9 +25,10 @@ def key_values(pairs: Iterable[str], option: str) -> dict[str, Any]:
 
 
 def limit_threads(count: int | None) -> AbstractContextManager[Any]:
-    """Hold the number of BLAS and OpenMP threads of all libraries loaded so far; None leaves it to them.
+    """Limit the number of BLAS and OpenMP threads of all libraries loaded so far.
 
-    Two pools of as many threads as there are cores, on cores that others use too, make small layers ten times slower.
+    None leaves the number to the libraries. Two pools of as many threads as there are cores, on
+    cores that others use too, make small layers ten times slower.
     """
     from threadpoolctl import threadpool_limits
 

@@ -1,4 +1,4 @@
-"""``deliralike predict``: a trained network on held-out data, on any backend."""
+"""``deliralike predict``: the predictions of a trained network on held-out data, on any backend."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,11 +7,16 @@ import typer
 
 
 def command(
-    run: Annotated[Path, typer.Argument(metavar="RUN_FOLDER", help="A folder that 'deliralike train' wrote.")],
-    backend: Annotated[str | None, typer.Option(help="The backend to compute on. (default: the run's own)")] = None,
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN_FOLDER", help="A folder that 'deliralike train' wrote.")
+    ],
+    backend: Annotated[
+        str | None, typer.Option(help="The backend to compute on. (default: the run's own)")
+    ] = None,
     data: Annotated[str | None, typer.Option(help="The dataset. (default: the run's own)")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The CSV file, replaced if it is there. (default: in the run's folder)")
+        Path | None,
+        typer.Option(help="The CSV file, replaced if it is there. (default: in the run's folder)"),
     ] = None,
 ) -> None:
     """Load a run's weights, judge them on held-out data, and write the predictions as CSV."""
@@ -25,7 +30,10 @@ def command(
     target = out or run / f"predictions-{settings.backend}.csv"
     _write(target, dataset.held_out.labels, scores, dataset.classes)
     correct = accuracy(scores, dataset.held_out.labels)
-    say(f"{settings.network} on {network.backend.version()}: {correct:.2%} of {len(scores)} held-out samples are right")
+    say(
+        f"{settings.network} on {network.backend.version()}: {correct:.2%} of {len(scores)} "
+        "held-out samples are right"
+    )
     say(f"predictions: {target}")
 
 
@@ -34,6 +42,9 @@ def _write(path: Path, labels: Any, scores: Any, classes: tuple[str, ...]) -> No
 
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["sample", "label", "predicted", *(f"score {name}" for name in classes)])
+        score_columns = [f"score {name}" for name in classes]
+        writer.writerow(["sample", "label", "predicted", *score_columns])
         for index, (label, row) in enumerate(zip(labels, scores, strict=True)):
-            writer.writerow([index, classes[label], classes[row.argmax()], *(f"{score:.6g}" for score in row)])
+            predicted = classes[row.argmax()]
+            cells = [f"{score:.6g}" for score in row]
+            writer.writerow([index, classes[label], predicted, *cells])

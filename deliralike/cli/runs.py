@@ -1,4 +1,4 @@
-"""``deliralike runs``: the runs in a folder, beside each other."""
+"""``deliralike runs``: a table of the runs in a folder."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,41 +14,64 @@ def command(
         Path, typer.Argument(metavar="[DIR]", help="Where to look for runs, in folders below too.")
     ] = Path("runs"),
     metric: Annotated[
-        str | None, typer.Option(help="What to compare by: accuracy, loss … (default: each run's first metric)")
+        str | None,
+        typer.Option(
+            help="What to compare by: accuracy, loss … (default: each run's first metric)"
+        ),
     ] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="PICTURE", help="Draw the curves of all runs: runs.png.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="PICTURE", help="Draw the curves of all runs: runs.png.")
+    ] = None,
 ) -> None:
-    """List runs with their settings, how far they are and how good, and draw them over one another."""
+    """List runs with their settings, progress and results, and draw them over one another."""
     from deliralike.cli.console import console, say, show_table
     from deliralike.training.experiment.compare import draw_runs, read_runs
 
     rows = read_runs(folder, metric)
     cells = [_cells(row, folder) for row in rows]
-    shared = {name: cells[0][name] for name in _MAY_BE_SHARED if len({each[name] for each in cells}) == 1}
+    shared = _shared(cells)
     columns = [name for name in cells[0] if name not in shared]
-    columns = _that_fit(columns, cells, console().width)
+    columns = _columns_that_fit(columns, cells, console().width)
     if shared:
-        say("all runs: " + ", ".join(f"{name} {value}" for name, value in shared.items()), "dim")
-    show_table(columns, [[each[name] for name in columns] for each in cells], right=["epochs", "best", "last", "time"])
+        text = ", ".join(f"{name} {value}" for name, value in shared.items())
+        say(f"all runs: {text}", "dim")
+    table = []
+    for run in cells:
+        table.append([run[name] for name in columns])
+    show_table(columns, table, right=["epochs", "best", "last", "time"])
     for row in rows:
         if row.reason:
             say(f"{_name(row, folder)}: {row.reason}", "yellow" if row.problem else "dim")
     if plot is not None:
-        say(f"see {draw_runs({_name(row, folder): row for row in rows}, plot)}")
+        picture = draw_runs({_name(row, folder): row for row in rows}, plot)
+        say(f"see {picture}")
 
 
-# What all runs agree on is said once, above the table, which is narrower then.
+# Values that all runs share are printed once, above the table, which is narrower then.
 _MAY_BE_SHARED = ("network", "backend", "data", "metric")
-# What a narrow terminal does without, in this order.
+# The columns that a narrow terminal leaves out, in this order.
 _MAY_BE_LEFT_OUT = ("last", "time", "data", "metric", "network")
 
 
-def _that_fit(columns: list[str], cells: list[dict[str, str]], width: int) -> list[str]:
-    """The columns without those that do not fit beside the others."""
-    needed = {name: 3 + max(len(name), *(len(each[name]) for each in cells)) for name in columns}
+def _shared(cells: list[dict[str, str]]) -> dict[str, str]:
+    """Return the values on which all runs agree."""
+    shared = {}
+    for name in _MAY_BE_SHARED:
+        values = {run[name] for run in cells}
+        if len(values) == 1:
+            shared[name] = values.pop()
+    return shared
+
+
+def _columns_that_fit(columns: list[str], cells: list[dict[str, str]], width: int) -> list[str]:
+    """Return the columns without those that do not fit beside the others."""
+    needed = {}
+    for name in columns:
+        longest = max(len(run[name]) for run in cells)
+        needed[name] = 3 + max(len(name), longest)
     for name in _MAY_BE_LEFT_OUT:
-        if name in columns and sum(needed[each] for each in columns) > width:
-            columns = [each for each in columns if each != name]
+        if name in columns and sum(needed[column] for column in columns) > width:
+            columns = [column for column in columns if column != name]
     return columns
 
 
@@ -56,7 +79,9 @@ def _cells(row: "Row", folder: Path) -> dict[str, str]:
     settings = row.settings
     return {
         "run": _name(row, folder),
-        **{name: str(settings.get(name, "-")) for name in ("network", "backend", "data")},
+        "network": str(settings.get("network", "-")),
+        "backend": str(settings.get("backend", "-")),
+        "data": str(settings.get("data", "-")),
         "epochs": f"{len(row.history.epochs)}/{settings.get('epochs', '-')}",
         "metric": row.metric or "-",
         "best": _figure(row.best),
@@ -67,7 +92,9 @@ def _cells(row: "Row", folder: Path) -> dict[str, str]:
 
 
 def _name(row: "Row", folder: Path) -> str:
-    return str(row.folder.relative_to(folder)) if row.folder != folder else row.folder.name
+    if row.folder == folder:
+        return folder.name
+    return str(row.folder.relative_to(folder))
 
 
 def _figure(value: float | None) -> str:
@@ -75,13 +102,18 @@ def _figure(value: float | None) -> str:
 
 
 def _time(seconds: float) -> str:
-    """Seconds as a person says them.
+    """Return seconds in the unit that a person would use.
 
     Example:
         >>> [_time(seconds) for seconds in (0.5, 59, 61, 7300)]
         ['0.5 s', '59 s', '1:01 min', '2:01 h']
     """
+    if seconds < 10:
+        return f"{seconds:.1f} s"
     if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+        return f"{seconds:.0f} s"
     minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"
+    if minutes < 60:
+        return f"{minutes}:{rest:02d} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d} h"

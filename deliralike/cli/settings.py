@@ -1,4 +1,4 @@
-"""``deliralike settings``: a file of settings to start from, and what each of them does."""
+"""``deliralike settings``: a file of settings to start from, with the effect of each of them."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -7,25 +7,34 @@ import typer
 
 
 def command(
-    network: Annotated[str, typer.Argument(help="A network of the zoo: see 'deliralike zoo'.")] = "resnet8",
+    network: Annotated[
+        str, typer.Argument(help="A network of the zoo: see 'deliralike zoo'.")
+    ] = "resnet8",
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Another value: data=faces, optimizer.lr=0.1."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Another value: data=faces, optimizer.lr=0.1."
+        ),
     ] = None,
 ) -> None:
-    """Print a file of all settings as TOML, with what they do. Try: deliralike settings resnet8 > settings.toml."""
+    """Print a file of all settings as TOML, with what they do.
+
+    Try: deliralike settings resnet8 > settings.toml.
+    """
     from deliralike.cli.options import key_values
     from deliralike.training.experiment import as_toml
     from deliralike.training.experiment.files import changed, settings_from
 
     changes = spread(key_values(set_ or (), "--set"))
-    print(as_toml(settings_from(changed({"network": network}, changes))), end="")
+    settings = settings_from(changed({"network": network}, changes))
+    print(as_toml(settings), end="")
 
 
 def spread(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``--set`` names, by the key of the setting: ``optimizer.lr`` is in ``optimizer_settings``.
+    """Return the values of ``--set`` by the keys of the settings.
 
-    A name that is no setting is one of the network's.
+    ``optimizer.lr`` stands in ``optimizer_settings``. A name that is no setting is one of the
+    network's.
 
     Example:
         >>> spread({"epochs": 3, "optimizer.lr": 0.1, "depth": 14})
@@ -40,4 +49,7 @@ def _key(key: str, names: list[str]) -> str:
     head, dot, rest = key.partition(".")
     if head not in names:
         return f"network_settings.{key}"
-    return f"{head}_settings.{rest}" if dot and f"{head}_settings" in names else key
+    group = f"{head}_settings"
+    if dot and group in names:
+        return f"{group}.{rest}"
+    return key

@@ -1,8 +1,7 @@
-"""``deliralike train``: a run from settings, or the rest of one that was interrupted; one folder a run."""
+"""``deliralike train``: a run from settings, or the rest of an interrupted one."""
 
 import signal
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,57 +20,84 @@ def command(
     source: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SETTINGS|NETWORK]", help="A file of settings (.toml, .yaml), or a network of the zoo."
+            metavar="[SETTINGS|NETWORK]",
+            help="A file of settings (.toml, .yaml), or a network of the zoo.",
         ),
     ] = None,
     data: Annotated[str | None, typer.Option(help="The dataset. (default: digits)")] = None,
     backend: Annotated[
-        str | None, typer.Option(help="torch, chainer, jax …: see 'deliralike backends'. (default: torch)")
+        str | None,
+        typer.Option(help="torch, chainer, jax …: see 'deliralike backends'. (default: torch)"),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data. (default: 5)")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Samples in each batch. (default: 32)")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Passes over the data. (default: 5)")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Samples in each batch. (default: 32)")
+    ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Start values, order of samples, dropout. (default: 0)")
+        int | None,
+        typer.Option(min=0, help="Start values, order of samples, dropout. (default: 0)"),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="A new folder. (default: runs/NETWORK-0001, -0002 …)")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A new folder. (default: runs/NETWORK-0001, -0002 …)")
+    ] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Go on with an interrupted run, or with its folds.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Go on with an interrupted run, or with its folds."),
     ] = None,
     accept: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="What may differ from the run that is gone on with: clip_norm, transforms."),
+        typer.Option(
+            metavar="NAME",
+            help="What may differ from the run that is gone on with: clip_norm, transforms.",
+        ),
     ] = None,
     continue_: Annotated[
-        bool, typer.Option("--continue", help="Go on with the run in --out if it is there; else begin it.")
+        bool,
+        typer.Option(
+            "--continue", help="Go on with the run in --out if it is there; else begin it."
+        ),
     ] = False,
-    folds: Annotated[int | None, typer.Option(min=2, help="Cross-validation: so many runs, and a summary.")] = None,
+    folds: Annotated[
+        int | None, typer.Option(min=2, help="Cross-validation: so many runs, and a summary.")
+    ] = None,
     fold: Annotated[int | None, typer.Option(min=1, help="Only this one of the folds.")] = None,
-    optimizer: Annotated[str | None, typer.Option(help="sgd, adam, adamw, rmsprop … (default: sgd)")] = None,
-    lr: Annotated[float | None, typer.Option(help="The learning rate. (default: depends on the optimizer)")] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help="sgd, adam, adamw, rmsprop … (default: sgd)")
+    ] = None,
+    lr: Annotated[
+        float | None, typer.Option(help="The learning rate. (default: depends on the optimizer)")
+    ] = None,
     optimizer_set: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A number of the optimizer: momentum=0.8.")
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A number of the optimizer: momentum=0.8."),
     ] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, float64 … (default: float32)")] = None,
     device: Annotated[
         list[str] | None,
         typer.Option(
-            help="A device of the backend; several for replicas, or for the processes of a node. (default: its first)"
+            help="A device of the backend; several for replicas, or for the processes of a node. "
+            "(default: its first)"
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="For BLAS and OpenMP. (default: as many as the libraries choose)")
+        int | None,
+        typer.Option(min=1, help="For BLAS and OpenMP. (default: as many as the libraries choose)"),
     ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Any setting: clip_norm=1, schedule.steps=90; the network's: depth=14."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any setting: clip_norm=1, schedule.steps=90; the network's: depth=14.",
         ),
     ] = None,
 ) -> None:
     """Train a network and leave settings, metrics, curves, checkpoints and weights in a new folder.
 
-    'deliralike settings' prints all settings and what they do. Options come before what a file says. Channels and
-    classes are taken from the data.
+    'deliralike settings' prints all settings and what they do. Options come before what a file
+    says. Channels and classes are taken from the data.
     """
     from deliralike import join
     from deliralike.backends.joining import restarts
@@ -79,22 +105,37 @@ def command(
     from deliralike.cli.settings import spread
 
     given = {
-        "data": data, "backend": backend, "epochs": epochs, "batch_size": batch_size, "seed": seed, "folds": folds,
-        "fold": fold, "optimizer": optimizer, "optimizer_settings.lr": lr, "dtype": dtype, "devices": device,
-    }  # fmt: skip
-    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    changes |= {
-        f"optimizer_settings.{key}": value for key, value in key_values(optimizer_set or (), "--optimizer-set").items()
+        "data": data,
+        "backend": backend,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "seed": seed,
+        "folds": folds,
+        "fold": fold,
+        "optimizer": optimizer,
+        "optimizer_settings.lr": lr,
+        "dtype": dtype,
+        "devices": device,
     }
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    for key, value in key_values(optimizer_set or (), "--optimizer-set").items():
+        changes[f"optimizer_settings.{key}"] = value
     changes |= spread(key_values(set_ or (), "--set"))
     if (source is None) == (resume is None):
-        raise SettingError("give a file of settings or a network to train, or --resume FOLDER to go on with a run")
+        raise SettingError(
+            "give a file of settings or a network to train, or --resume FOLDER to go on with a run"
+        )
     if resume is not None and out is not None:
         raise SettingError("--resume goes on in the folder of the run: leave --out away")
     again, at_most = restarts()
     if (continue_ or at_most) and out is None and resume is None:
-        raise SettingError("--continue and restarts go on in the folder of the run: name it, --out FOLDER")
-    experiment = _of_source(source, changes) if source is not None else _of_folder(Path(resume or ""), changes)
+        raise SettingError(
+            "--continue and restarts go on in the folder of the run: name it, --out FOLDER"
+        )
+    if source is not None:
+        experiment = _from_source(source, changes)
+    else:
+        experiment = _from_folder(Path(resume or ""), changes)
     experiment.processes = join()
     run(experiment, out, resume, threads, continue_ or again > 0, accept or ())
 
@@ -107,19 +148,23 @@ def run(
     if_there: bool = False,
     accept: Sequence[str] = (),
 ) -> None:
-    """Train one run, one fold or all folds; on Ctrl-C, say how to go on.
+    """Train one run, one fold or all folds; on Ctrl-C, print how to go on.
 
     Args:
         if_there: Go on with the run in `out`, if there is one.
-        accept: What may differ from a run that is gone on with.
+        accept: The settings that may differ from those of a resumed run.
     """
     from deliralike.cli.options import limit_threads
 
     settings = experiment.settings
     if settings.folds is not None and experiment.processes.count > 1:
-        raise SettingError("folds in several processes: train one fold in each call, without 'deliralike launch'")
+        raise SettingError(
+            "folds in several processes: train one fold in each call, without 'deliralike launch'"
+        )
     if accept and settings.folds is not None:
-        raise SettingError("--accept is for one run: folds that shall go on are those of the same settings")
+        raise SettingError(
+            "--accept is for one run: folds that shall go on are those of the same settings"
+        )
     with limit_threads(threads):
         if settings.folds is None:
             _one(experiment, resume or out, resume is not None, if_there, accept)
@@ -131,8 +176,8 @@ def run(
             _one_fold(experiment, out)
 
 
-def _of_source(source: str, changes: Mapping[str, Any]) -> "Experiment":
-    """From a file, or the name of a network."""
+def _from_source(source: str, changes: Mapping[str, Any]) -> "Experiment":
+    """Return the experiment of a file of settings, or of a network's name."""
     from deliralike.training.experiment import Experiment, read_settings
     from deliralike.training.experiment.files import changed, is_file_name, settings_from
 
@@ -141,8 +186,8 @@ def _of_source(source: str, changes: Mapping[str, Any]) -> "Experiment":
     return Experiment(settings_from(changed({"network": source}, changes)))
 
 
-def _of_folder(folder: Path, changes: Mapping[str, Any]) -> "Experiment":
-    """From what a run's folder says."""
+def _from_folder(folder: Path, changes: Mapping[str, Any]) -> "Experiment":
+    """Return the experiment whose settings a run's folder holds."""
     from deliralike.training.experiment import SETTINGS, Experiment, read_settings
     from deliralike.training.experiment.folder import refuse_none
 
@@ -151,13 +196,19 @@ def _of_folder(folder: Path, changes: Mapping[str, Any]) -> "Experiment":
 
 
 def _one(
-    experiment: "Experiment", folder: Path | None, resume: bool, if_there: bool = False, accept: Sequence[str] = ()
+    experiment: "Experiment",
+    folder: Path | None,
+    resume: bool,
+    if_there: bool = False,
+    accept: Sequence[str] = (),
 ) -> None:
     from deliralike.training.experiment import SETTINGS, refuse_existing
     from deliralike.training.experiment.run import finished_result
 
     if if_there and folder is not None:
-        resume = experiment.processes.of_root("whether the run is there", (folder / SETTINGS).is_file())
+        resume = experiment.processes.of_root(
+            "whether the run is there", (folder / SETTINGS).is_file()
+        )
     if folder is not None and not resume and experiment.processes.is_root:
         refuse_existing(folder)
     settings, dataset = experiment.complete()
@@ -166,8 +217,10 @@ def _one(
         _end(experiment, done)
         return
     if done:
-        raise SettingError(f"the run in {str(folder)!r} has finished: there is nothing to go on with. "
-                           f"For more: --epochs {settings.epochs + 5}")  # fmt: skip
+        raise SettingError(
+            f"the run in {str(folder)!r} has finished: there is nothing to go on with. "
+            f"For more: --epochs {settings.epochs + 5}"
+        )
     prepared = experiment.prepare(settings, dataset, accept)
     if not resume:
         folder = experiment.new_folder(folder, settings)
@@ -182,30 +235,39 @@ def _end(experiment: "Experiment", result: "RunResult") -> None:
 
 
 def _trained(prepared: Any, folder: Path, resume: bool, again: Path | None = None) -> "RunResult":
-    """Train with a bar; `again` is what to resume after Ctrl-C or another signal."""
-    from deliralike.cli.console import console, say
+    """Train with a bar; `again` is the folder to resume after Ctrl-C or another signal."""
+    from deliralike.cli.console import console
     from deliralike.training.callbacks.progress import ProgressBar, bars
 
-    network, settings = prepared.network, prepared.settings
-    doing = "going on in" if resume else "writing to"
-    version = network.backend.version()
     is_root = prepared.processes.is_root
     if is_root:
-        several = f" in {prepared.processes.count} processes" if prepared.processes.count > 1 else ""
-        say(
-            f"{settings.network} with {network.count_parameters():,} parameters on {version}{several}, {doing} {folder}"
-        )
+        _announce(prepared, folder, resume)
     try:
-        with bars(console()) if is_root else nullcontext() as progress:
-            watching = [ProgressBar(progress=progress, label=settings.backend)] if is_root else []
-            return prepared.train(folder, watching, resume=resume)
+        if not is_root:
+            return prepared.train(folder, [], resume=resume)
+        with bars(console()) as progress:
+            bar = ProgressBar(progress=progress, label=prepared.settings.backend)
+            return prepared.train(folder, [bar], resume=resume)
     except KeyboardInterrupt as error:
         code = _stopped(error, prepared.processes, again or folder)
         raise typer.Exit(code) from None
 
 
+def _announce(prepared: Any, folder: Path, resume: bool) -> None:
+    from deliralike.cli.console import say
+
+    network = prepared.network
+    count = prepared.processes.count
+    in_processes = f" in {count} processes" if count > 1 else ""
+    doing = "going on in" if resume else "writing to"
+    say(
+        f"{prepared.settings.network} with {network.count_parameters():,} parameters on "
+        f"{network.backend.version()}{in_processes}, {doing} {folder}"
+    )
+
+
 def _stopped(error: KeyboardInterrupt, processes: "Processes", folder: Path) -> int:
-    """Say how to go on; what the exit code is."""
+    """Print how to go on, and return the exit code."""
     from deliralike.backends.joining import say_at_the_end
     from deliralike.training.interrupt import Interrupted
 
@@ -222,8 +284,11 @@ def _show(result: "RunResult") -> None:
     from deliralike.cli.console import say
     from deliralike.training.experiment import CURVES
 
-    figures = ", ".join(f"{name} {_figure(name, value)}" for name, value in result.metrics.items())
-    say(f"held-out {figures}; {result.history.seconds_per_step * 1e3:.1f} ms a step")
+    figures = []
+    for name, value in result.metrics.items():
+        figures.append(f"{name} {_figure(name, value)}")
+    milliseconds = result.history.seconds_per_step * 1e3
+    say(f"held-out {', '.join(figures)}; {milliseconds:.1f} ms a step")
     if result.stopped:
         say(f"stopped early: {result.stopped}")
     say(f"see {result.folder / CURVES}; try: deliralike predict {result.folder}")
@@ -233,14 +298,16 @@ def _figure(name: str, value: float) -> str:
     return f"{value:.2%}" if name == "accuracy" else f"{value:.4g}"
 
 
-# Folds -------------------------------------------------------------------------------------------------------------
+# Folds --------------------------------------------------------------------------------------------
 
 
 def _all_folds(experiment: "Experiment", folder: Path | None) -> None:
     from deliralike.training.experiment.folds import run_folds
 
-    experiment.with_(fold=1).complete()  # what is wrong with the settings shows before a folder is made
-    _show_folds(run_folds(experiment.settings, folder, lambda own, fold: _fold(experiment, own, fold)))
+    # A mistake in the settings is reported before a folder is made.
+    experiment.with_(fold=1).complete()
+    result = run_folds(experiment.settings, folder, lambda own, fold: _fold(experiment, own, fold))
+    _show_folds(result)
 
 
 def _one_fold(experiment: "Experiment", folder: Path | None) -> None:
@@ -253,7 +320,7 @@ def _one_fold(experiment: "Experiment", folder: Path | None) -> None:
 
 
 def _fold(experiment: "Experiment", folder: Path, fold: int) -> "RunResult":
-    """One fold in its folder: begun, gone on with, or done already."""
+    """Return the result of a fold in its folder: begun, resumed, or finished already."""
     from deliralike.cli.console import say
     from deliralike.training.experiment import new_folder
     from deliralike.training.experiment.run import finished_result
@@ -273,13 +340,19 @@ def _show_folds(result: "FoldsResult") -> None:
     from deliralike.cli.console import say, show_table
     from deliralike.training.experiment.folder import SUMMARY
 
-    names, intervals = list(result.metrics), list(result.metrics.values())
-    rows = [
-        [f"fold {number}", *(_figure(name, run.metrics[name]) for name in names)]
-        for number, run in enumerate(result.runs, start=1)
-    ]
-    rows.append(["mean", *(_figure(*each) for each in zip(names, (each.mean for each in intervals), strict=True))])
-    for text, end in (("95 % interval, from", "low"), ("to", "high")):
-        rows.append([text, *(_figure(name, getattr(result.metrics[name], end)) for name in names)])
+    def row(title: str, values: Mapping[str, float]) -> list[str]:
+        return [title, *(_figure(name, values[name]) for name in names)]
+
+    names = list(result.metrics)
+    intervals = result.metrics.items()
+    rows = []
+    for number, run in enumerate(result.runs, start=1):
+        rows.append(row(f"fold {number}", run.metrics))
+    rows.append(row("mean", {name: interval.mean for name, interval in intervals}))
+    rows.append(row("95 % interval, from", {name: interval.low for name, interval in intervals}))
+    rows.append(row("to", {name: interval.high for name, interval in intervals}))
     show_table(["held-out", *names], rows, right=names)
-    say(f"see {result.folder / SUMMARY}; each fold is a run of its own: deliralike predict {result.runs[0].folder}")
+    say(
+        f"see {result.folder / SUMMARY}; each fold is a run of its own: deliralike predict "
+        f"{result.runs[0].folder}"
+    )

@@ -7,28 +7,40 @@ import typer
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(help="One architecture; a pattern like 'resnet*' lists those.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="One architecture; a pattern like 'resnet*' lists those.")
+    ] = None,
     size: Annotated[
-        str | None, typer.Option("--input", metavar="CxHxW", help="One sample's shape, 3x224x224. (default: its own)")
+        str | None,
+        typer.Option(
+            "--input", metavar="CxHxW", help="One sample's shape, 3x224x224. (default: its own)"
+        ),
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of NAME: num_classes=10.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of NAME: num_classes=10."),
     ] = None,
     draw: Annotated[
-        Path | None, typer.Option("--draw", metavar="FILE", help="Draw NAME into a file: .svg, .png or .pdf.")
+        Path | None,
+        typer.Option("--draw", metavar="FILE", help="Draw NAME into a file: .svg, .png or .pdf."),
     ] = None,
     depth: Annotated[
-        int | None, typer.Option("--depth", help="How deep to look into blocks when drawing. (default: as fits)")
+        int | None,
+        typer.Option(
+            "--depth", help="How deep to look into blocks when drawing. (default: as fits)"
+        ),
     ] = None,
 ) -> None:
-    """List the architectures with their parameters and shapes; with NAME: its settings, layers and source."""
+    """List the architectures with parameters and shapes; with NAME: settings, layers and source."""
     from deliralike import zoo
     from deliralike.cli.options import key_values
     from deliralike.errors import SettingError
 
     if name is None or set(name) & set("*?["):
         if draw is not None:
-            raise SettingError("--draw wants the name of one architecture: deliralike zoo NAME --draw FILE")
+            raise SettingError(
+                "--draw wants the name of one architecture: deliralike zoo NAME --draw FILE"
+            )
         _list(zoo.list(name or "*"))
     elif draw is not None:
         _draw(name, draw, shape_of(size), depth, key_values(set_ or (), "--set"))
@@ -46,17 +58,22 @@ def _list(names: tuple[str, ...]) -> None:
         architecture = zoo.find(name)
         parameters = architecture.parameters or count_parameters(architecture)
         inputs = architecture.inputs_for() if architecture.shape is not None else ()
+        shapes = ", ".join(map(_input, inputs))
         dims = ", ".join(map(str, architecture.dims))
-        rows.append((name, f"{parameters:,}", ", ".join(map(_input, inputs)), dims, architecture.task))
+        rows.append((name, f"{parameters:,}", shapes, dims, architecture.task))
     show_table(["network", "parameters", "input", "axes", "task"], rows, right=["parameters"])
-    say("Shapes of one sample, channels first; axes: numbers of spatial axes. More: deliralike zoo NAME")
+    say(
+        "Shapes of one sample, channels first; axes: numbers of spatial axes. More: deliralike "
+        "zoo NAME"
+    )
 
 
 def _detail(name: str, shape: tuple[int, ...] | None, settings: dict[str, Any]) -> None:
     from deliralike import zoo
     from deliralike.cli.console import say, show_table
 
-    architecture, outline = zoo.find(name), zoo.outline(name, shape, **settings)
+    architecture = zoo.find(name)
+    outline = zoo.outline(name, shape, **settings)
     counts = f"{outline.parameters:,} parameters, {outline.multiply_adds:,} multiply-adds"
     say(f"{name}: {architecture.task}, {counts}", "bold")
     say(f"source: {architecture.source}")
@@ -64,19 +81,25 @@ def _detail(name: str, shape: tuple[int, ...] | None, settings: dict[str, Any]) 
     show_table(["setting", "value"], [(key, repr(value)) for key, value in values.items()])
     head = ["layer", "type", "output", "parameters", "multiply-adds"]
     inputs = architecture.inputs_for(**settings) if architecture.shape is not None else ()
-    kinds = [entry.below for entry in inputs] + [None] * len(outline.inputs)
-    rows = [
-        (f"(input {i})" if len(outline.inputs) > 1 else "(input)", "", _input(zoo.Input(shape[1:], below)), "", "")
-        for i, (shape, below) in enumerate(zip(outline.inputs, kinds, strict=False))
-    ]
-    rows += [
-        (r.name or "(itself)", r.type, _nest(r.output), f"{r.parameters:,}", f"{r.multiply_adds:,}")
-        for r in outline.rows
-    ]
-    show_table(head, [*rows, ("(output)", "", _nest(outline.output), "", "")], right=head[3:])
+    bounds = [entry.below for entry in inputs] + [None] * len(outline.inputs)
+    rows = []
+    for i, (input_shape, below) in enumerate(zip(outline.inputs, bounds, strict=False)):
+        title = f"(input {i})" if len(outline.inputs) > 1 else "(input)"
+        rows.append((title, "", _input(zoo.Input(input_shape[1:], below)), "", ""))
+    for row in outline.rows:
+        counts_of_row = (f"{row.parameters:,}", f"{row.multiply_adds:,}")
+        rows.append((row.name or "(itself)", row.type, _nest(row.output), *counts_of_row))
+    rows.append(("(output)", "", _nest(outline.output), "", ""))
+    show_table(head, rows, right=head[3:])
 
 
-def _draw(name: str, path: Path, shape: tuple[int, ...] | None, depth: int | None, settings: dict[str, Any]) -> None:
+def _draw(
+    name: str,
+    path: Path,
+    shape: tuple[int, ...] | None,
+    depth: int | None,
+    settings: dict[str, Any],
+) -> None:
     from deliralike.cli.console import say
     from deliralike.zoo.drawing import draw
 
@@ -97,19 +120,25 @@ def shape_of(text: str | None) -> tuple[int, ...] | None:
 
 
 def _input(entry: Any) -> str:
-    """The shape of an input; of whole numbers also their range."""
-    return _sizes(entry.shape) + ("" if entry.below is None else f" (0 to {entry.below - 1})")
+    """Return the shape of an input; of whole numbers also their range."""
+    sizes = _sizes(entry.shape)
+    if entry.below is None:
+        return sizes
+    return f"{sizes} (0 to {entry.below - 1})"
 
 
 def _nest(output: Any) -> str:
-    """The shapes of a layer's outputs, without the batch."""
+    """Return the shapes of a layer's outputs, without the batch."""
     if isinstance(output, dict):
         return ", ".join(f"{name}: {_nest(part)}" for name, part in output.items())
     if not isinstance(output, tuple | list):
         return str(output)
     if output and all(isinstance(size, int) for size in output):
         return _sizes(tuple(output[1:]))
-    parts = (f"({_nest(part)})" if isinstance(part, list | dict) else _nest(part) for part in output)
+    parts = []
+    for part in output:
+        text = _nest(part)
+        parts.append(f"({text})" if isinstance(part, list | dict) else text)
     return ", ".join(parts)
 
 

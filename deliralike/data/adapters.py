@@ -1,4 +1,4 @@
-"""Transforms of other libraries as transforms of a `Loader`, their random numbers keyed like everything else.
+"""Transforms of other libraries as transforms of a `Loader`, with keyed random numbers.
 
 The libraries themselves are not imported here: their users bring ready callables.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.data.entries import Entry, entry, with_entries
+from deliralike.data.field_access import Entry, entry, with_entries
 from deliralike.errors import ArgumentError, BatchError
 
 _LOCK = threading.RLock()
@@ -23,7 +23,8 @@ _LOCK = threading.RLock()
 def seeded_globals(generator: np.random.Generator) -> Iterator[None]:
     """Seed NumPy's and Python's global random states inside the block, and put both back after it.
 
-    One thread at a time is inside; code outside of such blocks must not draw from the global states meanwhile.
+    One thread at a time is inside; code outside of such blocks must not draw from the global states
+    meanwhile.
 
     Example:
         >>> with seeded_globals(np.random.default_rng(0)):
@@ -46,21 +47,25 @@ def seeded_globals(generator: np.random.Generator) -> Iterator[None]:
 class albumentations:  # noqa: N801 - used like a function
     """A transform of albumentations (or of that style) as a `transform` of samples.
 
-    Pictures go in channels last and come back channels first; masks keep their type. Volumes ``(C, D, H, W)`` go
-    in as albumentations' ``volume`` and ``mask3d``. Every thread has a copy of the transform, seeded for each sample.
+    Pictures go in channels last and come back channels first; masks keep their type. Volumes
+    ``(C, D, H, W)`` go in as albumentations' ``volume`` and ``mask3d``. Every thread has a copy of
+    the transform, seeded for each sample.
 
     Args:
-        transform: Called with ``image=`` and ``mask=``, gives a dict with the same keys. It has albumentations'
-            ``set_random_state``; without, it may draw from NumPy's and Python's global random states.
+        transform: Called with ``image=`` and ``mask=``, gives a dict with the same keys. It has
+            albumentations' ``set_random_state``; without, it may draw from NumPy's and Python's
+            global random states.
         image: Where the picture is in a sample: a position, a key, or a field's name.
         mask: Where its mask is, if the sample has one.
 
     Shapes:
-        Pictures ``(C, H, W)`` or ``(H, W)``, masks ``(H, W)`` or ``(C, H, W)``; ``H`` and ``W`` may change.
+        Pictures ``(C, H, W)`` or ``(H, W)``, masks ``(H, W)`` or ``(C, H, W)``; ``H`` and ``W`` may
+        change.
 
     Raises:
         ArgumentError: The sample has no such entry, or an array of other dimensions.
-        BatchError: The transform gives something else than arrays, such as the tensors of ``ToTensorV2``.
+        BatchError: The transform gives something else than arrays, such as the tensors of
+            ``ToTensorV2``.
 
     Example:
         >>> flip = lambda image, mask: {"image": image[:, ::-1], "mask": mask[:, ::-1]}
@@ -70,17 +75,22 @@ class albumentations:  # noqa: N801 - used like a function
         [4, 3, 2, 1, 0]
     """
 
-    def __init__(self, transform: Callable[..., Any], *, image: Entry = 0, mask: Entry | None = None):
-        self._transform, self._image, self._mask = _callable(transform), image, mask
+    def __init__(
+        self, transform: Callable[..., Any], *, image: Entry = 0, mask: Entry | None = None
+    ):
+        self._transform = _checked_callable(transform)
+        self._image = image
+        self._mask = mask
         self._of_thread = threading.local()
 
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
-        """The transformed sample."""
+        """Return the transformed sample."""
         if isinstance(sample, np.ndarray):
             return self._applied(sample, None, generator)[0]
         picture = np.asarray(entry(sample, self._image))
         if self._mask is None:
-            return with_entries(sample, {self._image: self._applied(picture, None, generator)[0]})
+            new_picture, _ = self._applied(picture, None, generator)
+            return with_entries(sample, {self._image: new_picture})
         mask = np.asarray(entry(sample, self._mask))
         new_picture, new_mask = self._applied(picture, mask, generator)
         return with_entries(sample, {self._image: new_picture, self._mask: new_mask})
@@ -88,27 +98,37 @@ class albumentations:  # noqa: N801 - used like a function
     def __reduce__(self) -> Any:
         return _albumentations, (self._transform, self._image, self._mask)
 
-    def _applied(self, picture: np.ndarray, mask: np.ndarray | None, generator: np.random.Generator) -> Any:
-        names = _names(picture)
-        given = {names[0]: _channels_last(picture)}
-        if mask is not None:
-            given[names[1]] = _channels_last(mask) if mask.ndim == picture.ndim > 2 else mask
-        found = self._seeded(generator, given)
-        new = _channels_first(_array(found, names[0]), given[names[0]] is not picture)
+    def _applied(
+        self, picture: np.ndarray, mask: np.ndarray | None, generator: np.random.Generator
+    ) -> Any:
+        image_name, mask_name = _argument_names(picture)
+        arguments = {image_name: _channels_last(picture)}
         if mask is None:
-            return new, None
-        new_mask = _channels_first(_array(found, names[1]), given[names[1]] is not mask)
-        return new, new_mask.astype(mask.dtype, copy=False)
+            output = self._call_seeded(generator, arguments)
+            return _restored(output, image_name, picture), None
+        # A mask has channels only if it has as many axes as a picture with channels.
+        mask_has_channels = mask.ndim == picture.ndim > 2
+        arguments[mask_name] = _channels_last(mask) if mask_has_channels else mask
+        output = self._call_seeded(generator, arguments)
+        new_picture = _restored(output, image_name, picture)
+        new_mask = _array(output, mask_name)
+        if mask_has_channels:
+            new_mask = _channels_first(new_mask)
+        return new_picture, new_mask.astype(mask.dtype, copy=False)
 
-    def _seeded(self, generator: np.random.Generator, given: dict[str, np.ndarray]) -> dict[str, Any]:
-        own = self._own()
-        if hasattr(own, "set_random_state"):  # set_random_seed (2.0.8) makes all transforms of a Compose draw the same
-            own.set_random_state(generator, random.Random(int(generator.integers(2**63))))
-            return own(**given)
+    def _call_seeded(
+        self, generator: np.random.Generator, arguments: dict[str, np.ndarray]
+    ) -> dict[str, Any]:
+        transform = self._transform_of_thread()
+        # set_random_seed (2.0.8) makes all transforms of a Compose draw the same numbers.
+        if hasattr(transform, "set_random_state"):
+            python_state = random.Random(int(generator.integers(2**63)))
+            transform.set_random_state(generator, python_state)
+            return transform(**arguments)
         with seeded_globals(generator):
-            return own(**given)
+            return transform(**arguments)
 
-    def _own(self) -> Any:
+    def _transform_of_thread(self) -> Any:
         if not hasattr(self._of_thread, "transform"):
             self._of_thread.transform = copy.deepcopy(self._transform)
         return self._of_thread.transform
@@ -117,8 +137,8 @@ class albumentations:  # noqa: N801 - used like a function
 class batchgenerators:  # noqa: N801 - used like a function
     """A transform of batchgenerators (or of that style) as a `batch_transform`.
 
-    Such transforms draw from the global random states of NumPy and Python, so these are seeded for each batch, and
-    put back afterwards. Threads therefore take turns; processes do not have to.
+    Such transforms draw from the global random states of NumPy and Python, so these are seeded for
+    each batch, and put back afterwards. Threads therefore take turns; processes do not have to.
 
     Args:
         transform: Called with ``data=`` and ``seg=``, gives a dict with the same keys.
@@ -126,7 +146,8 @@ class batchgenerators:  # noqa: N801 - used like a function
         seg: Where their masks are, if the batch has some.
 
     Shapes:
-        Pictures ``(B, C, X, Y[, Z])``, masks ``(B, X, Y[, Z])`` or ``(B, C, X, Y[, Z])``; X, Y, Z may change.
+        Pictures ``(B, C, X, Y[, Z])``, masks ``(B, X, Y[, Z])`` or ``(B, C, X, Y[, Z])``; X, Y, Z
+        may change.
 
     Raises:
         ArgumentError: The batch has no such entry.
@@ -141,58 +162,86 @@ class batchgenerators:  # noqa: N801 - used like a function
     """
 
     def __init__(self, transform: Callable[..., Any], *, data: Entry = 0, seg: Entry | None = None):
-        self._transform, self._data, self._seg = _callable(transform), data, seg
+        self._transform = _checked_callable(transform)
+        self._data = data
+        self._seg = seg
 
     def __call__(self, batch: Any, generator: np.random.Generator) -> Any:
-        """The transformed batch."""
-        whole = isinstance(batch, np.ndarray)
-        pictures = np.asarray(batch if whole else entry(batch, self._data))
-        given = {"data": pictures.copy()}  # such transforms may write into what they get
-        masks = None if whole or self._seg is None else np.asarray(entry(batch, self._seg))
+        """Return the transformed batch."""
+        if isinstance(batch, np.ndarray):
+            return _array(self._call_seeded(generator, batch, None), "data")
+        pictures = np.asarray(entry(batch, self._data))
+        if self._seg is None:
+            output = self._call_seeded(generator, pictures, None)
+            return with_entries(batch, {self._data: _array(output, "data")})
+        masks = np.asarray(entry(batch, self._seg))
+        has_channels = masks.ndim == pictures.ndim
+        masks_with_channels = masks if has_channels else masks[:, np.newaxis]
+        output = self._call_seeded(generator, pictures, masks_with_channels)
+        new_pictures = _array(output, "data")
+        new_masks = _array(output, "seg").astype(masks.dtype)
+        if not has_channels:
+            new_masks = new_masks[:, 0]
+        return with_entries(batch, {self._data: new_pictures, self._seg: new_masks})
+
+    def _call_seeded(
+        self, generator: np.random.Generator, pictures: np.ndarray, masks: np.ndarray | None
+    ) -> Any:
+        # Such transforms may write into their arguments, hence the copies.
+        arguments = {"data": pictures.copy()}
         if masks is not None:
-            given["seg"] = masks.copy() if masks.ndim == pictures.ndim else masks[:, np.newaxis].copy()
+            arguments["seg"] = masks.copy()
         with seeded_globals(generator):
-            found = self._transform(**given)
-        new = {self._data: _array(found, "data")}
-        if masks is not None and self._seg is not None:
-            seg = _array(found, "seg").astype(masks.dtype)
-            new[self._seg] = seg if masks.ndim == pictures.ndim else seg[:, 0]
-        return new[self._data] if whole else with_entries(batch, new)
+            return self._transform(**arguments)
 
 
 def _albumentations(transform: Any, image: Entry, mask: Entry | None) -> albumentations:
     return albumentations(transform, image=image, mask=mask)
 
 
-def _callable(transform: Any) -> Any:
+def _checked_callable(transform: Any) -> Any:
     if not callable(transform):
         raise ArgumentError(f"transform must be a function, not {nest.described(transform)}")
     return transform
 
 
-def _names(picture: np.ndarray) -> tuple[str, str]:
+def _argument_names(picture: np.ndarray) -> tuple[str, str]:
+    """Return the names under which albumentations takes a picture or volume and its mask."""
     if picture.ndim not in (2, 3, 4):
-        raise ArgumentError(f"a picture is (C, H, W) or (H, W), a volume (C, D, H, W); this one is {picture.shape}")
-    return ("volume", "mask3d") if picture.ndim == 4 else ("image", "mask")
+        raise ArgumentError(
+            f"a picture is (C, H, W) or (H, W), a volume (C, D, H, W); this one is {picture.shape}"
+        )
+    if picture.ndim == 4:
+        return "volume", "mask3d"
+    return "image", "mask"
 
 
 def _channels_last(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(np.moveaxis(array, 0, -1)) if array.ndim > 2 else array
+    if array.ndim <= 2:
+        return array
+    return np.ascontiguousarray(np.moveaxis(array, 0, -1))
 
 
-def _channels_first(array: np.ndarray, moved: bool) -> np.ndarray:
-    return np.ascontiguousarray(np.moveaxis(array, -1, 0)) if moved else array
+def _channels_first(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(np.moveaxis(array, -1, 0))
 
 
-def _array(found: Any, key: str) -> np.ndarray:
-    value = found.get(key) if isinstance(found, dict) else None
+def _restored(output: Any, name: str, picture: np.ndarray) -> np.ndarray:
+    """Return the new picture with its channels where those of the old one were."""
+    new = _array(output, name)
+    if picture.ndim <= 2:
+        return new
+    return _channels_first(new)
+
+
+def _array(output: Any, key: str) -> np.ndarray:
+    """Return the array that a transform gave under a key, or raise an error."""
+    value = output.get(key) if isinstance(output, dict) else None
     if not isinstance(value, np.ndarray):
+        given = value if isinstance(output, dict) and key in output else output
         raise BatchError(
-            f"a transform must give a dict with a NumPy array as {key!r}, and gave {_given(found, key)}; leave out "
-            f"steps such as ToTensorV2: arrays become tensors later"
+            f"a transform must give a dict with a NumPy array as {key!r}, and gave "
+            f"{nest.described(given)}; leave out steps such as ToTensorV2: arrays become tensors "
+            "later"
         )
     return value
-
-
-def _given(found: Any, key: str) -> str:
-    return nest.described(found[key] if isinstance(found, dict) and key in found else found)

@@ -1,4 +1,4 @@
-"""Batches in a seeded order: the same on every backend, machine and version of NumPy, no sample lost or doubled."""
+"""Batches in a seeded order, which is the same on every backend, machine and version of NumPy."""
 
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -6,19 +6,26 @@ from typing import Any, TypeVar
 import numpy as np
 
 from deliralike import nest
+from deliralike.data.keyed_rng import random_words
 from deliralike.errors import ArgumentError, BatchError, SettingError
-from deliralike.nn import start
 
 Nest = TypeVar("Nest")
 
 
 def batches(
-    arrays: Nest, batch_size: int, *, seed: int = 0, epoch: int = 0, shuffle: bool = True, drop_last: bool = False
+    arrays: Nest,
+    batch_size: int,
+    *,
+    seed: int = 0,
+    epoch: int = 0,
+    shuffle: bool = True,
+    drop_last: bool = False,
 ) -> Iterator[Nest]:
     """Cut a nest of arrays into batches: nests of the same structure.
 
     Args:
-        arrays: Arrays of equal length along their first axis; leaves that are no arrays go into every batch.
+        arrays: Arrays of equal length along their first axis; leaves that are no arrays go into
+            every batch.
         batch_size: The number of samples in each batch but the last one.
         seed: Keys the order of the samples, together with `epoch`.
         shuffle: Whether the order is drawn anew for each epoch; if not, it is the arrays' own.
@@ -39,11 +46,12 @@ def batches(
     samples = size(arrays)
     count = batch_count(samples, batch_size, drop_last)
     indices = order(samples, seed, epoch) if shuffle else np.arange(samples)
-    return (_take(arrays, indices[i * batch_size : (i + 1) * batch_size]) for i in range(count))
+    starts = range(0, count * batch_size, batch_size)
+    return (_take(arrays, indices[start : start + batch_size]) for start in starts)
 
 
 def batch_count(samples: int, batch_size: int, drop_last: bool = False) -> int:
-    """How many batches that many samples make.
+    """Return the number of batches in so many samples.
 
     Example:
         >>> batch_count(5, 2), batch_count(5, 2, drop_last=True)
@@ -51,48 +59,59 @@ def batch_count(samples: int, batch_size: int, drop_last: bool = False) -> int:
     """
     if batch_size < 1:
         raise SettingError(f"batch_size must be at least 1, not {batch_size!r}")
-    return samples // batch_size if drop_last else -(-samples // batch_size)
+    if drop_last:
+        return samples // batch_size
+    return -(-samples // batch_size)
 
 
 def order(samples: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of the samples in one epoch: a permutation drawn from `seed` and `epoch` alone."""
+    """Return the order of the samples in an epoch, a permutation drawn from `seed` and `epoch`."""
     return permutation(samples, seed, "data/order", epoch)
 
 
 def permutation(count: int, seed: int, path: str, draw: int = 0) -> np.ndarray:
-    """A permutation keyed by `seed`, the text `path` and the number of the draw.
+    """Return a permutation keyed by `seed`, the text `path` and the number of the draw.
 
-    It sorts raw words of the Philox generator, which NumPy promises never to change; NumPy's own shuffles may.
+    It sorts random words that NumPy promises never to change; NumPy's own shuffles may.
     """
-    words = np.random.Philox(key=start.key(seed, path), counter=[0, 0, 0, draw]).random_raw(count)
+    words = random_words(seed, path, draw, count)
     order = np.argsort(words)  # a third of a stable sort's time; the same unless two words are
     ordered = words[order]
-    return np.argsort(words, kind="stable") if (ordered[1:] == ordered[:-1]).any() else order
+    if (ordered[1:] == ordered[:-1]).any():
+        return np.argsort(words, kind="stable")
+    return order
 
 
 def on_host(arrays: Any) -> Any:
-    """The same nest with NumPy arrays in the places of other frameworks' arrays; memory is shared where it can be.
+    """Return the nest with NumPy arrays in the places of other frameworks' arrays.
+
+    Memory is shared where the framework allows it.
 
     Raises:
-        ArgumentError: One of them does not become a NumPy array, or a list stands where an array is wanted.
+        ArgumentError: One of them does not become a NumPy array, or a list stands where an array is
+            wanted.
     """
     _refuse_lists(arrays)
-    if all(isinstance(leaf, np.ndarray) or not hasattr(leaf, "__array__") for leaf in nest.leaves(arrays)):
+    if not any(_is_foreign(leaf) for leaf in nest.leaves(arrays)):
         return arrays
-    named = [_on_host(path, leaf) for path, leaf in nest.leaves_with_paths(arrays, "samples")]
-    return nest.flatten(arrays)[1].unflatten(named)
+    structure = nest.flatten(arrays)[1]
+    leaves = [_on_host(path, leaf) for path, leaf in nest.leaves_with_paths(arrays, "samples")]
+    return structure.unflatten(leaves)
 
 
 def size(arrays: Any) -> int:
-    """The number of samples in a nest of arrays.
+    """Return the number of samples in a nest of arrays.
 
     Raises:
         BatchError: Two arrays differ in length (both are named), or there is no array or no sample.
     """
-    lengths = {path: len(leaf) for path, leaf in nest.leaves_with_paths(arrays, "batch") if _is_array(leaf)}
+    lengths = {
+        path: len(leaf) for path, leaf in nest.leaves_with_paths(arrays, "batch") if _is_array(leaf)
+    }
     if not lengths:
         raise BatchError(
-            f"a batch needs at least one array with a first axis, and this {type(arrays).__name__} has none"
+            "a batch needs at least one array with a first axis, and this "
+            f"{type(arrays).__name__} has none"
         )
     (first, samples), *others = lengths.items()
     for path, length in others:
@@ -106,6 +125,10 @@ def size(arrays: Any) -> int:
     return samples
 
 
+def _is_foreign(leaf: Any) -> bool:
+    return hasattr(leaf, "__array__") and not isinstance(leaf, np.ndarray)
+
+
 def _on_host(path: str, leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray | np.generic) or not hasattr(leaf, "__array__"):
         return leaf
@@ -113,19 +136,25 @@ def _on_host(path: str, leaf: Any) -> Any:
         return np.asarray(leaf)
     except Exception as error:
         raise ArgumentError(
-            f"{path} is {nest.described(leaf)}, which does not become a NumPy array: {error}. Convert it before"
+            f"{path} is {nest.described(leaf)}, which does not become a NumPy array: {error}. "
+            "Convert it before"
         ) from error
 
 
 def _refuse_lists(arrays: Any) -> None:
-    """A list counts as a container, so its numbers would go into every batch; a named tuple of arrays has none."""
+    """Raise an error for a list of numbers in a named tuple.
+
+    A list counts as a container, so each of its numbers would go into every batch.
+    """
     if not hasattr(arrays, "_fields"):
         return
     for name, value in zip(arrays._fields, arrays, strict=True):
-        if type(value) is list and value and isinstance(value[0], bool | int | float | str | list):
+        if type(value) is not list or not value:
+            continue
+        if isinstance(value[0], bool | int | float | str | list):
             raise ArgumentError(
-                f"{type(arrays).__name__}.{name} is a list, wanted an array with the samples along its first axis: "
-                f"np.asarray({name})"
+                f"{type(arrays).__name__}.{name} is a list, wanted an array with the samples "
+                f"along its first axis: np.asarray({name})"
             )
 
 

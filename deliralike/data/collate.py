@@ -10,15 +10,17 @@ from deliralike.errors import BatchError
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """Stack samples to a batch of the same structure; numbers become arrays.
+    """Stack samples into a batch of the same structure; numbers become arrays.
 
-    Texts become an array of texts. Other leaves (``None``, an object) must be the same in all samples and stay one.
+    Texts become an array of texts. Other leaves (``None``, an object) must be the same in all
+    samples and stay one.
 
     Shapes:
         Leaves ``(...)`` become ``(batch, ...)``.
 
     Raises:
-        BatchError: The samples differ in structure, or two leaves in shape; path and both shapes are named.
+        BatchError: The samples differ in structure, or two leaves in shape; path and both shapes
+            are named.
 
     Example:
         >>> collate([{"x": np.zeros(2), "y": 1}, {"x": np.ones(2), "y": 0}])
@@ -27,7 +29,9 @@ def collate(samples: Sequence[Any]) -> Any:
     if not samples:
         raise BatchError("a batch needs at least one sample, and there is none")
     leaves, structure = nest.flatten(samples[0])
-    rows = [leaves] + [_leaves(sample, structure, samples[0], at) for at, sample in enumerate(samples[1:], 1)]
+    rows = [leaves]
+    for place, sample in enumerate(samples[1:], 1):
+        rows.append(_leaves(sample, structure, samples[0], place))
     columns = list(zip(*rows, strict=True))
     try:
         return structure.unflatten([_stacked(column) for column in columns])
@@ -40,16 +44,18 @@ class _Unequal(Exception):
 
     def __init__(self, column: tuple[Any, ...], first: str, other: str, at: int):
         super().__init__(f"{first} and {other}")
-        self.column, self.first, self.other, self.at = column, first, other, at
+        self.column = column
+        self.first = first
+        self.other = other
+        self.at = at
 
 
-def _leaves(sample: Any, structure: Any, first: Any, at: int) -> list[Any]:
+def _leaves(sample: Any, structure: Any, first: Any, place: int) -> list[Any]:
     leaves, other = nest.flatten(sample)
     if other != structure:
-        raise BatchError(
-            "the samples of a batch must be built alike: "
-            + nest.first_difference(first, sample, "sample", ("at place 0 of the batch", f"at place {at}"))
-        )
+        places = ("at place 0 of the batch", f"at place {place}")
+        difference = nest.first_difference(first, sample, "sample", places)
+        raise BatchError(f"the samples of a batch must be built alike: {difference}")
     return leaves
 
 
@@ -58,30 +64,44 @@ def _stacked(column: tuple[Any, ...]) -> Any:
         return _common(column)
     if any(map(np.ma.is_masked, column)):
         raise BatchError(
-            "a sample has masked elements, which a batch cannot keep: fill them in a transform, array.filled(value)"
+            "a sample has masked elements, which a batch cannot keep: fill them in a transform, "
+            "array.filled(value)"
         )
     arrays = [np.asarray(leaf) for leaf in column]
-    for at, array in enumerate(arrays):
-        if array.shape != arrays[0].shape:
-            raise _Unequal(column, f"shape {arrays[0].shape}", f"shape {array.shape}", at)
+    shape = arrays[0].shape
+    for place, array in enumerate(arrays):
+        if array.shape != shape:
+            raise _Unequal(column, f"shape {shape}", f"shape {array.shape}", place)
     return np.stack(arrays)
 
 
 def _is_stackable(leaf: Any) -> bool:
-    return isinstance(leaf, bool | int | float | complex | str | np.generic) or hasattr(leaf, "__array__")
+    if isinstance(leaf, bool | int | float | complex | str | np.generic):
+        return True
+    return hasattr(leaf, "__array__")
+
+
+def _index_of(column: Any, columns: list[Any]) -> int:
+    """Return the index of that very column: arrays cannot be compared by ``==``."""
+    for index, each in enumerate(columns):
+        if each is column:
+            return index
+    raise ValueError("the column is not among the columns")
 
 
 def _common(column: tuple[Any, ...]) -> Any:
-    for at, leaf in enumerate(column):
-        if leaf is not column[0] and leaf != column[0]:
-            raise _Unequal(column, nest.described(column[0]), nest.described(leaf), at)
-    return column[0]
+    first = column[0]
+    for place, leaf in enumerate(column):
+        if leaf is not first and leaf != first:
+            raise _Unequal(column, nest.described(first), nest.described(leaf), place)
+    return first
 
 
 def _account(unequal: _Unequal, columns: list[Any], samples: Sequence[Any]) -> str:
-    place = next(index for index, column in enumerate(columns) if column is unequal.column)
-    path = nest.leaves_with_paths(samples[0], "sample")[place][0]
+    paths = [path for path, _ in nest.leaves_with_paths(samples[0], "sample")]
+    path = paths[_index_of(unequal.column, columns)]
     return (
-        f"the samples of a batch must agree in shape, to be stacked: {path} has {unequal.first} at place 0 of the "
-        f"batch and {unequal.other} at place {unequal.at}. Crop or pad them in a transform, or use batch_size=1."
+        f"the samples of a batch must agree in shape, to be stacked: {path} has {unequal.first} "
+        f"at place 0 of the batch and {unequal.other} at place {unequal.at}. Crop or pad them in "
+        "a transform, or use batch_size=1."
     )

@@ -1,4 +1,4 @@
-"""What a dataset is: arrays to learn from, arrays held out, and the names of the classes."""
+"""The dataset classes: arrays to learn from, arrays held out, and the names of the classes."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,24 +16,24 @@ class Samples(NamedTuple):
     labels: np.ndarray
 
     def take(self, indices: np.ndarray | slice) -> "Samples":
-        """Some of the samples, in the order of `indices`."""
+        """Return some of the samples, in the order of `indices`."""
         return Samples(self.inputs[indices], self.labels[indices])
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Labelled images (or volumes, or signals), shared out into a part to learn from and a part held out.
+    """Labelled images, volumes or signals, split into a part to learn from and a held-out part.
 
     Attributes:
-        name: What it was loaded by.
+        name: The name that the dataset was loaded by.
         train: Samples to learn from.
-        held_out: Samples to judge by.
+        held_out: Samples to evaluate on.
         classes: The name of each label, in the labels' order.
-        task: What the labels are for, in the zoo's words.
+        task: The task of the labels, one of the zoo's tasks.
 
     Shapes:
-        Inputs ``(samples, channels, ...)``, float32 in [0, 1]; labels int64, ``(samples,)`` or for segmentation
-        ``(samples, ...)``.
+        Inputs ``(samples, channels, ...)``, float32 in [0, 1]; labels int64, ``(samples,)`` or for
+        segmentation ``(samples, ...)``.
     """
 
     name: str
@@ -53,11 +53,14 @@ class Dataset:
         return self.sample_shape[0]
 
 
-def stratified_split(samples: Samples, held_out: float = 0.2, seed: int = 0) -> tuple[Samples, Samples]:
-    """Share samples out so that every class gives the same fraction to the held-out part.
+def stratified_split(
+    samples: Samples, held_out: float = 0.2, seed: int = 0
+) -> tuple[Samples, Samples]:
+    """Split samples so that every class gives the same fraction to the held-out part.
 
     Args:
-        held_out: The fraction of each class that is held out, rounded to whole samples; above 0 and below 1.
+        held_out: The fraction of each class that is held out, rounded to whole samples; above 0 and
+            below 1.
         seed: Which samples these are. The same seed gives the same split everywhere.
 
     Returns:
@@ -79,14 +82,15 @@ def stratified_split(samples: Samples, held_out: float = 0.2, seed: int = 0) -> 
 
 
 def check_fraction(held_out: float) -> None:
-    """An error for a held-out fraction that makes no sense."""
+    """Raise an error if the held-out fraction is not between 0 and 1."""
     if not 0 < held_out < 1:
         raise SettingError(f"held_out is a fraction between 0 and 1, not {held_out!r}")
 
 
 def check_size(dataset: str, size: int, name: str = "size", largest: int | None = None) -> int:
-    """A size in pixels or voxels as it is; an error for one that makes no sense."""
-    if not isinstance(size, int) or size < 1 or (largest is not None and size > largest):
-        limit = "at least 1" if largest is None else f"from 1 to {largest}"
+    """Return a size in pixels or voxels, or raise an error if it is out of its limits."""
+    limit = "at least 1" if largest is None else f"from 1 to {largest}"
+    is_too_large = largest is not None and isinstance(size, int) and size > largest
+    if not isinstance(size, int) or size < 1 or is_too_large:
         raise SettingError(f"{name} of {dataset!r} is a whole number {limit}, not {size!r}")
     return size

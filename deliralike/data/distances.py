@@ -14,18 +14,21 @@ from deliralike.data.transforms import spatial_shape
 from deliralike.errors import BatchError, SettingError
 
 
-def signed_distances(labels: np.ndarray, classes: int, spacing: Sequence[float] | None = None) -> np.ndarray:
-    """How far each pixel lies from the boundary of each class's region: positive outside, not positive inside.
+def signed_distances(
+    labels: np.ndarray, classes: int, spacing: Sequence[float] | None = None
+) -> np.ndarray:
+    """Return the signed distance of each pixel to the boundary of each class's region.
 
-    Outside it is the distance to the nearest pixel of the region; inside, one less than that to the nearest pixel
-    outside, negated, so that the region's outermost pixels have 0. A class without a boundary (absent, or everywhere)
-    has zeros. Source: Kervadec et al. 2019, arXiv 1812.07032, and the authors' code. It takes SciPy.
+    Outside the region the value is the distance to the nearest pixel of the region; inside, it is
+    one less than the distance to the nearest pixel outside, negated, so that the region's outermost
+    pixels have 0. A class without a boundary (absent, or everywhere) has zeros. Source: Kervadec et
+    al. 2019, arXiv 1812.07032, and the authors' code. The function needs SciPy.
 
     Args:
         labels: Whole numbers, one sample.
         classes: The number of classes.
-        spacing: The size of a pixel along each axis; 1 when not given. (The one that is taken off inside stays 1, as in
-            the authors' code.)
+        spacing: The size of a pixel along each axis; 1 when not given. (The one that is taken off
+            inside stays 1, as in the authors' code.)
 
     Shapes:
         ``(*size)`` gives ``(classes, *size)`` in float32.
@@ -39,15 +42,18 @@ def signed_distances(labels: np.ndarray, classes: int, spacing: Sequence[float] 
         [1.0, 0.0, -1.0, 0.0, 1.0, 2.0]
     """
     if labels.dtype.kind not in "iub":
-        raise BatchError(f"signed_distances: the labels are of {labels.dtype}, wanted whole numbers")
+        raise BatchError(
+            f"signed_distances: the labels are of {labels.dtype}, wanted whole numbers"
+        )
     images = needed("scipy.ndimage", package="scipy", extra="data", purpose="a map of distances")
     distance = images.distance_transform_edt
     maps = np.zeros((classes, *labels.shape), np.float32)
-    for number, found in enumerate(maps):
+    for number in range(classes):
         inside = labels == number
         if inside.any() and not inside.all():
-            outward, inward = distance(~inside, sampling=spacing), distance(inside, sampling=spacing)
-            found[...] = np.where(inside, 1.0 - inward, outward)
+            outward = distance(~inside, sampling=spacing)
+            inward = distance(inside, sampling=spacing)
+            maps[number] = np.where(inside, 1.0 - inward, outward)
     return maps
 
 
@@ -60,7 +66,7 @@ class SignedDistances:
     Args:
         classes: The number of classes.
         spacing: The size of a pixel along each axis; 1 when not given.
-        name: What the maps are called in samples that are dicts; in tuples they come last.
+        name: The key of the maps in samples that are dicts; in tuples they come last.
 
     Raises:
         BatchError: The sample has no such array, or several.
@@ -80,7 +86,7 @@ class SignedDistances:
             raise SettingError(f"classes must be at least 1, not {self.classes!r}")
 
     def __call__(self, sample: Any) -> Any:
-        """The sample with its maps."""
+        """Return the sample with its maps."""
         maps = signed_distances(self._labels(sample), self.classes, self.spacing)
         if isinstance(sample, Mapping):
             return {**sample, self.name: maps}
@@ -88,8 +94,12 @@ class SignedDistances:
 
     def _labels(self, sample: Any) -> np.ndarray:
         shape = spatial_shape(sample)
-        masks = [leaf for leaf in nest.leaves(sample)
-                 if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "iub" and leaf.shape == shape]  # fmt: skip
+        arrays = [leaf for leaf in nest.leaves(sample) if isinstance(leaf, np.ndarray)]
+        on_grid = [array for array in arrays if array.shape == shape]
+        masks = [array for array in on_grid if array.dtype.kind in "iub"]
         if len(masks) != 1:
-            raise BatchError(f"a map of distances needs one array of labels of shape {shape}; here are {len(masks)}")
+            raise BatchError(
+                f"a map of distances needs one array of labels of shape {shape}; here are "
+                f"{len(masks)}"
+            )
         return masks[0]

@@ -1,4 +1,4 @@
-"""Folders of pictures as datasets: found at once, decoded one by one when a sample is asked for."""
+"""Folders of pictures as datasets: listed at once, decoded one by one when a sample is read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,9 @@ from deliralike.data.dataset import Samples
 from deliralike.data.packages import needed
 from deliralike.errors import BatchError, IndexRangeError, SettingError, suggestion
 
-SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+SUFFIXES = frozenset(
+    {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+)
 MODES = ("RGB", "L")
 
 
@@ -50,9 +52,11 @@ class PairedFolders:
 
     Attributes:
         files: Every picture with its mask, in the order of the pictures' names.
-        size: Height and width that both are scaled to, masks by the nearest value; as they are if None.
+        size: Height and width that both are scaled to, masks by the nearest value; as they are if
+            None.
         mode: ``"RGB"``, or ``"L"`` for grey.
-        values: The value in the mask files that stands for each class, in order; if None, files hold class numbers.
+        values: The value in the mask files that stands for each class, in order; if None, files
+            hold class numbers.
 
     Shapes:
         A sample is a picture ``(C, H, W)``, float32 in [0, 1], and a mask ``(H, W)``, int64.
@@ -68,13 +72,16 @@ class PairedFolders:
 
     def __getitem__(self, index: int) -> Samples:
         file, mask_file = self.files[_place(index, len(self))]
-        picture, mask = _picture(file, self.size, self.mode), _mask(mask_file, self.size)
+        picture = _picture(file, self.size, self.mode)
+        mask = _mask(mask_file, self.size)
         if picture.shape[1:] != mask.shape:
             raise BatchError(
-                f"picture {str(file)!r} is {picture.shape[1:]} and its mask {str(mask_file)!r} is {mask.shape}: "
-                f"height and width must agree"
+                f"picture {str(file)!r} is {picture.shape[1:]} and its mask {str(mask_file)!r} is "
+                f"{mask.shape}: height and width must agree"
             )
-        return Samples(picture, mask if self.values is None else _classes(mask, self.values, mask_file))
+        return Samples(
+            picture, mask if self.values is None else _classes(mask, self.values, mask_file)
+        )
 
 
 def image_folder(
@@ -84,16 +91,18 @@ def image_folder(
     mode: str = "RGB",
     classes: Sequence[str] | None = None,
 ) -> ImageFolder:
-    """The pictures under a folder that has a subfolder for each class.
+    """Return the pictures under a folder that has a subfolder for each class.
 
-    Names that begin with a dot, and files that are no pictures by their suffix, are passed over; pictures in deeper
-    folders belong to the class. What a camera noted about the rotation of a picture is followed.
+    Names that begin with a dot, and files that are no pictures by their suffix, are passed over;
+    pictures in deeper folders belong to the class. What a camera noted about the rotation of a
+    picture is followed.
 
     Args:
-        size: Height and width to scale to (bilinear, with a filter when shrinking), or one number for both. Batches
-            need it where pictures differ in size.
+        size: Height and width to scale to (bilinear, with a filter when shrinking), or one number
+            for both. Batches need it where pictures differ in size.
         mode: ``"RGB"``, or ``"L"`` for grey.
-        classes: The subfolders to read, in the order of their labels; all, sorted by name, if not given.
+        classes: The subfolders to read, in the order of their labels; all, sorted by name, if not
+            given.
 
     Raises:
         SettingError: There is no such folder, it has no subfolders, or one of them has no pictures.
@@ -102,16 +111,24 @@ def image_folder(
     """
     _check_mode(mode)
     root = _folder(path)
-    found = sorted(each.name for each in root.iterdir() if each.is_dir() and not each.name.startswith("."))
-    if not found:
-        raise SettingError(f"folder {str(root)!r} has no subfolders, one for each class of pictures")
-    names = tuple(found if classes is None else classes)
+    subfolders = _subfolders(root)
+    if not subfolders:
+        raise SettingError(
+            f"folder {str(root)!r} has no subfolders, one for each class of pictures"
+        )
+    names = tuple(subfolders if classes is None else classes)
     for name in names:
-        if name not in found:
-            raise SettingError(f"folder {str(root)!r} has no subfolder {name!r}. {suggestion(name, found)}")
-    files = [_pictures(root / name) for name in names]
-    labels = np.repeat(np.arange(len(names), dtype=np.int64), [len(each) for each in files])
-    return ImageFolder(tuple(file for each in files for file in each), labels, names, _size(size), mode)
+        if name not in subfolders:
+            raise SettingError(
+                f"folder {str(root)!r} has no subfolder {name!r}. {suggestion(name, subfolders)}"
+            )
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(names):
+        pictures = _pictures(root / name)
+        files.extend(pictures)
+        labels.extend([label] * len(pictures))
+    return ImageFolder(tuple(files), np.array(labels, dtype=np.int64), names, _size(size), mode)
 
 
 def paired_folders(
@@ -122,58 +139,83 @@ def paired_folders(
     mode: str = "RGB",
     values: Sequence[int] | None = None,
 ) -> PairedFolders:
-    """The pictures of one folder, each with the mask of the same name (up to the suffix) in another, for segmentation.
+    """Return the pictures of one folder, each with its mask from another folder, for segmentation.
+
+    A picture and its mask have the same name, up to the suffix.
 
     Args:
         size: Height and width to scale both to, or one number for both.
-        mode: What pictures become: ``"RGB"``, or ``"L"`` for grey.
-        values: The value in the mask files that stands for each class, in order, such as ``(0, 255)``; if not given,
-            files hold class numbers. Colours of a palette count as their numbers.
+        mode: The mode of the pictures: ``"RGB"``, or ``"L"`` for grey.
+        values: The value in the mask files that stands for each class, in order, such as
+            ``(0, 255)``; if not given, files hold class numbers. Colours of a palette count as
+            their numbers.
 
     Raises:
-        SettingError: There is no such folder, it has no pictures, or a picture or mask has no partner.
-        BatchError: When a sample is read: a file is no picture, or damaged; a mask has colours, another size than its
-            picture, or a value that is not among `values`; the file is named.
+        SettingError: There is no such folder, it has no pictures, or a picture or mask has no
+            partner.
+        BatchError: When a sample is read: a file is no picture, or damaged; a mask has colours,
+            another size than its picture, or a value that is not among `values`; the file is named.
         DataUnavailable: When a sample is read: Pillow is not installed.
     """
     _check_mode(mode)
-    pictures, labels = _by_stem(_folder(images)), _by_stem(_folder(masks))
+    pictures = _by_stem(_folder(images))
+    labels = _by_stem(_folder(masks))
     for name in sorted(set(pictures) ^ set(labels)):
         there, missing = (images, masks) if name in pictures else (masks, images)
-        raise SettingError(f"{name!r} of folder {str(there)!r} has no partner of that name in {str(missing)!r}")
+        raise SettingError(
+            f"{name!r} of folder {str(there)!r} has no partner of that name in {str(missing)!r}"
+        )
     pairs = tuple((pictures[name], labels[name]) for name in sorted(pictures))
-    return PairedFolders(pairs, _size(size), mode, None if values is None else tuple(values))
+    classes = None if values is None else tuple(values)
+    return PairedFolders(pairs, _size(size), mode, classes)
 
 
-# Finding -------------------------------------------------------------------------------------------------------------
+# Finding ------------------------------------------------------------------------------------------
 
 
 def _folder(path: str | Path) -> Path:
     root = Path(path)
     if not root.is_dir():
-        raise SettingError(f"there is no folder {str(root)!r}" + (": it is a file" if root.exists() else ""))
+        reason = ": it is a file" if root.exists() else ""
+        raise SettingError(f"there is no folder {str(root)!r}{reason}")
     return root
 
 
+def _subfolders(root: Path) -> list[str]:
+    names = []
+    for path in root.iterdir():
+        if path.is_dir() and not path.name.startswith("."):
+            names.append(path.name)
+    return sorted(names)
+
+
 def _pictures(folder: Path) -> list[Path]:
-    found = sorted(each for each in folder.rglob("*") if each.suffix.lower() in SUFFIXES and _is_shown(each, folder))
-    if not found:
-        raise SettingError(f"folder {str(folder)!r} has no pictures ({', '.join(sorted(SUFFIXES))})")
-    return found
+    files = sorted(path for path in folder.rglob("*") if _is_picture(path, folder))
+    if not files:
+        suffixes = ", ".join(sorted(SUFFIXES))
+        raise SettingError(f"folder {str(folder)!r} has no pictures ({suffixes})")
+    return files
 
 
-def _is_shown(file: Path, folder: Path) -> bool:
-    return file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
+def _is_picture(file: Path, folder: Path) -> bool:
+    """Return whether a path is a picture, by its suffix, and not hidden below the folder."""
+    if file.suffix.lower() not in SUFFIXES or not file.is_file():
+        return False
+    parts = file.relative_to(folder).parts
+    return not any(part.startswith(".") for part in parts)
 
 
 def _by_stem(folder: Path) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for file in _pictures(folder):
         name = file.relative_to(folder).with_suffix("").as_posix()
-        if name in found:
-            raise SettingError(f"{str(found[name])!r} and {str(file)!r} have the same name: which of them is meant?")
-        found[name] = file
-    return found
+        if name in files:
+            raise SettingError(
+                f"{str(files[name])!r} and {str(file)!r} have the same name: which of them is "
+                "meant?"
+            )
+        files[name] = file
+    return files
 
 
 def _size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
@@ -196,24 +238,33 @@ def _place(index: int, count: int) -> int:
     return index
 
 
-# Reading -------------------------------------------------------------------------------------------------------------
+# Reading ------------------------------------------------------------------------------------------
 
 
 def _picture(file: Path, size: tuple[int, int] | None, mode: str) -> np.ndarray:
     raw = _turned(_opened(file))
     if raw.mode.startswith("I"):  # 16 bits, which Pillow would cut off at 255
         grey = np.asarray(_scaled(raw.convert("F"), size)) / np.float32(65535)
-        return np.repeat(grey[np.newaxis], len(mode), axis=0)  # the modes have a letter for each channel
+        channels = len(mode)  # the modes have a letter for each channel
+        return np.repeat(grey[np.newaxis], channels, axis=0)
     if raw.mode == "F":
-        raise BatchError(f"picture {str(file)!r} holds floats, whose scale is unknown: save it with 8 or 16 bits")
-    array = np.asarray(_scaled(raw.convert(mode), size), dtype=np.float32) / np.float32(255)
-    return array[np.newaxis] if array.ndim == 2 else np.ascontiguousarray(array.transpose(2, 0, 1))
+        raise BatchError(
+            f"picture {str(file)!r} holds floats, whose scale is unknown: save it with 8 or 16 bits"
+        )
+    scaled = _scaled(raw.convert(mode), size)
+    array = np.asarray(scaled, dtype=np.float32) / np.float32(255)
+    if array.ndim == 2:
+        return array[np.newaxis]
+    return np.ascontiguousarray(array.transpose(2, 0, 1))
 
 
 def _mask(file: Path, size: tuple[int, int] | None) -> np.ndarray:
     raw = _opened(file)
     if raw.mode not in ("1", "L", "P") and not raw.mode.startswith("I"):
-        raise BatchError(f"mask {str(file)!r} has mode {raw.mode!r}, not one number for each pixel: save it as grey")
+        raise BatchError(
+            f"mask {str(file)!r} has mode {raw.mode!r}, not one number for each pixel: save it as "
+            "grey"
+        )
     return np.asarray(_scaled(raw, size, nearest=True)).astype(np.int64)
 
 
@@ -222,7 +273,9 @@ def _classes(mask: np.ndarray, values: tuple[int, ...], file: Path) -> np.ndarra
     for label, value in enumerate(values):
         labels[mask == value] = label
     if (labels < 0).any():
-        raise BatchError(f"mask {str(file)!r} has the value {mask[labels < 0][0]}, which is not among {values}")
+        raise BatchError(
+            f"mask {str(file)!r} has the value {mask[labels < 0][0]}, which is not among {values}"
+        )
     return labels
 
 
@@ -233,7 +286,9 @@ def _opened(file: Path) -> Any:
             picture.load()
             return picture
     except (OSError, SyntaxError, ValueError, EOFError, images.DecompressionBombError) as error:
-        raise BatchError(f"picture {str(file)!r} cannot be read ({error}): replace it, or take it out") from error
+        raise BatchError(
+            f"picture {str(file)!r} cannot be read ({error}): replace it, or take it out"
+        ) from error
 
 
 def _turned(picture: Any) -> Any:
@@ -241,8 +296,10 @@ def _turned(picture: Any) -> Any:
 
 
 def _scaled(picture: Any, size: tuple[int, int] | None, nearest: bool = False) -> Any:
-    ways = _pillow("Image").Resampling
-    return picture if size is None else picture.resize(size[::-1], ways.NEAREST if nearest else ways.BILINEAR)
+    if size is None:
+        return picture
+    filters = _pillow("Image").Resampling
+    return picture.resize(size[::-1], filters.NEAREST if nearest else filters.BILINEAR)
 
 
 def _pillow(module: str) -> Any:

@@ -24,14 +24,17 @@ class Fold:
     held_out: np.ndarray
 
     def of(self, samples: Any) -> tuple[Any, Any]:
-        """Both parts of these samples: arrays are copied, a dataset is read on demand.
+        """Return both parts of these samples: arrays are copied, a dataset is read on demand.
 
         Raises:
             SettingError: There are fewer samples than this fold was made for.
         """
-        count, needed_count = readable(samples).samples, int(max(self.train.max(), self.held_out.max())) + 1
+        count = readable(samples).samples
+        needed_count = int(max(self.train.max(), self.held_out.max())) + 1
         if count < needed_count:
-            raise SettingError(f"this fold is one of at least {needed_count} samples, and these are {count}")
+            raise SettingError(
+                f"this fold is one of at least {needed_count} samples, and these are {count}"
+            )
         return subset(samples, self.train), subset(samples, self.held_out)
 
 
@@ -44,10 +47,11 @@ def folds(
     seed: int = 0,
     shuffle: bool = True,
 ) -> list[Fold]:
-    """Share samples out into k parts, each of which is held out once.
+    """Split samples into k parts, each of which is held out once.
 
-    The parts are disjoint and cover everything. They are those of scikit-learn's ``KFold``, ``StratifiedKFold``,
-    ``GroupKFold`` or ``StratifiedGroupKFold`` with ``random_state=seed``, as labels and groups are given.
+    The parts are disjoint and cover everything. They are those of scikit-learn's ``KFold``,
+    ``StratifiedKFold``, ``GroupKFold`` or ``StratifiedGroupKFold`` with ``random_state=seed``, as
+    labels and groups are given.
 
     Args:
         samples: Their number, or what holds them.
@@ -57,7 +61,8 @@ def folds(
         shuffle: Whether samples are mixed before; if not, parts are runs of neighbours.
 
     Raises:
-        SettingError: k is below 2 or above the number of samples, of groups, or of samples of a class.
+        SettingError: k is below 2 or above the number of samples, of groups, or of samples of a
+            class.
         BatchError: Labels or groups are not one for each sample, or labels are no classes.
         DataUnavailable: scikit-learn is not installed.
 
@@ -65,8 +70,12 @@ def folds(
         >>> [fold.held_out.tolist() for fold in folds(5, 2, shuffle=False)]
         [[0, 1, 2], [3, 4]]
     """
-    count = int(samples) if isinstance(samples, int | np.integer) else readable(samples).samples
-    classes, members = _column("labels", labels, count), _column("groups", groups, count)
+    if isinstance(samples, int | np.integer):
+        count = int(samples)
+    else:
+        count = readable(samples).samples
+    classes = _column("labels", labels, count)
+    members = _column("groups", groups, count)
     _check(k, count, classes, members)
     splitter = _splitter(k, classes is not None, members is not None, seed, shuffle)
     parts = splitter.split(np.zeros(count), classes, members)
@@ -81,11 +90,12 @@ def train_validation(
     groups: Sequence[Any] | np.ndarray | None = None,
     seed: int = 0,
 ) -> Fold:
-    """Split what a fold learns from once more, to choose settings by: one of `parts` is held out as validation.
+    """Split the training samples of a fold once more; one of `parts` is held out as validation.
 
     Args:
         fold: A fold, or the indices of the samples to split.
-        labels, groups: Of *all* samples, as for `folds`; those of the samples to split are looked up here.
+        labels, groups: Of *all* samples, as for `folds`; those of the samples to split are looked
+            up here.
 
     Returns:
         A fold whose indices count among all samples too, as those of `fold` do.
@@ -99,16 +109,27 @@ def train_validation(
         >>> sorted([*inner.train, *inner.held_out]) == outer.train.tolist(), len(inner.held_out)
         (True, 2)
     """
-    among = fold.train if isinstance(fold, Fold) else np.asarray(fold)
-    own_labels, own_groups = _of("labels", labels, among), _of("groups", groups, among)
-    inner = folds(len(among), parts, labels=own_labels, groups=own_groups, seed=seed)[0]
-    return Fold(among[inner.train], among[inner.held_out])
+    indices = fold.train if isinstance(fold, Fold) else np.asarray(fold)
+    own_labels = _selected("labels", labels, indices)
+    own_groups = _selected("groups", groups, indices)
+    inner = folds(len(indices), parts, labels=own_labels, groups=own_groups, seed=seed)[0]
+    return Fold(indices[inner.train], indices[inner.held_out])
 
 
 def _splitter(k: int, stratified: bool, grouped: bool, seed: int, shuffle: bool) -> Any:
-    selection = needed("sklearn.model_selection", package="scikit-learn", extra="data", purpose="splitting into folds")
-    name = f"{'Stratified' if stratified else ''}{'Group' if grouped else ''}KFold"
-    return getattr(selection, name)(k, shuffle=shuffle, random_state=seed % 2**32 if shuffle else None)
+    selection = needed(
+        "sklearn.model_selection",
+        package="scikit-learn",
+        extra="data",
+        purpose="splitting into folds",
+    )
+    name = "KFold"
+    if grouped:
+        name = f"Group{name}"
+    if stratified:
+        name = f"Stratified{name}"
+    random_state = seed % 2**32 if shuffle else None
+    return getattr(selection, name)(k, shuffle=shuffle, random_state=random_state)
 
 
 def _column(name: str, values: Any, count: int) -> np.ndarray | None:
@@ -116,32 +137,43 @@ def _column(name: str, values: Any, count: int) -> np.ndarray | None:
         return None
     column = np.asarray(values)
     if column.shape != (count,):
-        raise BatchError(f"{name} must be one for each of the {count} samples, not an array of shape {column.shape}")
+        raise BatchError(
+            f"{name} must be one for each of the {count} samples, not an array of shape "
+            f"{column.shape}"
+        )
     if name == "labels" and column.dtype.kind == "f":
-        raise BatchError("labels must be classes (whole numbers, booleans or texts) to stratify by, not floats")
+        raise BatchError(
+            "labels must be classes (whole numbers, booleans or texts) to stratify by, not floats"
+        )
     return column
 
 
-def _of(name: str, values: Any, among: np.ndarray) -> np.ndarray | None:
+def _selected(name: str, values: Any, indices: np.ndarray) -> np.ndarray | None:
     if values is None:
         return None
     column = np.asarray(values)
-    if column.ndim != 1 or len(column) <= among.max():
+    if column.ndim != 1 or len(column) <= indices.max():
         raise BatchError(
-            f"{name} must be those of all samples, so more than {among.max()}, the largest index to split, "
-            f"not an array of shape {column.shape}"
+            f"{name} must be those of all samples, so more than {indices.max()}, the largest index "
+            f"to split, not an array of shape {column.shape}"
         )
-    return column[among]
+    return column[indices]
 
 
 def _check(k: int, count: int, labels: np.ndarray | None, groups: np.ndarray | None) -> None:
     if k < 2 or k > count:
-        raise SettingError(f"k must be at least 2 and at most the number of samples, {count}, not {k!r}")
+        raise SettingError(
+            f"k must be at least 2 and at most the number of samples, {count}, not {k!r}"
+        )
     if groups is not None and len(np.unique(groups)) < k:
-        raise SettingError(f"{k} folds need at least {k} groups, and there are {len(np.unique(groups))}")
+        raise SettingError(
+            f"{k} folds need at least {k} groups, and there are {len(np.unique(groups))}"
+        )
     if labels is None:
         return
     classes, sizes = np.unique(labels, return_counts=True)
     if sizes.min() < k:
         rarest = classes.tolist()[sizes.argmin()]
-        raise SettingError(f"{k} folds need at least {k} samples of each class, and {rarest!r} has {sizes.min()}")
+        raise SettingError(
+            f"{k} folds need at least {k} samples of each class, and {rarest!r} has {sizes.min()}"
+        )

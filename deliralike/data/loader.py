@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from deliralike.data import batching, prefetch
-from deliralike.data.making import Job, Make
+from deliralike.data.batch_pipeline import BatchPipeline, Job
+from deliralike.data.keyed_rng import Call
 from deliralike.data.pool import Pool
 from deliralike.data.sampling import Sampler, SequentialSampler, ShuffledSampler, drawn, repeats
 from deliralike.data.source import Stream, readable
@@ -19,45 +20,53 @@ from deliralike.parallel.partition import partition
 
 
 class Loader:
-    """Batches of a source, epoch by epoch: the same in every process, on every backend, from any position on.
+    """Batches of a source, epoch by epoch: the same in every process and on every backend.
 
-    What is in a batch follows from `seed`, the epoch and the batch's number alone. Workers and prefetching change
-    when a batch is made, not what is in it, nor the order of the batches.
+    The contents of a batch follow from `seed`, the epoch and the batch's number alone, so a loader
+    can begin at any position. Workers and prefetching change when a batch is made, not its
+    contents, nor the order of the batches.
 
-    ``for batch in loader`` goes over the next epoch each time, beginning with epoch 0. Worker processes take about a
-    second to start, in every epoch; inside ``with loader:`` they are started once and end with the block.
+    ``for batch in loader`` goes over the next epoch each time, beginning with epoch 0. Worker
+    processes take about a second to start, in every epoch; inside ``with loader:`` they are started
+    once and end with the block.
 
     Args:
-        source: A tuple or dict of arrays with the samples along their first axis; a dataset with a length and an item
-            for each index (so a list is a list of samples); or a `Stream`.
+        source: A tuple or dict of arrays with the samples along their first axis; a dataset with a
+            length and an item for each index (so a list is a list of samples); or a `Stream`.
         batch_size: The number of samples in each batch but the last one.
-        seed: Keys the order of the samples and the random numbers of transforms, together with the epoch.
-        shuffle: Whether the order is drawn anew for each epoch; it is if not given, except for a stream.
-        sampler: What gives the order instead: `WeightedSampler`, `StratifiedSampler`, or any callable with the
-            arguments ``(samples, seed, epoch)``.
+        seed: Keys the order of the samples and the random numbers of transforms, together with the
+            epoch.
+        shuffle: Whether the order is drawn anew for each epoch; it is if not given, except for a
+            stream.
+        sampler: A sampler that gives the order instead: `WeightedSampler`, `StratifiedSampler`, or
+            any callable with the arguments ``(samples, seed, epoch)``.
         drop_last: Leave out a last batch that is smaller than the others.
-        transform: A function of one sample. If it has a second argument without a default, or one named
-            ``generator`` or ``rng``, it gets a `numpy.random.Generator` keyed by seed, epoch and the sample's index.
+        transform: A function of one sample. If it has a second argument without a default, or one
+            named ``generator`` or ``rng``, it gets a `numpy.random.Generator` keyed by seed, epoch
+            and the sample's index.
         batch_transform: The same for a whole batch; its generator is keyed by the batch's number.
         prefetch: How many batches are made ahead while one is used; at least one for each worker.
         workers: How many threads or processes make them; without any, prefetching takes one.
-        worker_kind: ``"thread"``, or ``"process"`` for transforms that hold Python's lock. What is sent to a process
-            must be picklable.
-        timeout: The most seconds to wait for a batch of the workers, the start of processes aside. None waits without a
-            limit, as only the user knows how long a sample may take; a second Ctrl-C ends the wait in any case.
+        worker_kind: ``"thread"``, or ``"process"`` for transforms that hold Python's lock. What is
+            sent to a process must be picklable.
+        timeout: The most seconds to wait for a batch of the workers, the start of processes aside.
+            None waits without a limit, as only the user knows how long a sample may take; a second
+            Ctrl-C ends the wait in any case.
 
     Shapes:
         A leaf ``(samples, ...)`` of arrays, or ``(...)`` of a sample, becomes ``(batch, ...)``.
 
     Raises:
-        BatchError: The source has no samples, its arrays differ in length, or every batch would be dropped; while
-            batches are made: samples that cannot be stacked.
+        BatchError: The source has no samples, its arrays differ in length, or every batch would be
+            dropped; while batches are made: samples that cannot be stacked.
         SettingError: An option has a value that makes no sense.
         ArgumentError: Samples cannot be read from the source, or a transform cannot be called.
-        WorkerTimeout: While batches are made: none has come in time; the worker and its sample are named.
+        WorkerTimeout: While batches are made: none has come in time; the worker and its sample are
+            named.
 
     Example:
-        >>> loader = Loader({"x": np.arange(5)}, 2, shuffle=False, transform=lambda each: {"x": 10 * each["x"]})
+        >>> tenfold = lambda sample: {"x": 10 * sample["x"]}
+        >>> loader = Loader({"x": np.arange(5)}, 2, shuffle=False, transform=tenfold)
         >>> [batch["x"].tolist() for batch in loader]
         [[0, 10], [20, 30], [40]]
     """
@@ -80,51 +89,73 @@ class Loader:
     ):
         _check_options(batch_size, seed, prefetch, workers, worker_kind)
         _check_timeout(timeout, max(prefetch, workers))
-        self.source, self.batch_size, self.seed, self.drop_last = source, batch_size, seed, drop_last
+        self.source = source
+        self.batch_size = batch_size
+        self.seed = seed
+        self.drop_last = drop_last
         self.sampler = _sampler(source, shuffle, sampler)
         self._read = None if isinstance(source, Stream) else readable(source)
-        self._make = Make.of(self._read, seed, transform, batch_transform)
-        self._ahead, self._workers, self._kind = max(prefetch, workers), max(workers, 1), worker_kind
+        self._pipeline = BatchPipeline.of(self._read, seed, transform, batch_transform)
+        self._ahead = max(prefetch, workers)
+        self._workers = max(workers, 1)
+        self._kind = worker_kind
         self._timeout = timeout
         self._kept: Pool | None = None
         self._block = ExitStack()
         self._next_epoch = 0
         self._latest: tuple[int, np.ndarray] = (-1, np.empty(0))
-        self._part = (0, 1)  # of the processes that share each batch, this one and how many there are
+        # The rank of this process among those that share each batch, and their number.
+        self._rank, self._world_size = 0, 1
         self._check_count()
 
     @classmethod
     def of(cls, source: Any, **options: Any) -> "Loader":
-        """A loader of that source with these options; a loader is passed through as it is, and keeps its own."""
-        return source if isinstance(source, Loader) else cls(source, **options)
+        """Return a loader of that source with these options.
+
+        A loader is returned as it is, and keeps its own options.
+        """
+        if isinstance(source, Loader):
+            return source
+        return cls(source, **options)
 
     def shared(self, rank: int, count: int) -> "Loader":
-        """The same batches, of which only one of several processes' shares is loaded; see `share_sizes`.
+        """Return a loader of the same batches that loads only the share of one process.
 
-        No sample is lost or doubled: shares are contiguous and of any size. A process without a sample, as in a last
-        batch that is smaller than their number, gets the batch's first sample, which it is not to count. A transform of
-        batches sees the share alone.
+        No sample is lost or doubled: shares are contiguous and of any size. A process without a
+        sample, as in a last batch that is smaller than their number, gets the batch's first sample,
+        which it is not to count. A transform of batches sees the share alone. `share_sizes` returns
+        the sizes of the shares.
 
         Raises:
             SettingError: The source is a stream, which only knows its own end.
         """
         if self._read is None and count > 1:
-            raise SettingError("a data.Stream cannot be shared out over processes: use a dataset with a length")
+            raise SettingError(
+                "a data.Stream cannot be shared out over processes: use a dataset with a length"
+            )
         loader = copy.copy(self)
-        loader._part = (rank, count)
+        loader._rank = rank
+        loader._world_size = count
         return loader
 
     def share_sizes(self, epoch: int, number: int) -> tuple[int, ...]:
-        """How many samples of a batch each of the processes gets that the loader is `shared` among; some may get 0."""
-        samples = min(self.batch_size, len(self._indices(epoch)) - number * self.batch_size)
-        sizes = partition(samples, self._part[1])
-        return sizes + (0,) * (self._part[1] - len(sizes))
+        """Return the number of samples of a batch in the share of each process; it may be 0.
 
-    def _own(self, epoch: int, number: int) -> slice:
-        """Which rows of a batch this process loads."""
-        sizes, rank = self.share_sizes(epoch, number), self._part[0]
-        begin = sum(sizes[:rank])
-        return slice(begin, begin + sizes[rank]) if sizes[rank] else slice(0, 1)
+        The processes are those that the loader is `shared` among.
+        """
+        rest = len(self._indices(epoch)) - number * self.batch_size
+        samples = min(self.batch_size, rest)
+        sizes = partition(samples, self._world_size)
+        return sizes + (0,) * (self._world_size - len(sizes))
+
+    def _own_rows(self, epoch: int, number: int) -> slice:
+        """Return the rows of a batch that this process loads."""
+        sizes = self.share_sizes(epoch, number)
+        own_size = sizes[self._rank]
+        if own_size == 0:
+            return slice(0, 1)
+        begin = sum(sizes[: self._rank])
+        return slice(begin, begin + own_size)
 
     def __len__(self) -> int:
         """The number of batches in an epoch."""
@@ -138,40 +169,49 @@ class Loader:
             ArgumentError: The source is a stream.
         """
         if self._read is None:
-            raise ArgumentError("a Loader of a data.Stream has no length: a stream is read until it ends")
-        whole = isinstance(self.sampler, SequentialSampler | ShuffledSampler)
-        return self._read.samples if whole else len(self._indices(0))
+            raise ArgumentError(
+                "a Loader of a data.Stream has no length: a stream is read until it ends"
+            )
+        if isinstance(self.sampler, SequentialSampler | ShuffledSampler):
+            return self._read.samples
+        return len(self._indices(0))
 
     def contents(self) -> dict[str, Any]:
-        """What is in the batches, whatever their size and order: the source and the transforms, by name."""
-        given = {"transform": self._make.transform, "batch_transform": self._make.batch_transform}
-        functions = {name: None if call is None else call.function for name, call in given.items()}
-        return {"data": self.source, **functions}
+        """Return the source and the transforms by name, which do not tell size or order."""
+        return {
+            "data": self.source,
+            "transform": _function_of(self._pipeline.transform),
+            "batch_transform": _function_of(self._pipeline.batch_transform),
+        }
 
     def order(self, epoch: int) -> np.ndarray:
-        """The indices of an epoch's samples, in the order in which they come; do not change it.
+        """Return the indices of an epoch's samples in their order; do not change the array.
 
         Raises:
             ArgumentError: The source is a stream.
         """
         if self._read is None:
-            raise ArgumentError("a Loader of a data.Stream has no order of its own: the stream has one")
+            raise ArgumentError(
+                "a Loader of a data.Stream has no order of its own: the stream has one"
+            )
         return self._indices(epoch)
 
     def batches(self, epoch: int = 0, first: int = 0) -> Iterator[Any]:
-        """The batches of an epoch from number `first` on; none before it is loaded (a stream is read up to it).
+        """Return the batches of an epoch from number `first` on.
 
-        The workers end with the iterator: at its end, when it is closed, or when it is collected.
+        Batches before `first` are not loaded, but a stream is read up to it. The workers end with
+        the iterator: at its end, when it is closed, or when it is collected.
 
         Raises:
-            SettingError: `epoch` or `first` is below zero, or `first` lies past the end of the epoch.
+            SettingError: `epoch` or `first` is below zero, or `first` lies past the end of the
+                epoch.
         """
         _check_number("epoch", epoch, 0)
         _check_number("first", first, 0)
         if self._read is None:
             return self._prepared(self._stream_jobs(epoch, first))
         rows = self._rows(epoch, first)
-        if self._make.is_plain and not self._ahead:
+        if self._pipeline.is_plain and not self._ahead:
             return self._read.each(rows)
         return self._prepared(self._jobs(epoch, first, rows))
 
@@ -198,61 +238,84 @@ class Loader:
     def _indices(self, epoch: int) -> np.ndarray:
         if self._latest[0] != epoch:
             assert self._read is not None
-            of = {"seed": self.seed, "epoch": epoch, "batch_size": self.batch_size}
-            self._latest = epoch, drawn(self.sampler, self._read.samples, **of)
+            indices = drawn(
+                self.sampler,
+                self._read.samples,
+                seed=self.seed,
+                epoch=epoch,
+                batch_size=self.batch_size,
+            )
+            self._latest = (epoch, indices)
         return self._latest[1]
 
     def _rows(self, epoch: int, first: int) -> Iterator[np.ndarray]:
-        """The indices of each batch."""
-        indices, size = self._indices(epoch), self.batch_size
-        count = batching.batch_count(len(indices), size, self.drop_last)
+        """Return the indices of each batch, as far as this process loads them."""
+        count = batching.batch_count(len(self._indices(epoch)), self.batch_size, self.drop_last)
         if first > count:
             raise SettingError(f"first is {first}, and epoch {epoch} has {count} batches")
-        return (indices[at * size : (at + 1) * size][self._own(epoch, at)] for at in range(first, count))
+        return (self._row(epoch, number) for number in range(first, count))
+
+    def _row(self, epoch: int, number: int) -> np.ndarray:
+        begin = number * self.batch_size
+        row = self._indices(epoch)[begin : begin + self.batch_size]
+        return row[self._own_rows(epoch, number)]
 
     def _jobs(self, epoch: int, first: int, rows: Iterator[np.ndarray]) -> Iterator[Job]:
-        before = repeats(self._indices(epoch)) if self._make.transform else np.zeros(len(self._indices(epoch)), int)
+        indices = self._indices(epoch)
+        if self._pipeline.transform:
+            before = repeats(indices)
+        else:
+            before = np.zeros(len(indices), int)
         for number, row in enumerate(rows, first):
-            begin = number * self.batch_size + self._own(epoch, number).start
+            begin = number * self.batch_size + self._own_rows(epoch, number).start
             yield Job(epoch, number, row, before[begin : begin + len(row)])
 
     def _stream_jobs(self, epoch: int, first: int) -> Iterator[Job]:
         samples = self.source.read(epoch)
         passed = sum(1 for _ in islice(samples, first * self.batch_size))
         if passed <= (first - 1) * self.batch_size:
-            raise SettingError(f"first is {first}, and the stream ended after {passed} samples in epoch {epoch}")
+            raise SettingError(
+                f"first is {first}, and the stream ended after {passed} samples in epoch {epoch}"
+            )
         while read := list(islice(samples, self.batch_size)):
             if len(read) == self.batch_size or not self.drop_last:
                 indices = np.arange(passed, passed + len(read))
-                yield Job(epoch, passed // self.batch_size, indices, np.zeros(len(read), int), read)
+                no_repeats = np.zeros(len(read), int)
+                number = passed // self.batch_size
+                yield Job(epoch, number, indices, no_repeats, read)
             passed += len(read)
         if not passed:
-            raise BatchError(f"a batch needs at least one sample, and the stream had none in epoch {epoch}")
+            raise BatchError(
+                f"a batch needs at least one sample, and the stream had none in epoch {epoch}"
+            )
 
     def _prepared(self, jobs: Iterator[Job]) -> Iterator[Any]:
         with ExitStack() as stack:
             stack.callback(_let_go, jobs)
             if not self._ahead:
-                yield from map(self._make, jobs)
+                yield from map(self._pipeline, jobs)
                 return
             if self._read is None:
                 jobs = stack.enter_context(prefetch.read_ahead(jobs, self._ahead, self._timeout))
             workers = self._kept or stack.enter_context(self._started())
-            yield from stack.enter_context(closing(prefetch.ahead(jobs, workers, self._ahead)))  # type: ignore[type-var]
+            batches = prefetch.ahead(jobs, workers, self._ahead)
+            yield from stack.enter_context(closing(batches))  # type: ignore[type-var]
 
     def _started(self) -> AbstractContextManager[Pool]:
-        return prefetch.workers(self._kind, self._workers, self._make, self._timeout)
+        return prefetch.workers(self._kind, self._workers, self._pipeline, self._timeout)
 
     def _check_count(self) -> None:
         if self._read is not None and len(self) == 0:
             raise BatchError(
-                f"an epoch has {self.samples} samples, fewer than the {self.batch_size} of a batch, and "
-                f"drop_last=True leaves out the only one"
+                f"an epoch has {self.samples} samples, fewer than the {self.batch_size} of a "
+                "batch, and drop_last=True leaves out the only one"
             )
 
 
 class LoaderIterator:
-    """The batches of one epoch, and the position among them: how many were consumed, not how many were made ahead.
+    """The batches of one epoch, and the position among them.
+
+    The position counts the batches that were consumed, not those that were made ahead.
 
     Example:
         >>> batches = iter(Loader({"x": np.arange(5)}, batch_size=2, shuffle=False))
@@ -261,7 +324,9 @@ class LoaderIterator:
     """
 
     def __init__(self, loader: Loader, epoch: int):
-        self._loader, self._epoch, self._batch = loader, epoch, 0
+        self._loader = loader
+        self._epoch = epoch
+        self._batch = 0
         self._batches: Any = loader.batches(epoch)
 
     def __iter__(self) -> "LoaderIterator":
@@ -273,23 +338,29 @@ class LoaderIterator:
         return batch
 
     def state(self) -> dict[str, int]:
-        """The position, as numbers that JSON can hold."""
+        """Return the position, as numbers that JSON can hold."""
         return {"epoch": self._epoch, "batch": self._batch}
 
     def load_state(self, state: Mapping[str, int]) -> None:
-        """Go on at a position: the next batch is the one that came next there. The loader's next epoch follows this.
+        """Go on at a position: the next batch is the one that came next there.
+
+        The loader's next epoch follows the epoch of the position.
 
         Raises:
-            StateError: It is no position of such a loader; this one stays where it was.
+            StateError: `state` is no position of such a loader; the iterator keeps its own.
         """
         if not isinstance(state, Mapping) or set(state) != {"epoch", "batch"}:
-            raise StateError(f"the position of a Loader is a dict with 'epoch' and 'batch', not {state!r}")
+            raise StateError(
+                f"the position of a Loader is a dict with 'epoch' and 'batch', not {state!r}"
+            )
         try:
             batches = self._loader.batches(state["epoch"], state["batch"])
         except SettingError as error:
             raise StateError(f"{state!r} is no position of this Loader: {error}") from error
         self.close()
-        self._batches, self._epoch, self._batch = batches, state["epoch"], state["batch"]
+        self._batches = batches
+        self._epoch = state["epoch"]
+        self._batch = state["batch"]
         self._loader.start_at(self._epoch + 1)
 
     def close(self) -> None:
@@ -305,9 +376,13 @@ class LoaderIterator:
 
 def _sampler(source: Any, shuffle: bool | None, sampler: Sampler | None) -> Sampler:
     if isinstance(source, Stream) and (shuffle or sampler):
-        raise SettingError("a data.Stream is read in its own order: leave shuffle and sampler out, or use a dataset")
+        raise SettingError(
+            "a data.Stream is read in its own order: leave shuffle and sampler out, or use a "
+            "dataset"
+        )
     if sampler is None:
-        return ShuffledSampler() if shuffle is None or shuffle else SequentialSampler()
+        is_shuffled = shuffle is None or shuffle
+        return ShuffledSampler() if is_shuffled else SequentialSampler()
     if shuffle:
         raise SettingError("the sampler gives the order: leave shuffle out")
     if not callable(sampler):
@@ -315,16 +390,23 @@ def _sampler(source: Any, shuffle: bool | None, sampler: Sampler | None) -> Samp
     return sampler
 
 
+def _function_of(call: Call | None) -> Callable[..., Any] | None:
+    if call is None:
+        return None
+    return call.function
+
+
 def _check_options(batch_size: int, seed: int, ahead: int, workers: int, kind: str) -> None:
-    for name, value, least in (("batch_size", batch_size, 1), ("prefetch", ahead, 0), ("workers", workers, 0)):
-        _check_number(name, value, least)
+    _check_number("batch_size", batch_size, 1)
+    _check_number("prefetch", ahead, 0)
+    _check_number("workers", workers, 0)
     start.key(seed, "data")
     if kind not in prefetch.KINDS:
         raise SettingError(f"worker_kind {kind!r} is unknown. {suggestion(kind, prefetch.KINDS)}")
 
 
 def _let_go(jobs: Iterator[Job]) -> None:
-    """Close what gives the jobs, unless a reader hangs within it."""
+    """Close the generator of the jobs, unless a reader hangs within it."""
     with suppress(ValueError):
         jobs.close()  # type: ignore[attr-defined]
 
@@ -332,14 +414,19 @@ def _let_go(jobs: Iterator[Job]) -> None:
 def _check_timeout(timeout: Any, ahead: int) -> None:
     if timeout is None:
         return
-    if not isinstance(timeout, int | float | np.number) or not 0 < timeout < float("inf"):
-        raise SettingError(f"timeout is a number of seconds above 0, or None for no limit, not {timeout!r}")
+    is_number = isinstance(timeout, int | float | np.number)
+    if not is_number or not 0 < timeout < float("inf"):
+        raise SettingError(
+            f"timeout is a number of seconds above 0, or None for no limit, not {timeout!r}"
+        )
     if not ahead:
         raise SettingError(
-            f"timeout={timeout!r} limits the wait for workers, and there are none: give workers=1 or more"
+            f"timeout={timeout!r} limits the wait for workers, and there are none: give workers=1 "
+            "or more"
         )
 
 
 def _check_number(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_whole or value < least:
         raise SettingError(f"{name} must be a whole number of at least {least}, not {value!r}")

@@ -1,4 +1,4 @@
-"""Where datasets are found by name. A package that a dataset comes from is imported when it is loaded, not before."""
+"""Datasets by name. The package of a dataset is imported when the dataset is loaded, not before."""
 
 import inspect
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from deliralike.errors import ArgumentError, UnknownName, suggestion
 
 
 def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> Dataset:
-    """The dataset of that name, split into a part to learn from and a part held out.
+    """Return the dataset of that name, split into a part to learn from and a held-out part.
 
     Nothing is downloaded: the data come with a package.
 
@@ -25,7 +25,8 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
     Raises:
         UnknownName: There is no such dataset; the nearest names are given.
         ArgumentError: The dataset has no such option.
-        DataUnavailable: The package that it comes with is not installed; the message says how to install it.
+        DataUnavailable: The package that it comes with is not installed; the message says how to
+            install it.
 
     Example:
         >>> digits = load("digits")
@@ -34,15 +35,21 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
     """
     if name not in _READERS:
         raise UnknownName(f"there is no dataset {name!r}. {suggestion(name, _READERS)}")
-    choices = [option for option in inspect.signature(_READERS[name]).parameters if option not in ("held_out", "seed")]
+    choices = [
+        option
+        for option in inspect.signature(_READERS[name]).parameters
+        if option not in ("held_out", "seed")
+    ]
     for option in options:
         if option not in choices:
-            raise ArgumentError(f"dataset {name!r} has no option {option!r}. {suggestion(option, choices)}")
+            raise ArgumentError(
+                f"dataset {name!r} has no option {option!r}. {suggestion(option, choices)}"
+            )
     return _READERS[name](held_out=held_out, seed=seed, **options)
 
 
 def known() -> list[str]:
-    """The names of all datasets.
+    """Return the names of all datasets.
 
     Example:
         >>> known()
@@ -52,12 +59,19 @@ def known() -> list[str]:
 
 
 def _digits(*, held_out: float, seed: int) -> Dataset:
-    """1,797 handwritten digits of 8x8 pixels with 17 grey levels. Source: Alpaydin and Kaynak 1998, UCI."""
-    shipped = needed("sklearn.datasets", package="scikit-learn", extra="data", purpose="dataset 'digits'")
+    """Return 1,797 handwritten digits of 8x8 pixels with 17 grey levels.
+
+    Source: Alpaydin and Kaynak 1998, UCI.
+    """
+    shipped = needed(
+        "sklearn.datasets", package="scikit-learn", extra="data", purpose="dataset 'digits'"
+    )
     raw = shipped.load_digits()
     inputs = (raw.images[:, np.newaxis] / 16.0).astype(np.float32)
-    train, judged = stratified_split(Samples(inputs, raw.target.astype(np.int64)), held_out, seed)
-    return Dataset("digits", train, judged, tuple(str(name) for name in raw.target_names))
+    samples = Samples(inputs, raw.target.astype(np.int64))
+    train, evaluated = stratified_split(samples, held_out, seed)
+    classes = tuple(str(name) for name in raw.target_names)
+    return Dataset("digits", train, evaluated, classes)
 
 
 _READERS: dict[str, Callable[..., Dataset]] = {

@@ -1,4 +1,4 @@
-"""Where an optional package is imported on demand, and where its absence becomes an error that says what to install."""
+"""Import of optional packages on demand, with an error that says what to install."""
 
 import importlib
 from typing import Any
@@ -7,12 +7,12 @@ from deliralike.errors import DataUnavailable
 
 
 def needed(module: str, *, package: str, extra: str, purpose: str) -> Any:
-    """The module of that name, imported now.
+    """Import and return the module of that name.
 
     Args:
-        package: What the module comes with, as its authors call it.
-        extra: The extra of deliralike that brings it.
-        purpose: What needs it, as the beginning of a sentence.
+        package: The package that contains the module, as its authors call it.
+        extra: The extra of deliralike that installs the package.
+        purpose: The feature that needs the module, as the beginning of a sentence.
 
     Raises:
         DataUnavailable: It cannot be imported; the message says how to install it.

@@ -1,8 +1,9 @@
-"""Threads and processes that do jobs in order, and whose end nobody has to wait for.
+"""Pools of threads and processes that do jobs in order, and whose end nobody has to wait for.
 
-The pools of `concurrent.futures` wait for a job that hangs, when they are left and once more when the program ends, and
-do not tell which worker has which job. Here each worker has a thread of the reader's, which is no reason for a program
-to go on; a worker process belongs to one such thread, and is killed when it does not end by itself.
+The pools of `concurrent.futures` wait for a job that hangs, when they are left and once more when
+the program ends, and do not tell which worker has which job. Here each worker has a thread of the
+reader's, which is no reason for a program to go on; a worker process belongs to one such thread,
+and is killed when it does not end by itself.
 """
 
 import atexit
@@ -22,16 +23,19 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Protocol
 
-from deliralike.data import progress, transfer
+from deliralike.data import progress, shared_memory
 from deliralike.errors import BatchError, SettingError, WorkerTimeout
 
-_PATIENCE, _SHORT = 5.0, 0.2  # seconds that workers have to end by themselves; after an error nobody waits
+_PATIENCE, _SHORT = (
+    5.0,
+    0.2,
+)  # seconds that workers have to end by themselves; after an error nobody waits
 _START = 120.0  # seconds for a process to start, in which it imports what the samples need
 _spawn = multiprocessing.get_context("spawn")
 
 
 class Worker(Protocol):
-    """Does one job at a time."""
+    """A worker that does one job at a time."""
 
     name: str
     board: MutableSequence[int]
@@ -41,11 +45,11 @@ class Worker(Protocol):
         ...
 
     def __call__(self, job: Any) -> Any:
-        """The result of a job."""
+        """Return the result of a job."""
         ...
 
     def receive(self, result: Any) -> Any:
-        """What a result holds, once the reader wants it."""
+        """Return the value of a result, once the reader wants it."""
         ...
 
     def discard(self, result: Any) -> None:
@@ -53,49 +57,53 @@ class Worker(Protocol):
         ...
 
     def close(self) -> None:
-        """There is no further job."""
+        """Let the worker end: there is no further job."""
         ...
 
     def kill(self, patience: float) -> None:
-        """End what is still running after so many seconds."""
+        """End the worker if it is still running after so many seconds."""
         ...
 
 
 class ThreadWorker:
-    """The thread itself does the job. Nothing can end it from outside: one that hangs ends with the program."""
+    """A worker whose own thread does the job.
+
+    Nothing can end a thread from outside: one that hangs ends with the program.
+    """
 
     def __init__(self, name: str, make: Callable[[Any], Any]) -> None:
-        """A function from a job to its result."""
-        self.name, self._make = f"thread {name}", make
+        """Take a function from a job to its result."""
+        self.name = f"thread {name}"
+        self._make = make
         self.board: MutableSequence[int] = [*progress.NOWHERE]
 
     def start(self) -> None:
-        """It can, as soon as it writes down where it is."""
+        """Begin to record the thread's progress."""
         progress.watch(self.board)
 
     def __call__(self, job: Any) -> Any:
-        """The result."""
+        """Return the result of a job."""
         return self._make(job)
 
     def receive(self, result: Any) -> Any:
-        """As it is."""
+        """Return the result unchanged."""
         return result
 
     def discard(self, result: Any) -> None:
-        """Nothing is left of it."""
+        """Do nothing: a result of a thread holds no file."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: a thread has no connection."""
 
     def kill(self, patience: float) -> None:
-        """It cannot be."""
+        """Do nothing: a thread cannot be killed."""
 
 
 class ProcessWorker:
-    """A process of its own does the jobs, started with ``spawn``, which is safe beside PyTorch and JAX."""
+    """A worker whose jobs a process does, started with ``spawn``: safe beside PyTorch and JAX."""
 
     def __init__(self, make: bytes, folder: str) -> None:
-        """A pickled function from a job to its result; large results come through files in the folder."""
+        """Take a pickled function from a job to its result; large results pass through `folder`."""
         self.board = _spawn.RawArray("q", progress.NOWHERE)
         self._connection, theirs = _spawn.Pipe()
         with theirs:
@@ -104,32 +112,36 @@ class ProcessWorker:
         self.name = f"process {self._process.pid}"
 
     def start(self) -> None:
-        """Wait until it has imported what the samples need; one that has ended instead says so of its first job."""
+        """Wait until the process has imported the modules of the samples.
+
+        A process that has ended instead raises an error at its first job.
+        """
         with suppress(EOFError, ConnectionError):
             self._connection.recv()
 
     def __call__(self, job: Any) -> Any:
-        """The result, in a parcel, when the process has sent it."""
+        """Return the result, in a parcel, when the process has sent it."""
         try:
             self._connection.send(job)
             result, error, trace = self._connection.recv()
         except (EOFError, ConnectionError) as gone:
             raise SettingError(
-                "a worker process ended without an answer. Either it was killed (often for want of memory: use fewer "
-                "workers), or the script that makes the Loader is run by the workers too: put what it does under "
-                "if __name__ == '__main__', or use worker_kind='thread'."
+                "a worker process ended without an answer. Either it was killed (often for want "
+                "of memory: use fewer workers), or the script that makes the Loader is run by "
+                "the workers too: put what it does under if __name__ == '__main__', or use "
+                "worker_kind='thread'."
             ) from gone
         if error is not None:
             raise error from _InWorker(trace)
         return result
 
     def receive(self, result: Any) -> Any:
-        """What is in the parcel."""
-        return transfer.unpack(result)
+        """Return the value in the parcel."""
+        return shared_memory.unpack(result)
 
     def discard(self, result: Any) -> None:
         """Remove the parcel's file."""
-        transfer.discard(result)
+        shared_memory.discard(result)
 
     def close(self) -> None:
         """Let the process end."""
@@ -147,7 +159,8 @@ class Pool:
     """Workers that take jobs in the order in which they are submitted.
 
     Args:
-        timeout: The most seconds to wait for a result, once a worker has started; without a limit when None.
+        timeout: The most seconds to wait for a result, once a worker has started; without a limit
+            when None.
     """
 
     def __init__(self, workers: Iterable[Worker], timeout: float | None = None) -> None:
@@ -167,16 +180,16 @@ class Pool:
             raise
 
     def submit(self, job: Any) -> "Future[Any]":
-        """The future result of a job."""
+        """Return the future result of a job."""
         future: Future[Any] = Future()
         self._jobs.put((future, job))
         return future
 
     def result(self, future: "Future[Any]") -> Any:
-        """The result of a job, when it is there.
+        """Wait for the result of a job and return it.
 
         Raises:
-            WorkerTimeout: It has not come in time.
+            WorkerTimeout: The result has not come in time.
         """
         try:
             if self.timeout is not None:
@@ -186,8 +199,9 @@ class Pool:
             if future.done():  # an error of the job's own
                 raise
             raise WorkerTimeout(
-                f"no batch has come within timeout={self.timeout:g} seconds: {self._place_of(future)}. It hangs there, "
-                f"is stopped, or needs longer: look at what is read and transformed there, or give a longer timeout"
+                f"no batch has come within timeout={self.timeout:g} seconds: "
+                f"{self._place_of(future)}. It hangs there, is stopped, or needs longer: look at "
+                "what is read and transformed there, or give a longer timeout"
             ) from None
         except KeyboardInterrupt as error:
             error.add_note(f"while a batch was waited for: {self._place_of(future)}")
@@ -200,7 +214,7 @@ class Pool:
             future.add_done_callback(_discard)
 
     def end(self, patience: float) -> None:
-        """Cancel what has not begun; whoever has not ended after so many seconds is killed."""
+        """Cancel the waiting jobs, and kill the workers that have not ended in so many seconds."""
         until = time.monotonic() + patience
         self._cancel_rest()
         for _ in self._threads:
@@ -210,18 +224,24 @@ class Pool:
         for worker in self._workers:
             worker.kill(max(0.0, until - time.monotonic()))
         for thread in self._threads:
-            thread.join(max(_SHORT, until - time.monotonic()))  # a killed process lets go of its thread
+            thread.join(
+                max(_SHORT, until - time.monotonic())
+            )  # a killed process lets go of its thread
         atexit.unregister(self.end)
 
     def _cancel_rest(self) -> None:
         with suppress(queue.Empty):
             while True:
                 task = self._jobs.get_nowait()
-                if task is not None:  # else a worker's word that it may end, from an end that was interrupted
+                if (
+                    task is not None
+                ):  # else a worker's word that it may end, from an end that was interrupted
                     task[0].cancel()
 
     def _begin(self, worker: Worker) -> None:
-        thread = threading.Thread(target=self._work, args=(worker,), daemon=True, name=f"deliralike {worker.name}")
+        thread = threading.Thread(
+            target=self._work, args=(worker,), daemon=True, name=f"deliralike {worker.name}"
+        )
         self._workers.append(worker)
         self._threads.append(thread)
         thread.start()
@@ -240,14 +260,16 @@ class Pool:
 
     def _place_of(self, awaited: "Future[Any]") -> str:
         busy = self._busy.copy()  # a job may wait for workers that hang in others
+        if not busy:
+            return "no worker has started"
         workers = [busy[awaited]] if awaited in busy else [*busy.values()]
         places = [f"{worker.name} is at {progress.described(worker.board)}" for worker in workers]
-        return ", ".join(places) or "no worker has started"
+        return ", ".join(places)
 
 
 @contextmanager
 def ended(pool: Pool) -> Iterator[Pool]:
-    """The pool, which ends with the block: at once where an error or a second Ctrl-C leaves it."""
+    """End the pool with the block: at once where an error or a second Ctrl-C leaves it."""
     patience = _SHORT
     try:
         yield pool
@@ -260,18 +282,19 @@ def ended(pool: Pool) -> Iterator[Pool]:
 
 
 def packed(make: Callable[[Any], Any]) -> bytes:
-    """What is sent to a worker process, as bytes."""
+    """Return the function that is sent to a worker process, as bytes."""
     try:
         return pickle.dumps(make)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise SettingError(
-            f"worker_kind='process' sends the samples and transforms to other processes with pickle, which fails here: "
-            f"{error}. Use functions and classes that are defined at the top of a module, or worker_kind='thread'."
+            "worker_kind='process' sends the samples and transforms to other processes with "
+            f"pickle, which fails here: {error}. Use functions and classes that are defined at "
+            "the top of a module, or worker_kind='thread'."
         ) from error
 
 
 class _InWorker(Exception):
-    """Where in a worker process an error was raised."""
+    """The place in a worker process where an error was raised."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -291,11 +314,12 @@ def _discard(future: "Future[Any]") -> None:
             worker.discard(result)
 
 
-# In a worker process -------------------------------------------------------------------------------------------------
+# In a worker process ------------------------------------------------------------------------------
 
 
 def _serve(connection: Any, make: bytes, folder: str, board: MutableSequence[int]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the reader, who may still want a batch, and ends us
+    # Ctrl-C is for the reader, which may still want a batch, and ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
     progress.watch(board)
     unpacked = _unpacked(make)
@@ -305,14 +329,14 @@ def _serve(connection: Any, make: bytes, folder: str, board: MutableSequence[int
             job = connection.recv()
             answer: tuple[Any, Exception | None, str]
             try:
-                answer = transfer.pack(unpacked(job), folder), None, ""
+                answer = shared_memory.pack(unpacked(job), folder), None, ""
             except Exception as error:  # noqa: BLE001 - raised again by the reader
                 answer = None, _sendable(error), traceback.format_exc()
             connection.send(answer)
 
 
 def _end_with_parent(folder: str) -> None:
-    """A reader that is killed cannot end its workers: they would wait for jobs for ever."""
+    """End this process when the reader's ends: a killed reader cannot end its workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
@@ -325,8 +349,9 @@ def _unpacked(make: bytes) -> Callable[[Any], Any]:
         return pickle.loads(make)
     except Exception as error:  # noqa: BLE001 - raised at the first job
         refusal = SettingError(
-            f"a worker process cannot load the samples or transforms ({type(error).__name__}: {error}). Define them "
-            f"in a module that it can import, not in a notebook or a console, or use worker_kind='thread'."
+            f"a worker process cannot load the samples or transforms ({type(error).__name__}: "
+            f"{error}). Define them in a module that it can import, not in a notebook or a "
+            "console, or use worker_kind='thread'."
         )
         return partial(_refuse, refusal)
 
@@ -336,12 +361,12 @@ def _refuse(refusal: Exception, job: Any) -> None:
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error itself, or what it says if pickle cannot carry it."""
+    """Return the error, or one with its message if pickle cannot carry the error itself."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - a user's exception class may do anything
-        told = BatchError(f"a worker process raised {type(error).__name__}: {error}")
+        substitute = BatchError(f"a worker process raised {type(error).__name__}: {error}")
         for note in getattr(error, "__notes__", []):
-            told.add_note(note)
-        return told
+            substitute.add_note(note)
+        return substitute
     return error

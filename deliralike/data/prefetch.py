@@ -1,8 +1,10 @@
-"""Batches made ahead by threads or processes, and handed out in order. Whoever stops early leaves nothing running.
+"""Batches made ahead by threads or processes, and handed out in order.
 
-Grain's processes were tried (0.2.18): they import JAX in each process, ask the program to have parsed the command
-line's flags with absl, and would see only finished batches of ours, since order and random numbers are keyed here.
-Grain's sources are welcome as datasets.
+A reader that stops early leaves nothing running.
+
+Grain's processes were tried (0.2.18): they import JAX in each process, ask the program to have
+parsed the command line's flags with absl, and would see only finished batches of ours, since order
+and random numbers are keyed here. Grain's sources are welcome as datasets.
 """
 
 from collections import deque
@@ -12,16 +14,16 @@ from contextlib import ExitStack, contextmanager
 from itertools import repeat, takewhile
 from typing import Any
 
-from deliralike.data import transfer
+from deliralike.data import shared_memory
 from deliralike.data.pool import Pool, ProcessWorker, ThreadWorker, Worker, ended, packed
 
 KINDS = ("thread", "process")
 
 
 def ahead(jobs: Iterator[Any], workers: Pool, count: int) -> Iterator[Any]:
-    """The results of jobs in order, `count` of them under way while one is used.
+    """Yield the results of jobs in order, `count` of them under way while one is used.
 
-    An error comes at the place of its job, also one that is raised while the jobs are read.
+    An error is raised at the place of its job, also one that is raised while the jobs are read.
     """
     waiting: deque[Future[Any]] = deque()
     try:
@@ -37,31 +39,38 @@ def ahead(jobs: Iterator[Any], workers: Pool, count: int) -> Iterator[Any]:
 
 
 @contextmanager
-def read_ahead(jobs: Iterator[Any], count: int, timeout: float | None = None) -> Iterator[Iterator[Any]]:
-    """The same jobs, read by a thread of their own, `count` of them in advance; see `workers` for the time limit."""
+def read_ahead(
+    jobs: Iterator[Any], count: int, timeout: float | None = None
+) -> Iterator[Iterator[Any]]:
+    """Read jobs in a separate thread, `count` of them in advance; see `workers` for `timeout`."""
     reader = ThreadWorker("reader", lambda source: next(source, None))
     with ended(Pool([reader], timeout)) as pool:
-        found = ahead(repeat(jobs), pool, count)
-        yield takewhile(lambda job: job is not None, found)
+        read_jobs = ahead(repeat(jobs), pool, count)
+        yield takewhile(lambda job: job is not None, read_jobs)
 
 
 @contextmanager
-def workers(kind: str, count: int, make: Callable[[Any], Any], timeout: float | None = None) -> Iterator[Pool]:
-    """So many threads or processes that make what jobs ask for. They have ended when the block is left.
+def workers(
+    kind: str, count: int, make: Callable[[Any], Any], timeout: float | None = None
+) -> Iterator[Pool]:
+    """Start threads or processes that do jobs; they have ended when the block is left.
 
     Args:
-        timeout: The most seconds to wait for what one job asks for; without a limit when None.
+        timeout: The most seconds to wait for the result of a job; without a limit when None.
 
     Raises:
         SettingError: `make` cannot be sent to a process.
     """
     with ExitStack() as stack:
         if kind == "thread":
-            hands: Iterator[Worker] = (ThreadWorker(f"worker {number}", make) for number in range(count))
+            started: Iterator[Worker] = (
+                ThreadWorker(f"worker {number}", make) for number in range(count)
+            )
         else:
-            sent, folder = packed(make), stack.enter_context(transfer.folder())
-            hands = (ProcessWorker(sent, folder) for _ in range(count))
-        yield stack.enter_context(ended(Pool(hands, timeout)))
+            pickled = packed(make)
+            folder = stack.enter_context(shared_memory.folder())
+            started = (ProcessWorker(pickled, folder) for _ in range(count))
+        yield stack.enter_context(ended(Pool(started, timeout)))
 
 
 def _submitted(jobs: Iterator[Any], workers: Pool) -> Iterator["Future[Any]"]:

@@ -1,4 +1,4 @@
-"""Where a worker is: written by the one that makes batches, read by whoever waits for them."""
+"""The progress of a worker: written by the worker, read by whoever waits for its batches."""
 
 import threading
 from collections.abc import MutableSequence
@@ -8,24 +8,24 @@ _here = threading.local()
 
 
 def watch(board: MutableSequence[int]) -> None:
-    """Write down on `board` where this thread is, from now on."""
+    """Record the progress of this thread on `board` from now on."""
     _here.board = board
 
 
 def at_batch(number: int, epoch: int) -> None:
-    """A batch as a whole is being made."""
+    """Record that a batch as a whole is being made."""
     _write(epoch, number, -1)
 
 
 def at_sample(index: int) -> None:
-    """A sample of the batch is being read or transformed."""
+    """Record that a sample of the batch is being read or transformed."""
     board = getattr(_here, "board", None)
     if board is not None:
         board[2] = index
 
 
 def described(board: MutableSequence[int]) -> str:
-    """The place that stands on a board, in words.
+    """Return the place on a board in words.
 
     Example:
         >>> described([0, 3, 17]), described([0, 3, -1])
@@ -34,7 +34,9 @@ def described(board: MutableSequence[int]) -> str:
     epoch, batch, sample = board
     if sample >= 0:
         return f"sample {sample}"
-    return f"batch {batch} of epoch {epoch}" if batch >= 0 else "its beginning"
+    if batch >= 0:
+        return f"batch {batch} of epoch {epoch}"
+    return "its beginning"
 
 
 def _write(*place: int) -> None:

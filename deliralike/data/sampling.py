@@ -1,7 +1,8 @@
-"""In which order, and how often, the samples of a source come in an epoch.
+"""Samplers: the order of a source's samples in an epoch, and how often each comes.
 
-A sampler is anything that can be called with the number of samples, the seed and the epoch, and gives indices; with an
-argument named ``batch_size`` it is told that too. The same arguments must give the same indices.
+A sampler is any function of the number of samples, the seed and the epoch that returns indices; if
+it has an argument named ``batch_size`` it gets that too. The same arguments must give the same
+indices.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.data import batching
-from deliralike.data.keyed import takes, uniform
+from deliralike.data.keyed_rng import has_argument, uniform
 from deliralike.errors import SettingError
 
 Sampler = Callable[..., Any]
@@ -52,29 +53,36 @@ class WeightedSampler:
     Args:
         weights: One number for each sample, zero or above; a sample of weight zero is never drawn.
         samples: How many are drawn in an epoch; as many as there are weights if not given.
-        replacement: Whether a sample may be drawn again in the same epoch. If not, each draw is among those that are
-            left, with their weights (Efraimidis and Spirakis 2006).
+        replacement: Whether a sample may be drawn again in the same epoch. If not, each draw is
+            among those that are left, with their weights (Efraimidis and Spirakis 2006).
 
     Raises:
-        SettingError: A weight is below zero or no number, all are zero, or more samples are wanted without
-            replacement than have a weight above zero.
+        SettingError: A weight is below zero or no number, all are zero, or more samples are wanted
+            without replacement than have a weight above zero.
 
     Example:
         >>> sorted(set(WeightedSampler([0, 1, 2], samples=100)(3, seed=0, epoch=0).tolist()))
         [1, 2]
     """
 
-    def __init__(self, weights: Sequence[float] | np.ndarray, samples: int | None = None, replacement: bool = True):
+    def __init__(
+        self,
+        weights: Sequence[float] | np.ndarray,
+        samples: int | None = None,
+        replacement: bool = True,
+    ):
         self.weights = _checked_weights(weights)
         self.samples = len(self.weights) if samples is None else samples
         self.replacement = replacement
         drawable = int((self.weights > 0).sum())
         if self.samples < 1:
-            raise SettingError(f"samples, how many are drawn in an epoch, must be at least 1, not {samples!r}")
+            raise SettingError(
+                f"samples, how many are drawn in an epoch, must be at least 1, not {samples!r}"
+            )
         if not replacement and self.samples > drawable:
             raise SettingError(
-                f"{self.samples} samples cannot be drawn without replacement: {drawable} have a weight above zero. "
-                f"Set samples={drawable} or replacement=True."
+                f"{self.samples} samples cannot be drawn without replacement: {drawable} have a "
+                f"weight above zero. Set samples={drawable} or replacement=True."
             )
 
     def __call__(self, samples: int, seed: int, epoch: int) -> np.ndarray:
@@ -82,10 +90,13 @@ class WeightedSampler:
         _check_count("weights", len(self.weights), samples)
         if self.replacement:
             sums = np.cumsum(self.weights)
-            drawn = np.searchsorted(sums, uniform(seed, "data/weighted", epoch, self.samples) * sums[-1], side="right")
-            return np.minimum(drawn, np.flatnonzero(self.weights)[-1])  # a product may round up to the last sum
+            points = uniform(seed, "data/weighted", epoch, self.samples) * sums[-1]
+            indices = np.searchsorted(sums, points, side="right")
+            last = np.flatnonzero(self.weights)[-1]
+            return np.minimum(indices, last)  # a product may round up to the last sum
+        numbers = uniform(seed, "data/weighted", epoch, samples)
         with np.errstate(divide="ignore"):
-            arrivals = -np.log1p(-uniform(seed, "data/weighted", epoch, samples)) / self.weights
+            arrivals = -np.log1p(-numbers) / self.weights
         arrivals[self.weights == 0] = np.inf
         return np.argsort(arrivals, kind="stable")[: self.samples]
 
@@ -93,9 +104,10 @@ class WeightedSampler:
 class StratifiedSampler:
     """Every sample once; each batch has the classes' proportions, as nearly as whole numbers allow.
 
-    The samples, sorted by class and shuffled within each, are dealt out to the batches like cards. A smaller last
-    batch gets its share first. So where the batches are of one size, the count of a class in a batch is its exact
-    share, rounded up or down; with a smaller last batch it may be off by one more in the rarest case.
+    The samples, sorted by class and shuffled within each, are dealt out to the batches like cards.
+    A smaller last batch gets its share first. So where the batches are of one size, the count of a
+    class in a batch is its exact share, rounded up or down; with a smaller last batch it may be off
+    by one more in the rarest case.
 
     Args:
         labels: The class of each sample.
@@ -110,50 +122,61 @@ class StratifiedSampler:
     def __init__(self, labels: Sequence[Any] | np.ndarray):
         classes = np.asarray(labels)
         if classes.ndim != 1 or len(classes) == 0:
-            raise SettingError(f"labels must hold one class for each sample, not an array of shape {classes.shape}")
+            raise SettingError(
+                f"labels must hold one class for each sample, not an array of shape {classes.shape}"
+            )
         self.labels = np.unique(classes, return_inverse=True)[1]
 
     def __call__(self, samples: int, seed: int, epoch: int, batch_size: int = 1) -> np.ndarray:
-        """The indices of an epoch."""
+        """Return the indices of an epoch."""
         _check_count("labels", len(self.labels), samples)
-        ranks = batching.permutation(self.labels.max() + 1, seed, "data/stratified/classes", epoch)
-        shuffled = batching.permutation(samples, seed, "data/stratified/samples", epoch)
-        by_class = shuffled[np.argsort(ranks[self.labels[shuffled]], kind="stable")]
+
+        def permutation(count: int, purpose: str) -> np.ndarray:
+            return batching.permutation(count, seed, f"data/stratified/{purpose}", epoch)
+
+        ranks = permutation(self.labels.max() + 1, "classes")
+        shuffled = permutation(samples, "samples")
+        ranks_of_samples = ranks[self.labels[shuffled]]
+        by_class = shuffled[np.argsort(ranks_of_samples, kind="stable")]
         full, left = divmod(samples, batch_size)
         is_last = np.zeros(samples, dtype=bool)
         is_last[_spread(left, samples)] = True
         hands = by_class[~is_last].reshape(batch_size, full).T  # (full batches, samples)
-        hands = hands[batching.permutation(full, seed, "data/stratified/batches", epoch)]
-        places = uniform(seed, "data/stratified/places", epoch, full * batch_size).reshape(hands.shape)
-        mixed = np.take_along_axis(hands, np.argsort(places, axis=1, kind="stable"), axis=1)
-        last = np.flatnonzero(is_last)[batching.permutation(left, seed, "data/stratified/last", epoch)]
+        hands = hands[permutation(full, "batches")]
+        keys = uniform(seed, "data/stratified/places", epoch, full * batch_size)
+        order_in_batch = np.argsort(keys.reshape(hands.shape), axis=1, kind="stable")
+        mixed = np.take_along_axis(hands, order_in_batch, axis=1)
+        last = np.flatnonzero(is_last)[permutation(left, "last")]
         return np.concatenate([mixed.ravel(), by_class[last]])
 
 
 def drawn(sampler: Sampler, samples: int, *, seed: int, epoch: int, batch_size: int) -> np.ndarray:
-    """What a sampler gives for an epoch, checked.
+    """Return the checked indices that a sampler gives for an epoch.
 
     Raises:
-        SettingError: These are no whole numbers, there is none, or one lies outside of the source.
+        SettingError: The sampler gives no index, an index that is no whole number, or one that lies
+            outside of the source.
     """
     if isinstance(sampler, SequentialSampler | ShuffledSampler):
         return sampler(samples, seed, epoch)
-    indices = np.asarray(sampler(samples, seed, epoch, **_told(sampler, batch_size)))
+    options = {"batch_size": batch_size} if has_argument(sampler, "batch_size") else {}
+    indices = np.asarray(sampler(samples, seed, epoch, **options))
     if indices.ndim != 1 or indices.size == 0 or indices.dtype.kind not in "iu":
         raise SettingError(
-            f"a sampler must give a row of whole numbers, the indices of an epoch; {_name(sampler)} gave "
-            f"{nest.described(indices)} and type {indices.dtype}"
+            "a sampler must give a row of whole numbers, the indices of an epoch; "
+            f"{_name(sampler)} gave {nest.described(indices)} and type {indices.dtype}"
         )
     if indices.min() < 0 or indices.max() >= samples:
         outside = indices[(indices < 0) | (indices >= samples)][0]
         raise SettingError(
-            f"{_name(sampler)} gave the index {outside}, and the source has the samples 0 to {samples - 1}"
+            f"{_name(sampler)} gave the index {outside}, and the source has the samples 0 to "
+            f"{samples - 1}"
         )
     return indices
 
 
 def repeats(indices: np.ndarray) -> np.ndarray:
-    """For each index, how often it came before.
+    """Return for each index how often it came before.
 
     Example:
         >>> repeats(np.array([4, 2, 4, 4, 2])).tolist()
@@ -168,15 +191,17 @@ def repeats(indices: np.ndarray) -> np.ndarray:
 
 
 def _spread(count: int, samples: int) -> np.ndarray:
-    """That many places, at equal distances from each other."""
+    """Return so many places, at equal distances from each other."""
     return (2 * np.arange(count) + 1) * samples // (2 * max(count, 1))
 
 
 def _checked_weights(weights: Any) -> np.ndarray:
     array = np.asarray(weights, dtype=np.float64)
-    if array.ndim != 1 or not np.isfinite(array).all() or (array < 0).any() or not (array > 0).any():
+    is_row = array.ndim == 1 and bool(np.isfinite(array).all())
+    if not is_row or (array < 0).any() or not (array > 0).any():
         raise SettingError(
-            f"weights must be a row of numbers from zero up, at least one of them above zero, not {_shown(array)}"
+            "weights must be a row of numbers from zero up, at least one of them above zero, not "
+            f"{_shown(array)}"
         )
     return array
 
@@ -185,15 +210,12 @@ def _shown(array: np.ndarray) -> str:
     return np.array2string(array, threshold=8, separator=", ")
 
 
-def _check_count(what: str, found: int, samples: int) -> None:
-    if found != samples:
+def _check_count(what: str, count: int, samples: int) -> None:
+    if count != samples:
         raise SettingError(
-            f"the sampler has {found} {what}, and the source has {samples} samples: one for each is needed"
+            f"the sampler has {count} {what}, and the source has {samples} samples: one for each "
+            "is needed"
         )
-
-
-def _told(sampler: Sampler, batch_size: int) -> dict[str, int]:
-    return {"batch_size": batch_size} if takes(sampler, "batch_size") else {}
 
 
 def _name(sampler: Sampler) -> str:

@@ -1,4 +1,4 @@
-"""What a loader can read: a nest of arrays, an indexable dataset, or a stream of samples."""
+"""The sources that a loader can read: nests of arrays, indexable datasets, streams of samples."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
@@ -9,7 +9,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.data import batching, progress
 from deliralike.data.collate import collate
-from deliralike.data.keyed import must_be_told
+from deliralike.data.keyed_rng import has_required_argument
 from deliralike.errors import ArgumentError, BatchError, IndexRangeError
 
 
@@ -19,27 +19,28 @@ class Source(Protocol):
     samples: int
 
     def sample(self, index: int) -> Any:
-        """One sample."""
+        """Return one sample."""
         ...
 
     def take(self, indices: np.ndarray) -> Any:
-        """Some samples, as a batch."""
+        """Return some samples, as a batch."""
         ...
 
     def each(self, rows: Iterable[np.ndarray]) -> Iterator[Any]:
-        """A batch for each row of indices, made when it is asked for."""
+        """Yield a batch for each row of indices, made when it is wanted."""
         ...
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Samples that come one after the other: read from the start in every epoch, in their own order.
+    """Samples in the order of an iterator, read from the start in every epoch.
 
-    It has no length, cannot be shuffled, and a position in it is reached by reading on. An epoch ends where the
-    iterator ends; it may have no end.
+    A stream has no length, cannot be shuffled, and a position in it is reached by reading on. An
+    epoch ends where the iterator ends; it may have no end.
 
     Args:
-        factory: Gives a fresh iterator over samples: ``factory()``, or ``factory(epoch)`` if it takes an argument.
+        factory: Gives a fresh iterator over samples: ``factory()``, or ``factory(epoch)`` if it
+            takes an argument.
 
     Example:
         >>> list(Stream(lambda: ({"x": i} for i in range(3))).read(epoch=0))
@@ -49,11 +50,15 @@ class Stream:
     factory: Callable[..., Any]
 
     def read(self, epoch: int) -> Iterator[Any]:
-        """A fresh iterator over the samples of an epoch."""
-        samples = self.factory(epoch) if must_be_told(self.factory) else self.factory()
+        """Return a fresh iterator over the samples of an epoch."""
+        if has_required_argument(self.factory):
+            samples = self.factory(epoch)
+        else:
+            samples = self.factory()
         if not isinstance(samples, Iterable):
             raise ArgumentError(
-                f"the factory of a Stream must give an iterator of samples, and gave {nest.described(samples)}"
+                "the factory of a Stream must give an iterator of samples, and gave "
+                f"{nest.described(samples)}"
             )
         return _counted(samples)
 
@@ -66,24 +71,28 @@ class Arrays:
         self.samples = batching.size(arrays)
         self._leaves, self._structure = nest.flatten(arrays)
         self._is_array = [isinstance(leaf, np.ndarray) and leaf.ndim > 0 for leaf in self._leaves]
-        self._takes = [leaf.take if array else _same(leaf) for leaf, array in self._marked()]
+        self._takes: list[Callable[..., Any]] = []
+        for leaf, is_array in zip(self._leaves, self._is_array, strict=True):
+            self._takes.append(leaf.take if is_array else _constant(leaf))
 
     def sample(self, index: int) -> Any:
-        """One sample; leaves that are no arrays are in every one."""
-        return self._structure.unflatten([leaf[index] if array else leaf for leaf, array in self._marked()])
+        """Return one sample; leaves that are no arrays are in every one."""
+        leaves = []
+        for leaf, is_array in zip(self._leaves, self._is_array, strict=True):
+            leaves.append(leaf[index] if is_array else leaf)
+        return self._structure.unflatten(leaves)
 
     def take(self, indices: np.ndarray) -> Any:
-        """Some samples, copied."""
+        """Return a copy of some samples, as a batch."""
         return self._structure.unflatten([take(indices, 0) for take in self._takes])
 
     def each(self, rows: Iterable[np.ndarray]) -> Iterator[Any]:
-        """A batch for each row of indices. This is the loader's inner loop, hence written out."""
-        unflatten, takes = self._structure.unflatten, self._takes
+        """Yield a batch for each row of indices."""
+        # This is the loader's inner loop, hence without attribute look-ups and calls of methods.
+        unflatten = self._structure.unflatten
+        takes = self._takes
         for row in rows:
             yield unflatten([take(row, 0) for take in takes])
-
-    def _marked(self) -> Iterator[tuple[Any, bool]]:
-        return zip(self._leaves, self._is_array, strict=True)
 
     def __reduce__(self) -> Any:
         return type(self), (self._arrays,)
@@ -96,10 +105,12 @@ class Indexed:
         self._dataset = dataset
         self.samples = len(dataset)
         if self.samples == 0:
-            raise BatchError(f"a batch needs at least one sample, and this {type(dataset).__name__} has none")
+            raise BatchError(
+                f"a batch needs at least one sample, and this {type(dataset).__name__} has none"
+            )
 
     def sample(self, index: int) -> Any:
-        """One sample; an error of the dataset's own gets a note with the index."""
+        """Return one sample; an error of the dataset's own gets a note with the index."""
         progress.at_sample(int(index))
         try:
             return self._dataset[int(index)]
@@ -108,11 +119,11 @@ class Indexed:
             raise
 
     def take(self, indices: np.ndarray) -> Any:
-        """Some samples, read one by one and stacked."""
+        """Return some samples, read one by one and stacked."""
         return collate([self.sample(index) for index in indices])
 
     def each(self, rows: Iterable[np.ndarray]) -> Iterator[Any]:
-        """A batch for each row of indices."""
+        """Return an iterator over the batches of the rows of indices."""
         return (self.take(row) for row in rows)
 
 
@@ -138,44 +149,50 @@ class Subset(Sequence[Any]):
 
 
 def readable(samples: Any) -> Source:
-    """Whatever holds samples, in the form that a loader reads.
+    """Return the source for whatever holds samples.
 
-    Tuples, dicts, dataclasses and single arrays are nests of arrays. Everything else with a length and items is a
-    dataset; so a list is a list of samples.
+    Tuples, dicts, dataclasses and single arrays are nests of arrays. Everything else with a length
+    and items is a dataset; so a list is a list of samples.
 
     Raises:
-        ArgumentError: It has no length or no items.
-        BatchError: It has no samples, or its arrays differ in length.
+        ArgumentError: The samples have no length or no items.
+        BatchError: There are no samples, or the arrays differ in length.
     """
     if isinstance(samples, tuple | Mapping | np.ndarray):
         return Arrays(samples)
-    if hasattr(samples, "__len__") and hasattr(samples, "__getitem__") and not isinstance(samples, str | bytes):
+    is_indexable = hasattr(samples, "__len__") and hasattr(samples, "__getitem__")
+    if is_indexable and not isinstance(samples, str | bytes):
         return Indexed(samples)
     if is_dataclass(samples) and not isinstance(samples, type):
         return Arrays(samples)
     raise ArgumentError(
-        f"samples come from a tuple or dict of arrays, from a dataset with a length and an item for each index, or "
-        f"from data.Stream(factory) for an iterator, not from {nest.described(samples)}"
+        "samples come from a tuple or dict of arrays, from a dataset with a length and an item "
+        "for each index, or from data.Stream(factory) for an iterator, not from "
+        f"{nest.described(samples)}"
     )
 
 
 def subset(samples: Any, indices: np.ndarray) -> Any:
-    """Some samples: of a nest of arrays a nest of copies, of a dataset a `Subset` that reads on demand.
+    """Return some samples: of a nest of arrays a nest of copies, of a dataset a `Subset`.
+
+    A `Subset` reads its samples on demand.
 
     Example:
         >>> subset({"x": np.arange(4) * 10}, np.array([3, 1]))
         {'x': array([30, 10])}
     """
-    found = readable(samples)
-    return found.take(indices) if isinstance(found, Arrays) else Subset(samples, indices)
+    source = readable(samples)
+    if isinstance(source, Arrays):
+        return source.take(indices)
+    return Subset(samples, indices)
 
 
-def _same(leaf: Any) -> Callable[..., Any]:
+def _constant(leaf: Any) -> Callable[..., Any]:
     return lambda indices, axis: leaf
 
 
 def _counted(samples: Iterable[Any]) -> Iterator[Any]:
-    """The same samples; an error of the stream's own gets a note with the number of the sample."""
+    """Yield the same samples; an error of the stream gets a note with the number of the sample."""
     count = 0
     progress.at_sample(count)
     try:

@@ -1,10 +1,11 @@
 """Datasets from the MRI template that nilearn ships inside its package; nothing is downloaded.
 
-The template is a mean over 152 brains, made symmetric: the left half mirrors the right one. So parts are never held
-out from left to right, but from bottom to top: a slab of it is held out, with a margin on both sides that is in neither
-part.
+The template is a mean over 152 brains, made symmetric: the left half mirrors the right one. So
+parts are never held out from left to right, but from bottom to top: a slab of it is held out, with
+a margin on both sides that is in neither part.
 """
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,16 +33,20 @@ class Template(NamedTuple):
     labels: np.ndarray
 
 
-def slices(*, held_out: float = 0.2, seed: int = 0, resolution: float = 2, size: int | None = None) -> Dataset:
-    """Horizontal slices of the MRI template, to be segmented into grey and white matter.
+def slices(
+    *, held_out: float = 0.2, seed: int = 0, resolution: float = 2, size: int | None = None
+) -> Dataset:
+    """Return horizontal slices of the MRI template, to be segmented into grey and white matter.
 
-    Held out are slices next to each other, and two more on either side are in no part, for neighbours are alike.
+    Held out are slices next to each other, and two more on either side are in no part, for
+    neighbours are alike.
 
     Args:
         held_out: The fraction of the slices that is held out.
         seed: Where the slab of held-out slices lies.
         resolution: The size of a voxel in millimetres; 1 is the template's own.
-        size: Height and width, cut or padded around the centre; 192 millimetres when not given, which holds the brain.
+        size: Height and width, cut or padded around the centre; 192 millimetres when not given,
+            which holds the brain.
 
     Shapes:
         Inputs ``(slices, 1, size, size)``, the front at the top; labels ``(slices, size, size)``.
@@ -51,41 +56,57 @@ def slices(*, held_out: float = 0.2, seed: int = 0, resolution: float = 2, size:
         SettingError: A setting makes no sense, or too few slices are left.
 
     Source:
-        ICBM 152 nonlinear symmetric template of 2009, Fonov et al. 2011, doi 10.1016/j.neuroimage.2010.07.033. A voxel
-        has the label of its most probable tissue.
+        ICBM 152 nonlinear symmetric template of 2009, Fonov et al. 2011, doi
+        10.1016/j.neuroimage.2010.07.033. A voxel has the label of its most probable tissue.
     """
     check_fraction(held_out)
     template = load_template(resolution, "mri-slices")
     size = round(192 / resolution) if size is None else check_size("mri-slices", size)
-    upright = Template(*(np.flip(volume, axis=1).transpose(2, 1, 0) for volume in template))  # (slices, rows, columns)
-    levels = np.flatnonzero((upright.labels > 0).mean(axis=(1, 2)) >= LEAST_TISSUE)
-    low, high = int(levels[0]), int(levels[-1]) + 1
-    start, stop = slab(low, high, round(held_out * (high - low)), seed)
-    learn = [level for level in range(low, high) if level < start - MARGIN or level >= stop + MARGIN]
-    _refuse_empty("mri-slices", learn, range(start, stop))
-    images, labels = _fitted(upright.image, size)[:, np.newaxis], _fitted(upright.labels, size)
-    learned, judged = (Samples(images[at], labels[at]) for at in (learn, range(start, stop)))
-    return Dataset("mri-slices", learned, judged, CLASSES, task="segmentation")
+    upright = Template(_upright(template.image), _upright(template.labels))
+    tissue = (upright.labels > 0).mean(axis=(1, 2))
+    levels = np.flatnonzero(tissue >= LEAST_TISSUE)
+    low = int(levels[0])
+    high = int(levels[-1]) + 1
+    thickness = round(held_out * (high - low))
+    start, stop = slab(low, high, thickness, seed)
+    below = range(low, start - MARGIN)
+    above = range(stop + MARGIN, high)
+    train_levels = [*below, *above]
+    held_out_levels = range(start, stop)
+    _refuse_empty("mri-slices", train_levels, held_out_levels)
+    images = _fitted(upright.image, size)[:, np.newaxis]
+    samples = Samples(images, _fitted(upright.labels, size))
+    train = samples.take(np.array(train_levels))
+    evaluated = samples.take(np.array(held_out_levels))
+    return Dataset("mri-slices", train, evaluated, CLASSES, task="segmentation")
 
 
 def patches(
-    *, held_out: float = 0.2, seed: int = 0, resolution: float = 2, size: int = 16, stride: int | None = None
+    *,
+    held_out: float = 0.2,
+    seed: int = 0,
+    resolution: float = 2,
+    size: int = 16,
+    stride: int | None = None,
 ) -> Dataset:
-    """Cubes of the MRI template, to be segmented into grey and white matter.
+    """Return cubes of the MRI template, to be segmented into grey and white matter.
 
-    Held out are the cubes inside a slab; those to learn from lie above and below it, two voxels away at least. Held-out
-    cubes do not overlap, so that no voxel is judged twice. Cubes with less than a tenth of tissue are left out.
+    Held out are the cubes inside a slab; those to learn from lie above and below it, two voxels
+    away at least. Held-out cubes do not overlap, so that no voxel is judged twice. Cubes with less
+    than a tenth of tissue are left out.
 
     Args:
-        held_out: The fraction of the brain's height that is held out, rounded to whole cubes, one at least.
+        held_out: The fraction of the brain's height that is held out, rounded to whole cubes, one
+            at least.
         seed: Where the slab lies.
         resolution: The size of a voxel in millimetres; 1 is the template's own.
         size: The length of a cube's edges in voxels.
-        stride: The distance between cubes to learn from, in voxels; half of `size` when not given, so they overlap.
+        stride: The distance between cubes to learn from, in voxels; half of `size` when not given,
+            so they overlap.
 
     Shapes:
-        Inputs ``(patches, 1, size, size, size)``, labels ``(patches, size, size, size)``: axes from left to right, from
-        back to front, from bottom to top.
+        Inputs ``(patches, 1, size, size, size)``, labels ``(patches, size, size, size)``: axes from
+        left to right, from back to front, from bottom to top.
 
     Raises:
         DataUnavailable: nilearn is not installed.
@@ -96,54 +117,83 @@ def patches(
     """
     check_fraction(held_out)
     check_size("mri-patches", size)
-    stride = max(1, size // 2) if stride is None else check_size("mri-patches", stride, "stride")
+    if stride is None:
+        stride = max(1, size // 2)
+    else:
+        check_size("mri-patches", stride, "stride")
     template = load_template(resolution, "mri-patches")
-    box = [(int(at.min()), int(at.max()) + 1) for at in np.nonzero(template.labels)]
+    box = _bounding_box(template.labels)
     low, high = box[2]
-    start, stop = slab(low, high, size * max(1, round(held_out * (high - low) / size)), seed)
-    levels = [level for level in range(low, high - size + 1, stride)
-              if level + size <= start - MARGIN or level >= stop + MARGIN]  # fmt: skip
-    learned = _cubes(template, box[:2], levels, size, stride)
-    judged = _cubes(template, box[:2], range(start, stop, size), size, size)
-    _refuse_empty("mri-patches", learned.labels, judged.labels)
-    return Dataset("mri-patches", learned, judged, CLASSES, task="segmentation")
+    thickness = size * max(1, round(held_out * (high - low) / size))
+    start, stop = slab(low, high, thickness, seed)
+    levels = []
+    for level in range(low, high - size + 1, stride):
+        if level + size <= start - MARGIN or level >= stop + MARGIN:
+            levels.append(level)
+    train = _cubes(template, box[:2], levels, size, stride)
+    evaluated = _cubes(template, box[:2], range(start, stop, size), size, size)
+    _refuse_empty("mri-patches", train.labels, evaluated.labels)
+    return Dataset("mri-patches", train, evaluated, CLASSES, task="segmentation")
 
 
 def load_template(resolution: float, dataset: str) -> Template:
-    """The template and its labels at a resolution in millimetres.
+    """Return the template and its labels at a resolution in millimetres.
 
     Raises:
         DataUnavailable: nilearn is not installed.
         SettingError: The resolution is not above zero.
     """
     if not resolution > 0:
-        raise SettingError(f"resolution of {dataset!r} is the size of a voxel in millimetres, not {resolution!r}")
-    shipped = needed("nilearn.datasets", package="nilearn", extra="mri", purpose=f"dataset {dataset!r}")
-    image, grey, white = (
-        np.asarray(volume(resolution=resolution).dataobj, np.float32)
-        for volume in (shipped.load_mni152_template, shipped.load_mni152_gm_template, shipped.load_mni152_wm_template)
+        raise SettingError(
+            f"resolution of {dataset!r} is the size of a voxel in millimetres, not {resolution!r}"
+        )
+    shipped = needed(
+        "nilearn.datasets", package="nilearn", extra="mri", purpose=f"dataset {dataset!r}"
     )
+    image = _array(shipped.load_mni152_template(resolution=resolution))
+    grey = _array(shipped.load_mni152_gm_template(resolution=resolution))
+    white = _array(shipped.load_mni152_wm_template(resolution=resolution))
     tissue = np.stack([1 - grey - white, grey, white])
     return Template(np.clip(image, 0, 1), tissue.argmax(axis=0).astype(np.int64))
 
 
 def slab(low: int, high: int, thickness: int, seed: int) -> tuple[int, int]:
-    """Where a slab of that thickness lies between two levels: drawn from the middle half of all places.
+    """Return the bottom and top of a slab of that thickness between two levels.
 
-    So both tissues are in it, and something to learn from stays below it and above it.
+    Its place is drawn from the middle half of all places, so both tissues are in it, and something
+    to learn from stays below it and above it.
 
     Raises:
-        SettingError: Nothing would stay.
+        SettingError: Nothing to learn from would stay.
     """
     rest = high - low - thickness
     if thickness < 1 or rest // 4 <= MARGIN:
-        raise SettingError(f"a slab of {thickness} voxels cannot be held out of {high - low}: change held_out or size")
-    start = low + rest // 4 + int(permutation(rest - 2 * (rest // 4) + 1, seed, "data/slab")[0])
+        raise SettingError(
+            f"a slab of {thickness} voxels cannot be held out of {high - low}: change held_out or "
+            "size"
+        )
+    quarter = rest // 4
+    places = rest - 2 * quarter + 1
+    start = low + quarter + int(permutation(places, seed, "data/slab")[0])
     return start, start + thickness
 
 
+def _array(image: Any) -> np.ndarray:
+    return np.asarray(image.dataobj, np.float32)
+
+
+def _upright(volume: np.ndarray) -> np.ndarray:
+    """Return a volume as ``(slices, rows, columns)``, the front at the top."""
+    return np.flip(volume, axis=1).transpose(2, 1, 0)
+
+
+def _bounding_box(labels: np.ndarray) -> list[tuple[int, int]]:
+    """Return the first index of a label above zero along each axis, and one past the last."""
+    return [(int(indices.min()), int(indices.max()) + 1) for indices in np.nonzero(labels)]
+
+
 def _fitted(planes: np.ndarray, size: int) -> np.ndarray:
-    """Planes cut or padded with zeros around their centre: ``(planes, size, size)``."""
+    """Return planes cut or padded with zeros around their centre: ``(planes, size, size)``."""
     for axis in (1, 2):
         extra = size - planes.shape[axis]
         before = abs(extra) // 2
@@ -157,19 +207,27 @@ def _fitted(planes: np.ndarray, size: int) -> np.ndarray:
 
 
 def _cubes(template: Template, box: Any, levels: Any, size: int, stride: int) -> Samples:
-    """The cubes of a grid over the box at these levels, where there is tissue enough."""
-    corners = [(x, y, z) for x in range(box[0][0], box[0][1] - size + 1, stride)
-               for y in range(box[1][0], box[1][1] - size + 1, stride) for z in levels]  # fmt: skip
-    within = [tuple(slice(at, at + size) for at in corner) for corner in corners]
-    kept = [cube for cube in within if (template.labels[cube] > 0).mean() >= LEAST_TISSUE_OF_PATCH]
+    """Return the cubes of a grid over the box at these levels that have enough tissue."""
+    (left, right), (back, front) = box
+    columns = range(left, right - size + 1, stride)
+    rows = range(back, front - size + 1, stride)
+    images, labels = [], []
+    for corner in itertools.product(columns, rows, levels):
+        cube = tuple(slice(begin, begin + size) for begin in corner)
+        tissue = (template.labels[cube] > 0).mean()
+        if tissue >= LEAST_TISSUE_OF_PATCH:
+            images.append(template.image[cube])
+            labels.append(template.labels[cube])
     shape = (-1, size, size, size)
-    images, labels = (np.array([volume[cube] for cube in kept], volume.dtype).reshape(shape) for volume in template)
-    return Samples(images[:, np.newaxis], labels)
+    image_array = np.array(images, template.image.dtype).reshape(shape)
+    label_array = np.array(labels, template.labels.dtype).reshape(shape)
+    return Samples(image_array[:, np.newaxis], label_array)
 
 
 def _refuse_empty(dataset: str, learn: Any, judged: Any) -> None:
     for what, part in (("to learn from", learn), ("to judge by", judged)):
         if not len(part):
             raise SettingError(
-                f"these settings of {dataset!r} leave nothing {what}: change held_out, size or resolution"
+                f"these settings of {dataset!r} leave nothing {what}: change held_out, size or "
+                "resolution"
             )

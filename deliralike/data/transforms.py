@@ -1,9 +1,10 @@
 """Transforms of single samples in NumPy, random ones keyed by the generator that a `Loader` passes.
 
-A sample is a picture, or a nest that holds one: an array of floats, channels first, of any number of dimensions
-(``(C, L)``, ``(C, H, W)``, ``(C, D, H, W)``). If there are several arrays of floats, the one with the most dimensions
-is the picture. Every array that ends in the picture's spatial shape moves with it; of these, arrays of whole numbers
-and booleans are masks, whose values are never mixed. Everything else (a label, a name) is left alone.
+A sample is a picture, or a nest that holds one: an array of floats, channels first, of any number
+of dimensions (``(C, L)``, ``(C, H, W)``, ``(C, D, H, W)``). If there are several arrays of floats,
+the one with the most dimensions is the picture. Every array that ends in the picture's spatial
+shape moves with it; of these, arrays of whole numbers and booleans are masks, whose values are
+never mixed. Everything else (a label, a name) is left alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.data.keyed import Call
+from deliralike.data.keyed_rng import Call
 from deliralike.data.packages import needed
 from deliralike.errors import BatchError, SettingError
 
@@ -61,7 +62,7 @@ class Flip:
         """The sample, mirrored or not."""
         _check_present(self.axes, sample)
         axes = tuple(axis for axis in self.axes if generator.random() < self.probability)
-        return _moved(sample, lambda array: np.flip(array, axes))
+        return _on_grid(sample, lambda array: np.flip(array, axes))
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ class Crop:
     Args:
         size: The window's spatial shape, or one number for all axes.
         padding: How much is added on each side, on all spatial axes.
-        mode: How, in `numpy.pad`'s words: ``"constant"`` (zeros), ``"reflect"``, ``"edge"``, ``"symmetric"``.
+        mode: How, in `numpy.pad`'s words: ``"constant"`` (zeros), ``"reflect"``, ``"edge"``,
+            ``"symmetric"``.
 
     Shapes:
         ``(..., *spatial)`` becomes ``(..., *size)``.
@@ -89,25 +91,40 @@ class Crop:
     mode: str = "constant"
 
     def __post_init__(self) -> None:
-        sizes = (self.size,) if isinstance(self.size, int) else tuple(self.size)
+        sizes = self._sizes(1)
         if min(sizes) < 1 or self.padding < 0:
-            raise SettingError(f"a crop needs a size above zero and a padding that is not below, not {self!r}")
+            raise SettingError(
+                f"a crop needs a size above zero and a padding that is not below, not {self!r}"
+            )
 
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
-        """The window."""
+        """Return the window."""
         shape = spatial_shape(sample)
-        sizes = (self.size,) * len(shape) if isinstance(self.size, int) else tuple(self.size)
-        room = [length + 2 * self.padding - size for length, size in zip(shape, sizes, strict=False)]
+        sizes = self._sizes(len(shape))
+        room = []
+        for length, size in zip(shape, sizes, strict=False):
+            room.append(length + 2 * self.padding - size)
         if len(sizes) != len(shape) or min(room) < 0:
-            raise BatchError(f"a window of {sizes} does not fit into a picture of {shape} with padding {self.padding}")
-        begins = [int(generator.integers(left + 1)) for left in room]
-        window: Any = (..., *(slice(begin, begin + size) for begin, size in zip(begins, sizes, strict=True)))
-        return _moved(sample, lambda array: self._padded(array, len(shape))[window])
+            raise BatchError(
+                f"a window of {sizes} does not fit into a picture of {shape} with padding "
+                f"{self.padding}"
+            )
+        window: list[Any] = [...]
+        for left, size in zip(room, sizes, strict=True):
+            begin = int(generator.integers(left + 1))
+            window.append(slice(begin, begin + size))
+        return _on_grid(sample, lambda array: self._padded(array, len(shape))[tuple(window)])
+
+    def _sizes(self, axes: int) -> tuple[int, ...]:
+        if isinstance(self.size, int):
+            return (self.size,) * axes
+        return tuple(self.size)
 
     def _padded(self, array: np.ndarray, spatial: int) -> np.ndarray:
         if not self.padding:
             return array
-        widths = [(0, 0)] * (array.ndim - spatial) + [(self.padding, self.padding)] * spatial
+        unpadded = [(0, 0)] * (array.ndim - spatial)
+        widths = unpadded + [(self.padding, self.padding)] * spatial
         return np.pad(array, widths, mode=self.mode)  # type: ignore[call-overload]
 
 
@@ -129,10 +146,11 @@ class Normalise:
 
     def __call__(self, sample: Any) -> Any:
         """The sample with its picture normalised."""
-        return _changed(sample, self._normalised)
+        return _on_picture(sample, self._normalised)
 
     def _normalised(self, picture: np.ndarray) -> np.ndarray:
-        mean, std = (_for_channels(value, picture) for value in (self.mean, self.std))
+        mean = _for_channels(self.mean, picture)
+        std = _for_channels(self.std, picture)
         return (picture - mean) / std
 
 
@@ -141,7 +159,8 @@ class Noise:
     """Add normal noise to the picture.
 
     Args:
-        std: Its standard deviation; or the smallest and the largest, between which it is drawn for each sample.
+        std: Its standard deviation; or the smallest and the largest, between which it is drawn for
+            each sample.
 
     Example:
         >>> Noise(0.0)(np.ones((1, 2)), np.random.default_rng(0)).tolist()
@@ -153,23 +172,29 @@ class Noise:
     def __post_init__(self) -> None:
         low, high = self._bounds()
         if not 0 <= low <= high:
-            raise SettingError(f"std must be a number from zero up, or two in rising order, not {self.std!r}")
+            raise SettingError(
+                f"std must be a number from zero up, or two in rising order, not {self.std!r}"
+            )
 
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
-        """The sample with a noisy picture."""
+        """Return the sample with a noisy picture."""
         std = generator.uniform(*self._bounds())
-        return _changed(sample, lambda picture: picture + (std * generator.standard_normal(picture.shape)))
+        return _on_picture(
+            sample, lambda picture: picture + (std * generator.standard_normal(picture.shape))
+        )
 
     def _bounds(self) -> tuple[float, float]:
-        return self.std if isinstance(self.std, tuple) else (self.std, self.std)
+        if isinstance(self.std, tuple):
+            return self.std
+        return self.std, self.std
 
 
 @dataclass(frozen=True)
 class Rotate:
     """Rotate in the plane of two spatial axes, by an angle between ``-degrees`` and ``degrees``.
 
-    The picture is interpolated linearly, masks take the nearest value; what comes in from outside is zero. The
-    shape stays. It takes SciPy.
+    The picture is interpolated linearly, masks take the nearest value; what comes in from outside
+    is zero. The shape stays. It takes SciPy.
 
     Example:
         >>> Rotate(0.0)(np.ones((1, 3, 3)), np.random.default_rng(0)).sum().item()
@@ -183,26 +208,30 @@ class Rotate:
         _check_axes(self.axes)
 
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
-        """The rotated sample."""
+        """Return the rotated sample."""
         images = needed("scipy.ndimage", package="scipy", extra="data", purpose="rotating")
         _check_present(self.axes, sample)
         angle = generator.uniform(-self.degrees, self.degrees)
 
         def rotated(array: np.ndarray) -> np.ndarray:
-            return images.rotate(_as_numbers(array), angle, self.axes, reshape=False, order=_order(array))
+            return images.rotate(
+                _as_numbers(array), angle, self.axes, reshape=False, order=_order(array)
+            )
 
-        return _moved(sample, rotated)
+        return _on_grid(sample, rotated)
 
 
 @dataclass(frozen=True)
 class Elastic:
     """Push every place by a smooth random field. Source: Simard, Steinkraus and Platt 2003.
 
-    The picture is interpolated linearly, masks take the nearest value; the edge goes on outside. It takes SciPy.
+    The picture is interpolated linearly, masks take the nearest value; the edge goes on outside. It
+    takes SciPy.
 
     Args:
         strength: The standard deviation of the push on each axis, in pixels.
-        smoothness: How far pushes are alike: the standard deviation of the Gaussian filter, in pixels.
+        smoothness: How far pushes are alike: the standard deviation of the Gaussian filter, in
+            pixels.
 
     Example:
         >>> Elastic(0.0)(np.ones((1, 3, 3)), np.random.default_rng(0)).sum().item()
@@ -214,25 +243,35 @@ class Elastic:
 
     def __post_init__(self) -> None:
         if self.strength < 0 or self.smoothness <= 0:
-            raise SettingError(f"strength must not be below zero, and smoothness must be above, not {self!r}")
+            raise SettingError(
+                f"strength must not be below zero, and smoothness must be above, not {self!r}"
+            )
 
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
-        """The deformed sample."""
-        images = needed("scipy.ndimage", package="scipy", extra="data", purpose="an elastic deformation")
+        """Return the deformed sample."""
+        images = needed(
+            "scipy.ndimage", package="scipy", extra="data", purpose="an elastic deformation"
+        )
         shape = spatial_shape(sample)
-        raw = [images.gaussian_filter(generator.standard_normal(shape), self.smoothness) for _ in shape]
-        places = np.indices(shape) + [self.strength * push / (push.std() or 1.0) for push in raw]
+        pushes = []
+        for _ in shape:
+            noise = generator.standard_normal(shape)
+            smooth = images.gaussian_filter(noise, self.smoothness)
+            pushes.append(self.strength * smooth / (smooth.std() or 1.0))
+        places = np.indices(shape) + pushes
 
         def pushed(array: np.ndarray) -> np.ndarray:
-            planes = _as_numbers(array).reshape(-1, *shape)
-            found = [images.map_coordinates(each, places, order=_order(array), mode="nearest") for each in planes]
-            return np.stack(found).reshape(array.shape)
+            new_planes = []
+            for plane in _as_numbers(array).reshape(-1, *shape):
+                new = images.map_coordinates(plane, places, order=_order(array), mode="nearest")
+                new_planes.append(new)
+            return np.stack(new_planes).reshape(array.shape)
 
-        return _moved(sample, pushed)
+        return _on_grid(sample, pushed)
 
 
 def spatial_shape(sample: Any) -> tuple[int, ...]:
-    """The shape of the sample's picture without its channels.
+    """Return the shape of the sample's picture without its channels.
 
     Raises:
         BatchError: There is no picture.
@@ -244,53 +283,82 @@ def spatial_shape(sample: Any) -> tuple[int, ...]:
     return _picture(nest.leaves(sample)).shape[1:]
 
 
-# What moves, and what changes ----------------------------------------------------------------------------------------
+# What moves, and what changes ---------------------------------------------------------------------
 
 
-def _moved(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
-    """The sample with `function` applied to every array that lies on the picture's grid; types are kept."""
+def _on_grid(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
+    """Return the sample with `function` applied to every array on the picture's grid.
+
+    The arrays keep their types.
+    """
     shape = spatial_shape(sample)
 
-    def at(leaf: Any) -> Any:
-        on_grid = isinstance(leaf, np.ndarray) and leaf.ndim >= len(shape) and leaf.shape[-len(shape) :] == shape
-        return function(leaf).astype(leaf.dtype, copy=False) if on_grid else leaf
+    def applied(leaf: Any) -> Any:
+        if not isinstance(leaf, np.ndarray) or leaf.ndim < len(shape):
+            return leaf
+        if leaf.shape[-len(shape) :] != shape:
+            return leaf
+        return function(leaf).astype(leaf.dtype, copy=False)
 
-    return nest.map(at, sample)
+    return nest.map(applied, sample)
 
 
-def _changed(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
-    """The sample with `function` applied to its picture; its type is kept."""
+def _on_picture(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any:
+    """Return the sample with `function` applied to its picture, which keeps its type."""
     picture = _picture(nest.leaves(sample))
-    return nest.map(lambda leaf: function(leaf).astype(leaf.dtype) if leaf is picture else leaf, sample)
+
+    def applied(leaf: Any) -> Any:
+        if leaf is not picture:
+            return leaf
+        return function(leaf).astype(leaf.dtype)
+
+    return nest.map(applied, sample)
 
 
 def _picture(leaves: list[Any]) -> np.ndarray:
-    floats = [leaf for leaf in leaves if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" and leaf.ndim > 1]
-    if not floats:
-        found = ", ".join(f"{nest.described(leaf)} ({getattr(leaf, 'dtype', 'no array')})" for leaf in leaves)
-        raise BatchError(f"a sample needs a picture, an array of floats with channels first, and holds only {found}")
-    return max(floats, key=np.ndim)
+    arrays = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
+    pictures = [array for array in arrays if array.dtype.kind == "f" and array.ndim > 1]
+    if not pictures:
+        described = ", ".join(_described(leaf) for leaf in leaves)
+        raise BatchError(
+            "a sample needs a picture, an array of floats with channels first, and holds only "
+            f"{described}"
+        )
+    return max(pictures, key=np.ndim)
+
+
+def _described(leaf: Any) -> str:
+    return f"{nest.described(leaf)} ({getattr(leaf, 'dtype', 'no array')})"
 
 
 def _order(array: np.ndarray) -> int:
-    """How to interpolate: linearly for pictures, not at all for masks."""
+    """Return the order of interpolation: linear for pictures, nearest for masks."""
     return 1 if array.dtype.kind == "f" else 0
 
 
 def _as_numbers(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.uint8) if array.dtype == bool else array
+    if array.dtype == bool:
+        return array.astype(np.uint8)
+    return array
 
 
 def _for_channels(value: Any, picture: np.ndarray) -> np.ndarray:
     numbers = np.asarray(value, dtype=np.float64)
     if numbers.ndim and len(numbers) != len(picture):
-        raise BatchError(f"there are {len(numbers)} numbers for the channels, and the picture has {len(picture)}")
-    return numbers.reshape(-1, *[1] * (picture.ndim - 1)) if numbers.ndim else numbers
+        raise BatchError(
+            f"there are {len(numbers)} numbers for the channels, and the picture has {len(picture)}"
+        )
+    if numbers.ndim == 0:
+        return numbers
+    return numbers.reshape(-1, *[1] * (picture.ndim - 1))
 
 
 def _check_axes(axes: Sequence[int]) -> None:
-    if not axes or any(axis >= 0 for axis in axes) or len(set(axes)) < len(axes):
-        raise SettingError(f"axes are counted from the end, -1 is the last, each named once; not {tuple(axes)}")
+    are_distinct = len(set(axes)) == len(axes)
+    if not axes or not are_distinct or max(axes) >= 0:
+        raise SettingError(
+            f"axes are counted from the end, -1 is the last, each named once; not {tuple(axes)}"
+        )
 
 
 def _check_present(axes: Sequence[int], sample: Any) -> None:

@@ -1,9 +1,12 @@
-"""What processes that train together must begin a run with: compared in one message before the first step."""
+"""Comparison of the settings with which the processes of a group begin a run.
+
+The settings are compared in one message before the first step.
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deliralike import data
@@ -17,32 +20,44 @@ _ORDER = "the order of the samples, as a checksum"
 
 
 def refuse_unlike(run: Run, validation: Any) -> None:
-    """An error in every process when they begin with other settings or data; it names who has what.
+    """Raise an error in every process if the processes begin with different settings or data.
 
     Raises:
-        ProcessError: They do.
+        ProcessError: The settings differ; the message names each value with its processes.
     """
     processes = run.trainer.processes
     if processes.count == 1:
         return
     everyone = processes.exchange("the settings of fit", settings(run, validation))
-    names = dict.fromkeys(name for each in everyone for name in each)  # in the order of the first process
-    values = {name: [each.get(name, "none") for each in everyone] for name in names}
-    unlike = {name: column for name, column in values.items() if len(set(column)) > 1}
+    unlike = _unlike(everyone)
     if len(unlike) > 1:
         unlike.pop(_ORDER, None)  # follows from the others
     if unlike:
-        told = "; ".join(f"{name}: {_who_has_what(column)}" for name, column in unlike.items())
+        listed = "; ".join(f"{name}: {_by_process(column)}" for name, column in unlike.items())
         raise ProcessError(
-            f"{processes}: processes that train together begin with the same settings and the same data, of which each "
-            f"loads its own share, and these differ: {told}"
+            f"{processes}: processes that train together begin with the same settings and the "
+            f"same data, of which each loads its own share, and these differ: {listed}"
         )
 
 
+def _unlike(everyone: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """Return the values of all processes for each setting that is not the same in all."""
+    names: dict[str, None] = {}  # in the order of the first process
+    for own in everyone:
+        names.update(dict.fromkeys(own))
+    unlike = {}
+    for name in names:
+        column = [own.get(name, "none") for own in everyone]
+        if len(set(column)) > 1:
+            unlike[name] = column
+    return unlike
+
+
 def settings(run: Run, validation: Any) -> dict[str, str]:
-    """What must be equal, by name and in words."""
-    trainer, loader = run.trainer, run.loader
-    found: dict[str, Any] = {
+    """Return the settings that must be equal, by name and in words."""
+    trainer = run.trainer
+    loader = run.loader
+    values: dict[str, Any] = {
         "the trainer's seed": trainer.seed,
         "rng": trainer.rng,
         "epochs": run.epochs,
@@ -60,15 +75,18 @@ def settings(run: Run, validation: Any) -> dict[str, str]:
         "averaged weights": None if trainer.average is None else trainer.average.decay,
     }
     for name, optimizer in trainer.optimizers.items():
-        found |= {f"optimizer {name!r}, {key}": value for key, value in _of_optimizer(optimizer).items()}
+        for key, value in _of_optimizer(optimizer).items():
+            values[f"optimizer {name!r}, {key}"] = value
     for name, schedule in trainer.schedules.items():
-        found[f"schedule of {name!r}"] = f"{type(schedule).__name__}, now {schedule.factor(run.step):g}"
-    return {name: str(value) for name, value in found.items()}
+        factor = schedule.factor(run.step)
+        values[f"schedule of {name!r}"] = f"{type(schedule).__name__}, now {factor:g}"
+    return {name: str(value) for name, value in values.items()}
 
 
 def _of_optimizer(optimizer: AbstractOptimizer) -> dict[str, Any]:
     rules = type(optimizer).__name__ if optimizer.groups is None else optimizer.groups.rules
-    clipping = [hook for hook in optimizer.pre_update_hooks if isinstance(hook, ClipNorm | ClipValue)]
+    hooks = optimizer.pre_update_hooks
+    clipping = [hook for hook in hooks if isinstance(hook, ClipNorm | ClipValue)]
     return {
         "update rule": rules,
         "lr": optimizer.lr,
@@ -77,25 +95,33 @@ def _of_optimizer(optimizer: AbstractOptimizer) -> dict[str, Any]:
     }
 
 
-def _who_has_what(column: list[str]) -> str:
+def _by_process(column: list[str]) -> str:
     ranks: dict[str, list[str]] = {}
     for rank, value in enumerate(column):
         ranks.setdefault(value, []).append(str(rank))
-    return ", ".join(f"{value} in process {' and '.join(numbers)}" for value, numbers in ranks.items())
+    parts = []
+    for value, numbers in ranks.items():
+        parts.append(f"{value} in process {' and '.join(numbers)}")
+    return ", ".join(parts)
 
 
 def _samples_in(validation: Any) -> int | None:
-    """How many samples there are to validate with, where the data know."""
+    """Return the number of validation samples, where the data have a length."""
     try:
         if isinstance(validation, data.Loader):
             return validation.samples
-        return batching.size(validation) if isinstance(validation, tuple | Mapping) else len(validation)
-    except (TypeError, DeliralikeError):  # there are none, or evaluation says what is wrong with them
+        if isinstance(validation, tuple | Mapping):
+            return batching.size(validation)
+        return len(validation)
+    except (TypeError, DeliralikeError):
+        # There are none, or they are wrong, which evaluation reports.
         return None
 
 
 def _named(parts: Any) -> Any:
-    """The names of losses or metrics."""
+    """Return the names of losses or metrics."""
+    if parts is None:
+        return None
     if isinstance(parts, Mapping):
         return sorted(parts)
-    return None if parts is None else getattr(parts, "__qualname__", type(parts).__name__)
+    return getattr(parts, "__qualname__", type(parts).__name__)

@@ -1,7 +1,9 @@
-"""Safetensors files written straight from arrays and checked when they are read: size, checksum, then every claim.
+"""Safetensors files written straight from arrays, and checked when they are read.
 
-They are what `deliralike.weights` writes, byte for byte another order of arrays aside. The checksum is CRC-32, made
-beside the writing: SHA-256 takes longer than the disk does (0.7 against 2.2 GiB a second, where the disk takes 1.0).
+Size, checksum and every field of the header are checked. The files are those of
+`deliralike.weights`, byte for byte, except for the order of arrays. The checksum is CRC-32, made
+beside the writing: SHA-256 takes longer than the disk does (0.7 against 2.2 GiB a second, where the
+disk takes 1.0).
 """
 
 from __future__ import annotations
@@ -21,23 +23,34 @@ import numpy as np
 
 from deliralike.errors import CheckpointError
 
-ORDER = "deliralike.order"  # the metadata under which `deliralike.weights` looks for the names' own order
+ORDER = "deliralike.order"  # the key under which `deliralike.weights` looks for the names' order
 TYPES = {
-    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "complex64": "C64", "bool": "BOOL",
-    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
-    "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8",
-}  # fmt: skip
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "complex64": "C64",
+    "bool": "BOOL",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint64": "U64",
+    "uint32": "U32",
+    "uint16": "U16",
+    "uint8": "U8",
+}
 _NAMES = {kind: name for name, kind in TYPES.items()}
 _PIECE = 2**22  # bytes that are summed up at once, while they are in the cache
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a file must hold to be whole.
+    """The size and checksum of a whole file.
 
     Attributes:
-        bytes: Its size.
-        crc32: The CRC-32 of its bytes.
+        bytes: The size.
+        crc32: The CRC-32 of the bytes.
     """
 
     bytes: int
@@ -45,14 +58,17 @@ class Content:
 
 
 def write(path: Path, arrays: Mapping[str, np.ndarray]) -> Content:
-    """Write arrays in C order and this machine's byte order to a new file, which is on the disk afterwards."""
-    ordered = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))  # each where its type may lie in memory
-    header = _header(ordered, list(arrays))
-    return write_bytes(path, [header, *(array.reshape(-1).view(np.uint8).data for array in ordered.values())])
+    """Write arrays in C order and native byte order to a new file, and flush it to the disk."""
+    # The largest items come first, so that each array begins where its type may lie in memory.
+    ordered = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
+    pieces: list[bytes | memoryview] = [_header(ordered, list(arrays))]
+    for array in ordered.values():
+        pieces.append(array.reshape(-1).view(np.uint8).data)
+    return write_bytes(path, pieces)
 
 
 def write_bytes(path: Path, pieces: Iterable[bytes | memoryview]) -> Content:
-    """Write bytes to a new file, which is on the disk afterwards."""
+    """Write bytes to a new file, and flush it to the disk."""
     pieces = list(pieces)
     with ThreadPoolExecutor(1) as beside, path.open("xb") as file:
         checksum = beside.submit(_checksum, pieces)
@@ -63,10 +79,10 @@ def write_bytes(path: Path, pieces: Iterable[bytes | memoryview]) -> Content:
 
 
 def read(path: Path, content: Content) -> dict[str, np.ndarray]:
-    """The arrays of a file by name, in storage that they share out among themselves; bfloat16 becomes float32.
+    """Read the arrays of a file by name; they share one storage, and bfloat16 becomes float32.
 
     Raises:
-        CheckpointError: The file is not what was written.
+        CheckpointError: The file is not the one that was written.
     """
     whole = read_bytes(path, content)
     try:
@@ -76,23 +92,29 @@ def read(path: Path, content: Content) -> dict[str, np.ndarray]:
 
 
 def read_bytes(path: Path, content: Content | None = None) -> np.ndarray:
-    """The bytes of an ordinary file.
+    """Read the bytes of an ordinary file.
 
     Raises:
-        CheckpointError: It is missing, a link or something else, or not what was written.
+        CheckpointError: The file is missing, a link or something else, or not the one that was
+            written.
     """
     try:
         kind = path.lstat().st_mode
         if not stat.S_ISREG(kind):
-            raise CheckpointError(f"{path} is {'a link' if stat.S_ISLNK(kind) else 'no file'}, wanted an ordinary file")
+            words = "a link" if stat.S_ISLNK(kind) else "no file"
+            raise CheckpointError(f"{path} is {words}, wanted an ordinary file")
         whole = np.fromfile(path, np.uint8)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
     if content is not None and len(whole) != content.bytes:
-        raise CheckpointError(f"{path} has {len(whole):,} bytes, and {content.bytes:,} were written: it was cut short "
-                              f"or changed")  # fmt: skip
+        raise CheckpointError(
+            f"{path} has {len(whole):,} bytes, and {content.bytes:,} were written: it was cut "
+            "short or changed"
+        )
     if content is not None and _checksum([whole.data]) != content.crc32:
-        raise CheckpointError(f"{path} is damaged or was changed: its checksum is not the one that was written")
+        raise CheckpointError(
+            f"{path} is damaged or was changed: its checksum is not the one that was written"
+        )
     return whole
 
 
@@ -101,7 +123,11 @@ def _header(ordered: Mapping[str, np.ndarray], names: list[str]) -> bytes:
     begin = 0
     for name, array in ordered.items():
         ends = [begin, begin + array.nbytes]
-        described[name] = {"dtype": TYPES[array.dtype.name], "shape": array.shape, "data_offsets": ends}
+        described[name] = {
+            "dtype": TYPES[array.dtype.name],
+            "shape": array.shape,
+            "data_offsets": ends,
+        }
         begin += array.nbytes
     text = json.dumps(described, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -119,13 +145,12 @@ def _arrays(whole: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _array(data: np.ndarray, name: str, described: Mapping[str, Any]) -> np.ndarray:
-    (begin, end), shape, kind = described["data_offsets"], described["shape"], _NAMES[described["dtype"]]
+    begin, end = described["data_offsets"]
+    shape = described["shape"]
+    kind = _NAMES[described["dtype"]]
     dtype = np.dtype("uint16" if kind == "bfloat16" else kind)
-    if (
-        not 0 <= begin <= end <= len(data)
-        or min(shape, default=0) < 0
-        or end - begin != math.prod(shape) * dtype.itemsize
-    ):
+    is_inside = 0 <= begin <= end <= len(data) and min(shape, default=0) >= 0
+    if not is_inside or end - begin != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"{name!r} lies outside of it, or has another size than its shape {shape}")
     array = data[begin:end].view(dtype).reshape(shape)
     if kind == "bfloat16":  # the upper half of a float32

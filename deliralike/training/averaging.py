@@ -1,4 +1,4 @@
-"""Averages of a network's weights over its updates: exponential ones, or plain means."""
+"""Averages of a network's weights over its updates: exponential averages, or plain means."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ from deliralike.state import Slot, plan_load
 
 
 class WeightAverage:
-    """The average of a network's parameters and floating buffers; whole numbers are the latest that it has seen.
+    """The average of a network's parameters and floating buffers; whole numbers are the latest.
 
-    The average begins as a copy of the weights (no bias is to be corrected) and then moves, on their device and in
-    their type, ``average += (1 - decay) * (weights - average)``. Without a decay it is the mean of the weights after
-    each of the updates. Before it begins it is the network's own weights.
+    The average begins as a copy of the weights (no bias is to be corrected) and then moves, on
+    their device and in their type, ``average += (1 - decay) * (weights - average)``. Without a
+    decay it is the mean of the weights after each of the updates. Before it begins it is the
+    network's own weights.
 
-    Add it to an optimizer's ``post_update_hooks``, or call `update` once a step where there are several optimizers.
-    A `Trainer` does so.
+    Add it to an optimizer's ``post_update_hooks``, or call `update` once a step where there are
+    several optimizers. A `Trainer` does so.
 
     Attributes:
-        network: Whose weights are averaged; of a replicated network the root's.
-        decay: How much of the average an update keeps; None for a plain mean.
-        start: After how many updates the average begins.
-        every: How many updates there are from one that counts to the next.
-        warmup: Whether the decay is at most ``(1 + n) / (10 + n)`` at the n-th update that counts, so that the start
-            is forgotten sooner.
-        updates: How many updates there have been.
-        averaged: How many of them count in the average.
+        network: The network of the weights; of a replicated network the root's are averaged.
+        decay: The share of the average that an update keeps; None for a plain mean.
+        start: The number of updates before the average begins.
+        every: The number of updates from one that counts to the next.
+        warmup: Whether the decay is at most ``(1 + n) / (10 + n)`` at the n-th update that counts,
+            so that the start is forgotten sooner.
+        updates: The number of updates so far.
+        averaged: The number of updates that count in the average.
 
     Source:
-        Polyak and Juditsky 1992; Izmailov et al. 2018, arXiv 1803.05407 (plain means). The warm-up is TensorFlow's.
+        Polyak and Juditsky 1992; Izmailov et al. 2018, arXiv 1803.05407 (plain means). The warm-up
+        is TensorFlow's.
 
     Example:
         >>> from deliralike import rules, zoo
@@ -73,24 +75,32 @@ class WeightAverage:
                                "train by themselves and average their parameters")  # fmt: skip
         self.network, self.decay = network, decay
         self.start, self.every, self.warmup = start, every, warmup
-        self.updates = self.averaged = 0
-        self._values: dict[str, Any] = {}  # native arrays by neutral name, a tied one once; empty before it begins
+        self.updates = 0
+        self.averaged = 0
+        # Native arrays by neutral name, a tied one once; empty before the average begins.
+        self._values: dict[str, Any] = {}
         self._applied = 0
         if decay is not None and start == 0:
             self._begin()
 
     @classmethod
-    def of(cls, network: AbstractNetwork, average: float | WeightAverage | None) -> WeightAverage | None:
-        """An average of this network from a decay; one that is there already as it is.
+    def of(
+        cls, network: AbstractNetwork, average: float | WeightAverage | None
+    ) -> WeightAverage | None:
+        """Return an average of this network from a decay; an average is returned as it is.
 
         Raises:
-            ArgumentError: It is another network's.
+            ArgumentError: The average is another network's.
         """
+        if average is None:
+            return None
         if not isinstance(average, WeightAverage):
-            return None if average is None else cls(network, average)
+            return cls(network, average)
         if average.network is not network:
-            raise ArgumentError("average is that of another network than the one that is trained; with devices= there "
-                                "is a replicated one: give the decay instead")  # fmt: skip
+            raise ArgumentError(
+                "average is that of another network than the one that is trained; with devices= "
+                "there is a replicated one: give the decay instead"
+            )
         return average
 
     def __call__(self, optimizer: AbstractOptimizer) -> None:
@@ -104,20 +114,26 @@ class WeightAverage:
             StateError: The network holds the average, see `applied`.
         """
         if self._applied:
-            raise StateError("the network holds its averaged weights: leave applied() before it is trained on")
+            raise StateError(
+                "the network holds its averaged weights: leave applied() before it is trained on"
+            )
         self.updates += 1
         since = self.updates - self.start
         if since == 0 and self.decay is not None:
             self._begin()
         elif since > 0 and since % self.every == 0:
             self.averaged += 1
-            self._move(self._weight()) if self._values else self._begin()
+            if self._values:
+                self._move(self._weight())
+            else:
+                self._begin()
 
     @contextmanager
     def applied(self) -> Iterator[AbstractNetwork]:
-        """Let the network hold the average inside a ``with`` block, and its own weights after it, bit for bit.
+        """Put the average into the network inside a ``with`` block, then its own weights back.
 
-        Replicas follow. Optimizers' states stay as they are; the network must not be trained inside.
+        The weights are the same bit for bit afterwards. Replicas follow. Optimizers' states stay as
+        they are; the network must not be trained inside.
         """
         own = self._copied()
         self._applied += 1
@@ -129,53 +145,69 @@ class WeightAverage:
             self._applied -= 1
 
     def neutral_state(self) -> dict[str, np.ndarray]:
-        """The average as `AbstractNetwork.neutral_state` gives weights; the weights themselves before it begins."""
+        """Return the average, or the network's weights before the average begins."""
         with self.applied():
             return self.network.neutral_state()
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps: the counts, and the average by neutral name, empty before it begins."""
+        """Return the counts, and the average by neutral name, empty before it begins."""
         weights = self.neutral_state() if self._values else {}
         return {"updates": self.updates, "averaged": self.averaged, "weights": weights}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` gave, also on another backend; the network's own weights stay.
+        """Load the result of `state`, also on another backend; the network's own weights stay.
 
         Raises:
-            StateError: It is that of another network; nothing has changed.
+            StateError: The state is that of another network; nothing has changed.
         """
-        weights, own = state["weights"], self._copied()
+        weights = state["weights"]
+        own = self._copied()
         if weights:
             report = plan_load(self.network.neutral_slots(), weights)
             if not report.complete:
-                raise StateError(f"the average is that of another network than {type(self.network).__name__}: {report}")
+                raise StateError(
+                    f"the average is that of another network than {type(self.network).__name__}: "
+                    f"{report}"
+                )
+        average: dict[str, Any] = {}
         try:
-            for name, slot in self._slots().items() if weights else ():
-                slot.write(np.asarray(weights[name]))
-            self._values = self._copied() if weights else {}
+            if weights:
+                for name, slot in self._slots().items():
+                    slot.write(np.asarray(weights[name]))
+                average = self._copied()
+            self._values = average
         finally:
             self._put(own)
-        self.updates, self.averaged = int(state["updates"]), int(state["averaged"])
+        self.updates = int(state["updates"])
+        self.averaged = int(state["averaged"])
 
     def _weight(self) -> float:
-        """What the weights count for at this update."""
+        """Return the weight of the network's values at this update."""
         if self.decay is None:
             return 1.0 / self.averaged
-        n = self.averaged
-        return 1.0 - (min(self.decay, (1 + n) / (10 + n)) if self.warmup else self.decay)
+        decay = self.decay
+        if self.warmup:
+            n = self.averaged
+            decay = min(decay, (1 + n) / (10 + n))
+        return 1.0 - decay
 
     def _begin(self) -> None:
         self._values = self._copied()
 
     def _move(self, weight: float) -> None:
-        backend, slots = self.network.backend, self._slots()
-        floating = {name: value for name, value in self._values.items() if "float" in str(value.dtype)}
-        moved = backend.blended(list(floating.values()), [slots[name].value for name in floating], weight)
-        copied = {name: backend.copied(slots[name].value) for name in self._values.keys() - floating.keys()}
-        self._values |= dict(zip(floating, moved, strict=True)) | copied
+        backend = self.network.backend
+        slots = self._slots()
+        floating = [name for name, value in self._values.items() if "float" in str(value.dtype)]
+        averages = [self._values[name] for name in floating]
+        weights = [slots[name].value for name in floating]
+        new_values = dict(zip(floating, backend.blended(averages, weights, weight), strict=True))
+        for name in self._values.keys() - new_values.keys():
+            new_values[name] = backend.copied(slots[name].value)
+        self._values |= new_values
 
     def _copied(self) -> dict[str, Any]:
-        return {name: self.network.backend.copied(slot.value) for name, slot in self._slots().items()}
+        backend = self.network.backend
+        return {name: backend.copied(slot.value) for name, slot in self._slots().items()}
 
     def _put(self, values: Mapping[str, Any]) -> None:
         """Set the network's weights; replicas follow."""
@@ -187,15 +219,23 @@ class WeightAverage:
             self.network.settle_buffers(())  # type: ignore[attr-defined]
 
     def _slots(self) -> dict[str, Slot]:
-        """Parameters and buffers, tied ones under their first name."""
-        slots = self.network.neutral_slots()
-        first = {id(slot.native) if slot.is_parameter else name: name for name, slot in reversed(slots.items())}
-        return {name: slots[name] for name in reversed(first.values())}
+        """Return parameters and buffers, tied ones under their first name."""
+        slots: dict[str, Slot] = {}
+        known: set[int] = set()  # ids of parameters
+        for name, slot in self.network.neutral_slots().items():
+            if slot.is_parameter and id(slot.native) in known:
+                continue
+            if slot.is_parameter:
+                known.add(id(slot.native))
+            slots[name] = slot
+        return slots
 
 
 def _refuse_nonsense(decay: float | None, start: int, every: int, warmup: bool) -> None:
     if decay is not None and not 0.0 <= decay < 1.0:
-        raise SettingError(f"decay={decay!r} must be at least 0 and below 1, or None for a plain mean")
+        raise SettingError(
+            f"decay={decay!r} must be at least 0 and below 1, or None for a plain mean"
+        )
     if not isinstance(start, int) or start < 0:
         raise SettingError(f"start={start!r} must be a whole number of updates, at least 0")
     if not isinstance(every, int) or every < 1:

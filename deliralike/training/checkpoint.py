@@ -1,11 +1,12 @@
-"""Checkpoints: a nest of numbers, texts and arrays as a folder that is whole at any moment, whatever is killed when.
+"""Checkpoints: a nest of numbers, texts and arrays as a folder that is whole at any moment.
 
-A folder has one safetensors file for each part that holds arrays, which every reader of such files reads, and
-``state.json`` for all else, with the sizes and checksums of the files. Nothing in it is code.
+A folder has one safetensors file for each part that holds arrays, which every reader of such files
+reads, and ``state.json`` for all else, with the sizes and checksums of the files. It holds no code.
 
-It is written aside, in ``.NAME.new``, and takes the place of the old one by two renames; between them the old one is
-``.NAME.old``, where `read` finds it. One process at a time writes a folder, which ``.NAME.lock`` guards. What a killed
-one left is ignored, and cleaned away by the next.
+A new checkpoint is written aside, in ``.NAME.new``, and takes the place of the old one by two
+renames; between them the old one is ``.NAME.old``, where `read` finds it. One process at a time
+writes a folder, which ``.NAME.lock`` guards. The rest that a killed process leaves is ignored, and
+removed by the next writer.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ import numpy as np
 from deliralike.errors import CheckpointError, CheckpointMissing
 from deliralike.training import array_file
 from deliralike.training.array_file import Content
+from deliralike.training.json_nests import Flattener, unflatten
 from deliralike.training.lock import Lock, locked
-from deliralike.training.plain import Apart, together
 from deliralike.weights import flush
 
 AnyPath = str | os.PathLike[str]
@@ -38,31 +39,34 @@ _END = ',\n "crc32": '
 
 
 def write(folder: AnyPath, state: Mapping[str, Any]) -> Path:
-    """Write a checkpoint, in the place of the one that is there, if any; it is on the disk afterwards.
+    """Write a checkpoint, which replaces an older one, and flush it to the disk.
 
     Args:
-        state: Parts by name. Each is made of dicts with texts as keys, lists, tuples, numbers, texts, None and NumPy
-            arrays; NumPy's scalars become Python's, and bfloat16 arrays come back as float32 with the same values.
-            The arrays of ``state["network"]`` are in ``network.safetensors``, as `deliralike.weights.write` has them
-            if the part is a neutral state.
+        state: Parts by name. Each is made of dicts with texts as keys, lists, tuples, numbers,
+            texts, None and NumPy arrays; NumPy's scalars become Python's, and bfloat16 arrays come
+            back as float32 with the same values. The arrays of ``state["network"]`` are in
+            ``network.safetensors``, as `deliralike.weights.write` has them if the part is a neutral
+            state.
 
     Returns:
         The folder.
 
     Raises:
-        CheckpointError: Something cannot be stored exactly, something other than a checkpoint is in the place, another
-            process, which is named, is writing it, or the disk refuses. What was there is left as it was.
+        CheckpointError: Something cannot be stored exactly, something other than a checkpoint is in
+            the place, another process, which is named, is writing it, or the disk refuses. What was
+            there is left as it was.
 
     Example:
         >>> import tempfile
         >>> folder = tempfile.TemporaryDirectory()
-        >>> path = write(f"{folder.name}/latest", {"network": {"fc.weight": np.ones((2, 3))}, "run": {"step": 7}})
+        >>> state = {"network": {"fc.weight": np.ones((2, 3))}, "run": {"step": 7}}
+        >>> path = write(f"{folder.name}/latest", state)
         >>> sorted(file.name for file in path.iterdir()), read(path)["run"]
         (['network.safetensors', 'state.json'], {'step': 7})
         >>> folder.cleanup()
     """
     folder = Path(folder).resolve()
-    parts = _apart(state)
+    parts = _flattened(state)
     with _refused_by_disk(folder):
         _make(folder.parent)
         with _locked(folder):
@@ -79,36 +83,47 @@ def write(folder: AnyPath, state: Mapping[str, Any]) -> Path:
 
 
 def read(folder: AnyPath) -> dict[str, Any]:
-    """The state in a checkpoint; everything has been checked before anything is given.
+    """Read the state in a checkpoint; everything is checked before anything is returned.
 
     Raises:
-        CheckpointMissing: There is none.
+        CheckpointMissing: There is no checkpoint.
         CheckpointError: It is damaged, cut short, changed, of a newer version, or something else.
     """
-    folder = _found(Path(folder))
+    place = _existing(Path(folder))
+    if place is None:
+        raise CheckpointMissing(f"there is no checkpoint {str(Path(folder))!r}")
+    folder = place
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is a file, wanted the folder of a checkpoint")
     described = _described(folder / STATE)
     try:
         contents = {part: Content(**content) for part, content in described["files"].items()}
-        arrays = {part: array_file.read(folder / _file(part), content) for part, content in contents.items()}
-        return {part: together(value, arrays.get(part, {})) for part, value in described["state"].items()}
+        arrays = {}
+        for part, content in contents.items():
+            arrays[part] = array_file.read(folder / _file(part), content)
+        state = {}
+        for part, value in described["state"].items():
+            state[part] = unflatten(value, arrays.get(part, {}))
+        return state
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         if isinstance(error, CheckpointError):
             raise
-        raise CheckpointError(f"{folder / STATE} does not say what a checkpoint says: {error!r}") from error
+        raise CheckpointError(
+            f"{folder / STATE} does not say what a checkpoint says: {error!r}"
+        ) from error
 
 
 def exists(folder: AnyPath) -> bool:
-    """Whether there is something that `read` would read."""
-    return (_found_or_none(Path(folder)) or Path(folder)).joinpath(STATE).is_file()
+    """Return whether there is a checkpoint that `read` would read."""
+    place = _existing(Path(folder)) or Path(folder)
+    return (place / STATE).is_file()
 
 
 def remove(folder: AnyPath) -> None:
     """Remove a checkpoint, and what a killed process left of one; it is whole until it is gone.
 
     Raises:
-        CheckpointError: It is none, or the disk refuses.
+        CheckpointError: The folder is no checkpoint, or the disk refuses.
     """
     folder = Path(folder).resolve()
     if not folder.parent.is_dir():
@@ -125,10 +140,10 @@ def remove(folder: AnyPath) -> None:
 
 @contextmanager
 def folder_of_run(folder: AnyPath) -> Iterator[None]:
-    """Hold the folder that a run writes its checkpoints to, which is made if it is not there.
+    """Hold the lock on the folder of a run's checkpoints, which is made if it does not exist.
 
     Raises:
-        CheckpointError: Another process writes there; it is named.
+        CheckpointError: Another process, which is named, writes there.
     """
     folder = Path(folder)
     with _refused_by_disk(folder):
@@ -141,20 +156,26 @@ def folder_of_run(folder: AnyPath) -> Iterator[None]:
         lock.release()
 
 
-# Writing ---------------------------------------------------------------------------------------------------------
+# Writing ------------------------------------------------------------------------------------------
 
 
-def _apart(state: Mapping[str, Any]) -> dict[str, tuple[Any, dict[str, np.ndarray]]]:
-    """The JSON and the arrays of each part."""
-    parts = {part: Apart(str(part)) for part in state}
+def _flattened(state: Mapping[str, Any]) -> dict[str, tuple[Any, dict[str, np.ndarray]]]:
+    """Return the JSON and the arrays of each part."""
+    parts = {}
     try:
-        return {apart.where: (apart.json(state[part]), apart.arrays) for part, apart in parts.items()}
+        for part, nested in state.items():
+            flattener = Flattener(str(part))
+            flat = flattener.flatten(nested)
+            parts[flattener.where] = (flat, flattener.arrays)
+        return parts
     except RecursionError:
-        raise CheckpointError("the state holds itself, or is nested deeper than can be written") from None
+        raise CheckpointError(
+            "the state holds itself, or is nested deeper than can be written"
+        ) from None
 
 
 def _make(folder: Path) -> None:
-    """A folder and those above it, on the disk."""
+    """Make a folder and those above it, and flush them to the disk."""
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -162,14 +183,19 @@ def _make(folder: Path) -> None:
 
 
 def _fill(new: Path, parts: Mapping[str, tuple[Any, dict[str, np.ndarray]]]) -> None:
-    """A new folder, all of it on the disk."""
+    """Write all parts into a new folder, and flush it to the disk."""
     new.mkdir()
-    contents = {part: array_file.write(new / _file(part), arrays) for part, (_, arrays) in parts.items() if arrays}
-    files = {part: asdict(content) for part, content in contents.items()}
-    values = {part: value for part, (value, _) in parts.items()}
+    files = {}
+    values = {}
+    for part, (value, arrays) in parts.items():
+        values[part] = value
+        if arrays:
+            content = array_file.write(new / _file(part), arrays)
+            files[part] = asdict(content)
     described = {"format": FORMAT, "version": VERSION, "files": files, "state": values}
     text = json.dumps(described, indent=1, allow_nan=False).removesuffix("\n}")
-    array_file.write_bytes(new / STATE, [f"{text}{_END}{zlib.crc32(text.encode())}\n}}\n".encode()])
+    checksum = zlib.crc32(text.encode())
+    array_file.write_bytes(new / STATE, [f"{text}{_END}{checksum}\n}}\n".encode()])
     flush(new)
 
 
@@ -190,7 +216,7 @@ def _replace(folder: Path, new: Path) -> None:
 
 
 def _recover(folder: Path) -> None:
-    """Undo the first of the two renames, if a process was killed before the second; else clean up after it."""
+    """Undo the first of the two renames if a process was killed before the second; clean up."""
     old = _beside(folder, "old")
     if not os.path.lexists(folder) and old.is_dir():
         os.replace(old, folder)
@@ -199,14 +225,18 @@ def _recover(folder: Path) -> None:
 
 
 def _refuse_foreign(folder: Path) -> None:
-    """An error when something else than a checkpoint is in the place."""
+    """Raise an error if something else than a checkpoint is in the place."""
     if not folder.exists() or (folder / STATE).is_file():
         return
     if not folder.is_dir():
-        raise CheckpointError(f"{folder} is a file, and was left as it was: give the name of a folder")
+        raise CheckpointError(
+            f"{folder} is a file, and was left as it was: give the name of a folder"
+        )
     if any(folder.iterdir()):
-        raise CheckpointError(f"{folder} holds something else than a checkpoint, and was left as it was: give another "
-                              f"folder")  # fmt: skip
+        raise CheckpointError(
+            f"{folder} holds something else than a checkpoint, and was left as it was: give "
+            "another folder"
+        )
 
 
 def _locked(folder: Path) -> AbstractContextManager[None]:
@@ -226,27 +256,25 @@ def _refused_by_disk(folder: Path, done: str = "written") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise CheckpointError(f"{folder} was not {done}, and what was there is left as it was: "
-                              f"{error.strerror or error}") from error  # fmt: skip
+        raise CheckpointError(
+            f"{folder} was not {done}, and what was there is left as it was: "
+            f"{error.strerror or error}"
+        ) from error
 
 
-# Reading ---------------------------------------------------------------------------------------------------------
+# Reading ------------------------------------------------------------------------------------------
 
 
-def _found(folder: Path) -> Path:
-    found = _found_or_none(folder)
-    if found is None:
-        raise CheckpointMissing(f"there is no checkpoint {str(folder)!r}")
-    return found
-
-
-def _found_or_none(folder: Path) -> Path | None:
-    """The folder, or where it is while a writer replaces it."""
-    return next((path for path in (folder, _beside(folder.resolve(), "old")) if os.path.exists(path)), None)
+def _existing(folder: Path) -> Path | None:
+    """Return the folder, or its place while a writer replaces it; None if there is neither."""
+    for path in (folder, _beside(folder.resolve(), "old")):
+        if os.path.exists(path):
+            return path
+    return None
 
 
 def _described(path: Path) -> dict[str, Any]:
-    """What ``state.json`` says, when it says it as it was written."""
+    """Return the checked content of ``state.json``."""
     if not os.path.lexists(path):
         raise CheckpointError(f"{path.parent} is no checkpoint: there is no {STATE} in it")
     data = array_file.read_bytes(path).tobytes()
@@ -257,9 +285,13 @@ def _described(path: Path) -> dict[str, Any]:
     if not isinstance(described, dict) or described.get("format") != FORMAT:
         raise CheckpointError(f"{path} was not written by deliralike: wanted a {FORMAT}")
     if described.get("version") != VERSION:
-        raise CheckpointError(f"{path} has version {described.get('version')!r} of the format, and this deliralike "
-                              f"reads version {VERSION}: read it with the one that wrote it")  # fmt: skip
+        raise CheckpointError(
+            f"{path} has version {described.get('version')!r} of the format, and this deliralike "
+            f"reads version {VERSION}: read it with the one that wrote it"
+        )
     text, _, end = data.rpartition(_END.encode())
     if end.strip(b"\n }") != str(zlib.crc32(text)).encode():
-        raise CheckpointError(f"{path} is damaged or was changed: its checksum is not the one that was written")
+        raise CheckpointError(
+            f"{path} is damaged or was changed: its checksum is not the one that was written"
+        )
     return described

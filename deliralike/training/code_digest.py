@@ -1,7 +1,7 @@
-"""What a function computes, as a digest of its code: the same in every process, whatever line it stands in.
+"""Digests of the code of functions: the same in every process, whatever line the code stands in.
 
-Code that comes with Python, with a package that is installed, or with this one is told by its name alone: another
-version of it is not another run.
+Code of Python, of an installed package or of this one is described by its name alone: another
+version of it does not make another run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 
 _OURS = __name__.partition(".")[0]
 _INSTALLED = ("site-packages", "dist-packages")
-_PYTHON = f" of Python {'.'.join(platform.python_version_tuple()[:2])}"  # bytecode is that of a version
+_VERSION = ".".join(platform.python_version_tuple()[:2])
+_PYTHON = f" of Python {_VERSION}"  # bytecode depends on the version
 _ENTRIES = (
     "forward",
     "__call__",
@@ -31,10 +32,11 @@ _ENTRIES = (
     "prepare_batch",
 )
 _SCALARS = (bool, int, float, str, type(None))
+_ABSENT = object()
 
 
 def short(content: str | memoryview) -> str:
-    """A digest of a text, or of bytes.
+    """Return a digest of a text, or of bytes.
 
     Example:
         >>> short("abc")
@@ -45,7 +47,7 @@ def short(content: str | memoryview) -> str:
 
 
 def is_own(module: str | None) -> bool:
-    """Whether a module is the user's own.
+    """Return whether a module is the user's own.
 
     Example:
         >>> is_own("deliralike.data"), is_own("json"), is_own("numpy"), is_own("__main__")
@@ -57,13 +59,15 @@ def is_own(module: str | None) -> bool:
     if top in ("", _OURS) or top in sys.stdlib_module_names:
         return False
     file = getattr(sys.modules.get(module or ""), "__file__", None)
-    return not (file and set(Path(file).parts) & set(_INSTALLED))
+    if not file:
+        return True
+    return set(Path(file).parts).isdisjoint(_INSTALLED)
 
 
 def of_function(function: FunctionType) -> str:
-    """A digest of a function's code, and of the user's own functions that it calls by name.
+    """Return a digest of a function's code and of the user's own functions that it calls by name.
 
-    Comments, names of variables, lines and docstrings are not in it.
+    Comments, names of variables, line numbers and docstrings are not in it.
 
     Example:
         >>> first, same = (eval("lambda x: x + 1"), eval("lambda y: (y + 1)"))
@@ -74,45 +78,54 @@ def of_function(function: FunctionType) -> str:
 
 
 def of_class(kind: type) -> str | None:
-    """A digest of what the user's own classes among a class and its bases compute when called; None without such."""
+    """Return a digest of the code that a call of an object runs in the user's own classes.
+
+    The classes are the object's class and its bases; None if none of them is the user's own.
+    """
     methods = _methods(kind)
     reached = [name for name in _ENTRIES if name in methods]
     for name in reached:
-        reached += sorted({*_names(methods[name].__code__)} & methods.keys() - {*reached})
+        used = methods.keys() & _names(methods[name].__code__)
+        reached += sorted(used.difference(reached))  # visited by this loop too
     if not reached:
         return None
     return short(repr([of_function(methods[name]) for name in reached])) + _PYTHON
 
 
 def values_of(function: FunctionType) -> dict[str, Any]:
-    """What a function refers to beside its arguments: defaults, closures, numbers and texts of its module."""
+    """Return the values that a function refers to beside its arguments.
+
+    They are defaults, closures, and numbers and texts of its module.
+    """
     parameters = inspect.signature(function).parameters.values()
-    found = {each.name: each.default for each in parameters if each.default is not each.empty}
+    values = {each.name: each.default for each in parameters if each.default is not each.empty}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         if name != "__class__":
-            found[name] = _held(cell)
+            values[name] = _cell_value(cell)
     for helper in _with_helpers(function):
         for name in _globals(helper.__code__):
-            if isinstance(helper.__globals__.get(name, _OURS.encode()), _SCALARS):
-                found.setdefault(name, helper.__globals__[name])
-    return found
+            if isinstance(helper.__globals__.get(name, _ABSENT), _SCALARS):
+                values.setdefault(name, helper.__globals__[name])
+    return values
 
 
 def comparable(first: str, second: str) -> bool:
-    """Whether two texts are not digests of the bytecode of different versions of Python."""
+    """Return whether two texts are not digests of bytecode of different versions of Python."""
     versions = [text.partition(" of Python ")[2] for text in (first, second)]
     return versions[0] == versions[1] or "" in versions
 
 
 def _content(code: CodeType) -> list[Any]:
-    """The instructions, each with the constant or the name that it loads; variables by their number."""
+    """Return the instructions, each with its constant or name; variables have numbers."""
     return [(each.opname, _argument(each)) for each in dis.get_instructions(code)]
 
 
 def _argument(instruction: dis.Instruction) -> Any:
     if instruction.opcode in dis.hasconst:
         return _constant(instruction.argval)
-    return instruction.argval if instruction.opcode in dis.hasname else instruction.arg
+    if instruction.opcode in dis.hasname:
+        return instruction.argval
+    return instruction.arg
 
 
 def _constant(value: Any) -> Any:
@@ -124,18 +137,20 @@ def _constant(value: Any) -> Any:
 
 
 def _with_helpers(function: FunctionType) -> list[FunctionType]:
-    """A function and the user's own functions that it calls by name, directly or not."""
-    found = [function]
-    for each in found:
-        for name in _globals(each.__code__):
-            helper = each.__globals__.get(name)
-            if isinstance(helper, FunctionType) and helper not in found and is_own(helper.__module__):
-                found.append(helper)
-    return found
+    """Return a function and the user's own functions that it calls by name, directly or not."""
+    functions = [function]
+    for caller in functions:  # grows in the loop
+        for name in _globals(caller.__code__):
+            helper = caller.__globals__.get(name)
+            if not isinstance(helper, FunctionType) or helper in functions:
+                continue
+            if is_own(helper.__module__):
+                functions.append(helper)
+    return functions
 
 
 def _globals(code: CodeType) -> Iterator[str]:
-    """The names of a module that code looks up, that of functions inside included."""
+    """Yield the module's names that code looks up, that of inner functions included."""
     for instruction in dis.get_instructions(code):
         if instruction.opname == "LOAD_GLOBAL":
             yield instruction.argval
@@ -145,7 +160,7 @@ def _globals(code: CodeType) -> Iterator[str]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """The attributes and names that code uses."""
+    """Yield the attributes and names that code uses."""
     yield from code.co_names
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
@@ -153,15 +168,18 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _methods(kind: type) -> dict[str, FunctionType]:
-    """The methods that the user has written, of a class and its bases."""
-    found: dict[str, FunctionType] = {}
+    """Return the methods of a class and its bases that the user has written."""
+    methods: dict[str, FunctionType] = {}
     for each in reversed(kind.__mro__):
-        if is_own(each.__module__):
-            found |= {name: value for name, value in vars(each).items() if isinstance(value, FunctionType)}
-    return found
+        if not is_own(each.__module__):
+            continue
+        for name, value in vars(each).items():
+            if isinstance(value, FunctionType):
+                methods[name] = value
+    return methods
 
 
-def _held(cell: Any) -> Any:
+def _cell_value(cell: Any) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # a name that has no value yet

@@ -1,10 +1,12 @@
-"""Pictures of runs: loss, metrics on validation data, learning rate, and how far each run is from the first one.
+"""Pictures of runs: loss, metrics, learning rate, and the differences to the first run.
 
-Drawn with matplotlib's figure objects alone: no window, no backend chosen, no global setting changed.
+They are drawn with matplotlib's figure objects alone: no window is opened, no backend chosen, no
+global setting changed.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,8 +19,8 @@ from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, NullLocator
 
 from deliralike.training.history import History, Step
 
-# Colours that people with colour-blindness tell apart (Okabe and Ito 2008); wide, thin and dotted lines that can be
-# told apart where they lie on one another.
+# Colours that people with colour-blindness tell apart (Okabe and Ito 2008); wide, thin and dotted
+# lines that can be told apart where they lie on one another.
 _STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#56B4E9", "linewidth": 5.0, "linestyle": "-"},
     {"color": "#E69F00", "linewidth": 2.6, "linestyle": "-"},
@@ -27,23 +29,26 @@ _STYLES: tuple[dict[str, Any], ...] = (
     {"color": "#CC79A7", "linewidth": 1.0, "linestyle": (0, (6, 2, 1, 2))},
 )
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_ENDS = ("low", "high")
 _MARKERS = ("o", "s", "D", "^", "v")
 _TINY = 1e-17  # drawn where two runs are equal to the last bit: below what float64 can resolve
 
 
 def draw_curves(
-    runs: Mapping[str, History], path: str | Path, title: str = "", metrics: Sequence[str] | None = None
+    runs: Mapping[str, History],
+    path: str | Path,
+    title: str = "",
+    metrics: Sequence[str] | None = None,
 ) -> Path:
-    """Draw runs over one another and save the picture: loss, each metric on validation data, learning rate.
+    """Draw the loss, the metrics and the learning rate of runs over one another; save the picture.
 
-    A metric's confidence interval (``NAME/low`` and ``NAME/high``) is a band about it. Of a single run, metrics of one
-    family (``dice/1``, ``dice/2``) share a panel; of several runs, their differences to the first are drawn as well.
+    The metrics are those on validation data. A metric's confidence interval (``NAME/low`` and
+    ``NAME/high``) is a band about it. Of a single run, metrics of one family (``dice/1``,
+    ``dice/2``) share a panel; of several runs, their differences to the first are drawn as well.
 
     Args:
         runs: Histories by the name that the legend shows; the first is the reference.
         path: The ending chooses the format: ``.png``, ``.svg``, ``.pdf``.
-        metrics: Which metrics to draw; all that there are when not given.
+        metrics: The metrics to draw; all metrics when not given.
 
     Returns:
         The path of the picture.
@@ -51,11 +56,15 @@ def draw_curves(
     runs = {literal(name): history for name, history in runs.items()}
     names = _metrics(runs) if metrics is None else list(metrics)
     panels: list[Callable[[Any], None]] = [partial(_losses, runs=runs)]
-    panels += [partial(_metric, runs=runs, names=family) for family in _families(names, alone=len(runs) > 1)]
-    panels += [partial(_rates, runs=runs)] if _has_changing_rates(runs) else []
-    panels += [partial(_differences, runs=runs)] if len(runs) > 1 else []
-    columns = 1 if len(panels) <= 4 else 2 if len(panels) <= 12 else 3
-    figure, axes = _grid(-(-len(panels) // columns), columns, len(panels))
+    for family in _families(names, alone=len(runs) > 1):
+        panels.append(partial(_metric, runs=runs, names=family))
+    if _has_changing_rates(runs):
+        panels.append(partial(_rates, runs=runs))
+    if len(runs) > 1:
+        panels.append(partial(_differences, runs=runs))
+    columns = _columns(len(panels))
+    rows = -(-len(panels) // columns)
+    figure, axes = _grid(rows, columns, len(panels))
     for axis, panel in zip(axes, panels, strict=True):
         panel(axis)
     figure.suptitle(literal(title), fontsize=13, fontweight="bold")
@@ -63,11 +72,18 @@ def draw_curves(
     return Path(path)
 
 
+def _columns(panels: int) -> int:
+    if panels <= 4:
+        return 1
+    return 2 if panels <= 12 else 3
+
+
 def _grid(rows: int, columns: int, count: int) -> tuple[Figure, list[Any]]:
-    """A figure with `count` axes, column by column; the lowest of each column says what runs along it."""
+    """Return a figure with `count` axes, column by column; the lowest ones have a label."""
     layout = ConstrainedLayoutEngine(hspace=0.06)
-    size = (8.0 if columns == 1 else 6.0 * columns, 1.0 + 2.6 * rows)
-    figure = Figure(figsize=size, dpi=120, layout=layout, facecolor="white")
+    width = 8.0 if columns == 1 else 6.0 * columns
+    height = 1.0 + 2.6 * rows
+    figure = Figure(figsize=(width, height), dpi=120, layout=layout, facecolor="white")
     axes = list(figure.subplots(rows, columns, sharex=True, squeeze=False).T.flat)
     for axis in axes[count:]:
         axis.remove()
@@ -79,23 +95,29 @@ def _grid(rows: int, columns: int, count: int) -> tuple[Figure, list[Any]]:
     return figure, axes[:count]
 
 
-# Panels ----------------------------------------------------------------------------------------------------------
+# Panels -------------------------------------------------------------------------------------------
 
 
 def _losses(axis: Any, runs: Mapping[str, History]) -> None:
     _prepare(axis, "training loss, every step")
     for index, (name, history) in enumerate(runs.items()):
-        _loss(axis, name, history, {"zorder": 2 + index, **_STYLES[index % len(_STYLES)]}, smooth=len(runs) == 1)
-    finite = [history.losses[np.isfinite(history.losses)] for history in runs.values()]
-    if all((losses > 0).all() and len(losses) for losses in finite):
+        style = {"zorder": 2 + index, **_STYLES[index % len(_STYLES)]}
+        _loss(axis, name, history, style, smooth=len(runs) == 1)
+    if all(_is_positive(history) for history in runs.values()):
         axis.set_yscale("log")
         axis.yaxis.set_minor_formatter(LogFormatterSciNotation(minor_thresholds=(1.5, 0.5)))
-    if axis.get_legend_handles_labels()[0] and (len(runs) > 1 or _is_long(next(iter(runs.values())))):
+    has_labels = bool(axis.get_legend_handles_labels()[0])
+    if has_labels and (len(runs) > 1 or any(map(_is_long, runs.values()))):
         axis.legend(frameon=False, loc="upper right", handlelength=3.0, fontsize=9)
 
 
+def _is_positive(history: History) -> bool:
+    finite = history.losses[np.isfinite(history.losses)]
+    return len(finite) > 0 and bool((finite > 0).all())
+
+
 def literal(text: str) -> str:
-    r"""Text for a picture as it is, where matplotlib would take what stands between two dollars for a formula.
+    r"""Return text without formulas, which matplotlib would see between two dollars.
 
     Example:
         >>> literal("$x$")
@@ -105,17 +127,20 @@ def literal(text: str) -> str:
 
 
 def _loss(axis: Any, name: str, history: History, style: Mapping[str, Any], smooth: bool) -> None:
-    """One line; of a long run alone, a pale one and its moving median."""
+    """Draw one line; of a long run alone, a pale one and its moving median."""
     steps = [step.step for step in history.steps]
+    losses = history.losses
     if not smooth:
-        axis.plot(steps, history.losses, label=name, **style)
+        axis.plot(steps, losses, label=name, **style)
     elif not _is_long(history):
-        axis.plot(steps, history.losses, color="#0072B2", linewidth=1.6)
+        axis.plot(steps, losses, color="#0072B2", linewidth=1.6)
     else:
+        axis.plot(steps, losses, color="#56B4E9", linewidth=0.7, alpha=0.7, label="each step")
         width = max(3, len(steps) // 50)
-        axis.plot(steps, history.losses, color="#56B4E9", linewidth=0.7, alpha=0.7, label="each step")
-        middles = np.median(np.lib.stride_tricks.sliding_window_view(history.losses, width), axis=1)
-        axis.plot(steps[width - 1 :], middles, color="#0072B2", linewidth=1.6, label=f"median of {width} steps")
+        windows = np.lib.stride_tricks.sliding_window_view(losses, width)
+        medians = np.median(windows, axis=1)
+        label = f"median of {width} steps"
+        axis.plot(steps[width - 1 :], medians, color="#0072B2", linewidth=1.6, label=label)
 
 
 def _is_long(history: History) -> bool:
@@ -123,32 +148,48 @@ def _is_long(history: History) -> bool:
 
 
 def _metric(axis: Any, runs: Mapping[str, History], names: Sequence[str]) -> None:
-    """One metric of each run, or several of one run."""
+    """Draw one metric of each run, or several of one run."""
+    is_single_run = len(runs) == 1
     title = names[0] if len(names) == 1 else names[0].rpartition("/")[0]
     _prepare(axis, f"validation: {title}, every epoch")
-    lines = [(label, history, name) for label, history in runs.items() for name in names]
-    for index, (label, history, name) in enumerate(lines):
-        style: dict[str, Any] = (
-            dict(_STYLES[index % len(_STYLES)]) if len(runs) > 1 else {"color": _COLOURS[index % len(_COLOURS)]}
-        )
-        style |= {"marker": _MARKERS[index % len(_MARKERS)], "zorder": 2 + index}
-        style |= {"markersize": 3.5 + 1.2 * float(style.get("linewidth", 0.0))}
-        axis.plot(*_points(history, name), label=label if len(runs) > 1 else literal(name.rpartition("/")[2]), **style)
+    lines = itertools.product(runs.items(), names)
+    for index, ((run_name, history), name) in enumerate(lines):
+        label = literal(name.rpartition("/")[2]) if is_single_run else run_name
+        style = _metric_style(index, is_single_run)
+        axis.plot(*_points(history, name), label=label, **style)
         _band(axis, history, name, style["color"])
     if len(names) > 1:
         axis.legend(frameon=False, fontsize=9, ncols=-(-len(names) // 6))
     else:
-        _note_last(axis, lines[0][1], names[0])
+        _note_last(axis, next(iter(runs.values())), names[0])
     axis.margins(y=0.15)
 
 
+def _metric_style(index: int, is_single_run: bool) -> dict[str, Any]:
+    if is_single_run:
+        style: dict[str, Any] = {"color": _COLOURS[index % len(_COLOURS)]}
+    else:
+        style = dict(_STYLES[index % len(_STYLES)])
+    style["marker"] = _MARKERS[index % len(_MARKERS)]
+    style["zorder"] = 2 + index
+    style["markersize"] = 3.5 + 1.2 * float(style.get("linewidth", 0.0))
+    return style
+
+
 def _points(history: History, metric: str) -> tuple[list[int], list[float]]:
-    found = [(epoch.steps - 1, float(epoch.held_out[metric])) for epoch in history.epochs if metric in epoch.held_out]
-    return [step for step, _ in found], [value for _, value in found]
+    """Return the steps at which a metric was measured, and its values."""
+    steps = []
+    values = []
+    for epoch in history.epochs:
+        if metric in epoch.held_out:
+            steps.append(epoch.steps - 1)
+            values.append(float(epoch.held_out[metric]))
+    return steps, values
 
 
 def _band(axis: Any, history: History, metric: str, colour: str) -> None:
-    (steps, low), (_, high) = (_points(history, f"{metric}/{end}") for end in _ENDS)
+    steps, low = _points(history, f"{metric}/low")
+    _, high = _points(history, f"{metric}/high")
     if steps and len(low) == len(high):
         axis.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
 
@@ -164,22 +205,26 @@ def _note_last(axis: Any, history: History, metric: str) -> None:
 def _rates(axis: Any, runs: Mapping[str, History]) -> None:
     _prepare(axis, "learning rate, every step")
     for index, (label, history) in enumerate(runs.items()):
+        steps = [step.step for step in history.steps]
+        style = _STYLES[index % len(_STYLES)] if len(runs) > 1 else {}
         for name in _optimizers(history):
-            shown = ", ".join(part for part in (label if len(runs) > 1 else "", name) if part)
-            style = _STYLES[index % len(_STYLES)] if len(runs) > 1 else {}
-            axis.plot([step.step for step in history.steps], [_rate(step, name) for step in history.steps],
-                      label=shown or "lr", **style)  # fmt: skip
+            parts = [label, name] if len(runs) > 1 else [name]
+            shown = ", ".join(part for part in parts if part)
+            rates = [_rate(step, name) for step in history.steps]
+            axis.plot(steps, rates, label=shown or "lr", **style)
     if len(axis.lines) > 1:
         axis.legend(frameon=False, fontsize=9)
 
 
 def _differences(axis: Any, runs: Mapping[str, History]) -> None:
     (first, reference), *others = runs.items()
-    _prepare(axis, f"relative difference of the loss to {first} (at 1e-17: the same to the last bit)")
+    title = f"relative difference of the loss to {first} (at 1e-17: the same to the last bit)"
+    _prepare(axis, title)
     for index, (name, history) in enumerate(others, start=1):
         style = {**_STYLES[index % len(_STYLES)], "linestyle": "-", "linewidth": 1.2}
         axis.plot(_relative(reference.losses, history.losses), label=name, **style)
-    axis.axhline(np.finfo(np.float64).eps, color="0.45", linewidth=0.8, linestyle=":", label="float64 epsilon")
+    epsilon = np.finfo(np.float64).eps
+    axis.axhline(epsilon, color="0.45", linewidth=0.8, linestyle=":", label="float64 epsilon")
     axis.set_yscale("log")
     axis.yaxis.set_minor_locator(NullLocator())
     axis.legend(frameon=False, loc="upper left", ncols=len(runs), handlelength=2.0)
@@ -188,32 +233,47 @@ def _differences(axis: Any, runs: Mapping[str, History]) -> None:
 
 def _relative(reference: np.ndarray, other: np.ndarray) -> np.ndarray:
     length = min(len(reference), len(other))
-    difference = np.abs(other[:length] - reference[:length]) / np.maximum(np.abs(reference[:length]), _TINY)
+    size = np.maximum(np.abs(reference[:length]), _TINY)
+    difference = np.abs(other[:length] - reference[:length]) / size
     return np.maximum(difference, _TINY)
 
 
-# What there is ---------------------------------------------------------------------------------------------------
+# Contents of histories ----------------------------------------------------------------------------
 
 
 def _metrics(runs: Mapping[str, History]) -> list[str]:
-    """Every metric of any run that can be drawn, in order of appearance; the ends of intervals are part of another."""
-    found = dict.fromkeys(name for run in runs.values() for epoch in run.epochs for name in epoch.held_out)
-    ends = {f"{name}/{end}" for name in found for end in _ENDS if all(f"{name}/{each}" in found for each in _ENDS)}
-    return [name for name in found if name not in ends]
+    """Return every metric of any run in order of appearance, without the ends of intervals."""
+    names: dict[str, None] = {}
+    for run in runs.values():
+        for epoch in run.epochs:
+            names.update(dict.fromkeys(epoch.held_out))
+    ends = set()
+    for name in names:
+        low = f"{name}/low"
+        high = f"{name}/high"
+        if low in names and high in names:
+            ends |= {low, high}
+    return [name for name in names if name not in ends]
 
 
 def _families(names: Sequence[str], alone: bool) -> list[list[str]]:
-    """Metrics that share a panel: those with the same words before the last slash."""
-    found: dict[str, list[str]] = {}
+    """Return the metrics that share a panel: those with the same words before the last slash."""
+    families: dict[str, list[str]] = {}
     for name in names:
         family = name.rpartition("/")[0]
-        found.setdefault(name if alone or not family else f"{family}/", []).append(name)
-    return list(found.values())
+        key = name if alone or not family else f"{family}/"
+        families.setdefault(key, []).append(name)
+    return list(families.values())
 
 
 def _optimizers(history: History) -> list[str]:
-    rate = next((step.lr for step in history.steps if step.lr is not None), None)
-    return [] if rate is None else list(rate) if isinstance(rate, Mapping) else [""]
+    """Return the names of the optimizers with recorded rates; an empty name for a single rate."""
+    for step in history.steps:
+        if isinstance(step.lr, Mapping):
+            return list(step.lr)
+        if step.lr is not None:
+            return [""]
+    return []
 
 
 def _rate(step: Step, name: str) -> float:
@@ -222,11 +282,12 @@ def _rate(step: Step, name: str) -> float:
 
 
 def _has_changing_rates(runs: Mapping[str, History]) -> bool:
-    return any(
-        len({_rate(step, name) for step in history.steps}) > 1
-        for history in runs.values()
-        for name in _optimizers(history)
-    )
+    for history in runs.values():
+        for name in _optimizers(history):
+            rates = {_rate(step, name) for step in history.steps}
+            if len(rates) > 1:
+                return True
+    return False
 
 
 def _prepare(axis: Any, title: str) -> None:

@@ -1,8 +1,9 @@
-"""Values as texts by path that are the same in every process: what two runs are compared by.
+"""Description of values by texts that are the same in every process, for the comparison of runs.
 
-There is no ``id`` and no ``hash`` in them, and no place in memory. A function is its name, a digest of its code, and
-the values that it refers to; an array is its type, shape and a digest of its content; any other object is its class and
-its attributes. What cannot be told is `UNKNOWN`, which is equal to everything.
+The texts hold no ``id``, no ``hash`` and no place in memory. A function is described by its name, a
+digest of its code, and the values that it refers to; an array by its type, shape and a digest of
+its content; any other object by its class and its attributes. A value that cannot be described is
+`UNKNOWN`, which is equal to everything.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from deliralike.training import code_digest
 
 UNKNOWN = "unknown"
 ARRAY_BYTES = 2**26  # that are read of an array; of a larger one, rows at equal distances
-SHOWN, SAMPLED = 16, 1024  # items of a sequence that have a text each; that a digest of a longer one is made of
-_DEEPEST, _MOST = 8, 4096  # nests below a value, and texts of one
+SHOWN = 16  # items of a sequence that have a text each
+SAMPLED = 1024  # items that the digest of a longer sequence is made of
+_DEEPEST = 8  # nests below a value
+_MOST = 4096  # texts of one value
 _LEAST = 2**12  # bytes that are read of any array
 # They have a state or a place of their own, or are described elsewhere.
 _APART = (AbstractNetwork, Block, AbstractOptimizer, Backend, Processes, ModuleType)
@@ -37,29 +40,30 @@ Texts = dict[str, str]
 
 
 def described(path: str, value: Any, array_bytes: int = ARRAY_BYTES) -> Texts:
-    """A value as texts by path, beginning with that of the value itself.
+    """Return texts by path that describe a value, beginning with that of the value itself.
 
-    At most `array_bytes` of each array are read, 64 MiB in 0.1 to 0.7 s, and four times as much of all: of larger ones
-    every n-th row, so that a change between may be missed. Samples of datasets that are no arrays are not read:
-    a dataset is its class and the attributes of its object.
+    At most `array_bytes` of each array are read, 64 MiB in 0.1 to 0.7 s, and four times as much of
+    all: of larger ones every n-th row, so that a change between may be missed. Samples of datasets
+    that are no arrays are not read: a dataset is its class and the attributes of its object.
 
     Example:
         >>> from deliralike.data import transforms
         >>> described("transform", transforms.Noise(std=0.1))
         {'transform': 'Noise', 'transform.std': '0.1'}
     """
-    found = _Description(array_bytes)
+    description = _Description(array_bytes)
     try:
-        found.add(path, value, 0)
+        description.add(path, value, 0)
     except Exception:  # noqa: BLE001 - attributes of any object may be properties that do anything
         return {path: UNKNOWN}
-    return found.texts
+    return description.texts
 
 
 def array_text(array: Any, most: int = ARRAY_BYTES) -> str:
-    """Type, shape and a digest of the content, of every n-th row where it has more bytes than `most`.
+    """Return the type, the shape and a digest of the content of an array.
 
-    What is no array of NumPy's, such as one that lies in a file, is cut before it is read.
+    If the array has more bytes than `most`, every n-th row is read. An array of another library,
+    such as one that lies in a file, is cut before it is read.
 
     Example:
         >>> array_text(np.arange(3, dtype=np.int8))
@@ -69,24 +73,27 @@ def array_text(array: Any, most: int = ARRAY_BYTES) -> str:
     for axis in np.argsort(array.shape)[::-1]:
         step = math.ceil(part.nbytes / most)
         if step > 1:
-            part = part[(slice(None),) * int(axis) + (slice(None, None, step),)]
+            axes_before = (slice(None),) * int(axis)
+            part = part[(*axes_before, slice(None, None, step))]
     read = np.asarray(part, order="C")
     if read.dtype.hasobject:
         return UNKNOWN
-    content = read.astype(read.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8)
+    little_endian = read.astype(read.dtype.newbyteorder("<"), copy=False)
+    content = little_endian.reshape(-1).view(np.uint8)
     return f"{read.dtype.name} {tuple(array.shape)}, digest {code_digest.short(content.data)}"
 
 
 class _Description:
-    """Texts that are being gathered."""
+    """The texts of a value while they are being collected."""
 
     def __init__(self, array_bytes: int) -> None:
         self.texts: Texts = {}
-        self._array_bytes, self._bytes_left = array_bytes, 4 * array_bytes
+        self._array_bytes = array_bytes
+        self._bytes_left = 4 * array_bytes
         self._above: set[int] = set()  # objects that hold the one at hand
 
     def add(self, path: str, value: Any, depth: int) -> None:
-        """Describe a value, and what is in it."""
+        """Describe a value and its parts."""
         if id(value) in self._above or depth > _DEEPEST or len(self.texts) > _MOST:
             self.texts[path] = UNKNOWN
             return
@@ -95,7 +102,7 @@ class _Description:
         self._above.remove(id(value))
 
     def _add(self, path: str, value: Any, depth: int) -> None:
-        text = _plain(value)
+        text = _scalar_text(value)
         if text is not None:
             self.texts[path] = text
         elif isinstance(value, _APART):
@@ -119,16 +126,18 @@ class _Description:
 
     def _array(self, value: Any) -> str:
         most = max(min(self._array_bytes, self._bytes_left), _LEAST)
+        # An array of another device or library may refuse to be read.
         try:
             text = array_text(value, most)
-        except Exception:  # noqa: BLE001 - one on another device, or of any other library, may refuse to be read
+        except Exception:  # noqa: BLE001
             return UNKNOWN
         self._bytes_left -= min(value.nbytes, most)
         return text
 
     def _mapping(self, path: str, value: Mapping[Any, Any], depth: int) -> None:
         self.texts[path] = f"{type(value).__name__} of {len(value)}"
-        self._children(path, {str(key): item for key, item in value.items() if _plain(key) is not None}, depth)
+        items = {str(key): item for key, item in value.items() if _scalar_text(key) is not None}
+        self._children(path, items, depth)
 
     def _sequence(self, path: str, value: Iterable[Any], depth: int) -> None:
         names = getattr(value, "_fields", None)
@@ -137,14 +146,16 @@ class _Description:
             items.sort(key=repr)
         self.texts[path] = f"{type(value).__name__} of {len(items)}"
         if names is not None or len(items) <= SHOWN:
-            self._children(path, dict(zip(names or map(str, range(len(items))), items, strict=True)), depth)
+            keys = names or map(str, range(len(items)))
+            self._children(path, dict(zip(keys, items, strict=True)), depth)
         else:
             self.texts[path] += self._digest(items, depth)
 
     def _digest(self, items: list[Any], depth: int) -> str:
-        """Of a long list: of items at equal distances, each described with its share of what is read."""
+        """Return the digest of a long list, made of the texts of items at equal distances."""
         chosen = items[:: math.ceil(len(items) / SAMPLED)]
-        inside = _Description(max(self._array_bytes // len(chosen), _LEAST))
+        bytes_of_item = max(self._array_bytes // len(chosen), _LEAST)
+        inside = _Description(bytes_of_item)
         inside._above = self._above
         for number, item in enumerate(chosen):
             inside.add(str(number), item, depth + 1)
@@ -180,19 +191,27 @@ class _Description:
             self.add(f"{path}.{name}", value, depth + 1)
 
 
-def _plain(value: Any) -> str | None:
-    """The text of a value without parts; of a path in the file system the last part, since disks differ."""
+def _scalar_text(value: Any) -> str | None:
+    """Return the text of a value without parts; None for a value with parts.
+
+    Of an absolute path only the last part is in the text, since disks differ.
+    """
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, PurePath):
         value = str(value)
     if isinstance(value, str):
-        return repr(os.path.basename(value.rstrip(os.sep)) if os.path.isabs(value) else str(value))
-    return repr(value) if isinstance(value, _PLAIN) else None
+        text = str(value)
+        if os.path.isabs(value):
+            text = os.path.basename(value.rstrip(os.sep))
+        return repr(text)
+    if isinstance(value, _PLAIN):
+        return repr(value)
+    return None
 
 
 def _attributes(value: Any) -> dict[str, Any] | None:
-    """What an object holds by name; None where it does not tell."""
+    """Return the attributes of an object by name; None where they are not accessible."""
     if is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in fields(value) if field.compare}
     if hasattr(value, "__dict__"):
@@ -200,32 +219,41 @@ def _attributes(value: Any) -> dict[str, Any] | None:
     return None
 
 
-# Comparing -----------------------------------------------------------------------------------------------------------
+# Comparing ----------------------------------------------------------------------------------------
 
 
-def differences(before: Texts, here: Texts, skipped: Callable[[str], bool] = lambda path: False) -> dict[str, str]:
-    """What differs, by path: ``"was 0.1, here it is 0.2"``. What is below something that differs is not told.
+def differences(
+    before: Texts, here: Texts, skipped: Callable[[str], bool] = lambda path: False
+) -> dict[str, str]:
+    """Return the differences by path, such as ``"was 0.1, here it is 0.2"``.
+
+    Paths below a difference are left out.
 
     Args:
-        skipped: Whether a path, and all below it, is not to be compared.
+        skipped: A function that returns whether a path, and all below it, is not to be compared.
 
     Example:
-        >>> differences({"loss": "function ce", "lr": "0.1"}, {"loss": "function dice", "lr": "unknown"})
+        >>> before = {"loss": "function ce", "lr": "0.1"}
+        >>> differences(before, {"loss": "function dice", "lr": "unknown"})
         {'loss': 'was function ce, here it is function dice'}
     """
-    found: dict[str, str] = {}
+    differing: dict[str, str] = {}
+
+    def is_settled(path: str) -> bool:
+        return path in differing or _is_open(path, before, here) or skipped(path)
+
     for path in dict.fromkeys([*here, *before]):
-        above = list(parents(path))
-        if any(each in found or _is_open(each, before, here) or skipped(each) for each in above):
+        if any(is_settled(parent) for parent in parents(path)):
             continue
-        old, new = before.get(path, "absent"), here.get(path, "absent")
+        old = before.get(path, "absent")
+        new = here.get(path, "absent")
         if old != new and code_digest.comparable(old, new):
-            found[path] = f"was {old}, here it is {new}"
-    return found
+            differing[path] = f"was {old}, here it is {new}"
+    return differing
 
 
 def parents(path: str) -> Iterable[str]:
-    """A dotted path and those above it, the shortest first.
+    """Return a dotted path and those above it, the shortest first.
 
     Example:
         >>> list(parents("a.b.c"))
@@ -236,5 +264,5 @@ def parents(path: str) -> Iterable[str]:
 
 
 def _is_open(path: str, before: Texts, here: Texts) -> bool:
-    """Whether nothing is known at a path on one of the two sides."""
+    """Return whether nothing is known at a path on one of the two sides."""
     return UNKNOWN in (before.get(path), here.get(path))

@@ -1,4 +1,4 @@
-"""Evaluation and prediction: batch by batch, in evaluation mode, leaving no trace in the network."""
+"""Evaluation and prediction: batch by batch, in evaluation mode, without changes to the network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,16 @@ from deliralike.training.metrics import (
 from deliralike.training.metrics.evidence import concatenate
 from deliralike.training.validation_losses import ValidationLosses
 
-__all__ = ["CLASSIFICATION", "Metric", "Metrics", "accuracy", "concatenate", "cross_entropy", "evaluate", "predict"]
+__all__ = [
+    "CLASSIFICATION",
+    "Metric",
+    "Metrics",
+    "accuracy",
+    "concatenate",
+    "cross_entropy",
+    "evaluate",
+    "predict",
+]
 
 _NOTHING = object()
 AnyMetric = Metric | MetricFunction | str
@@ -49,33 +58,38 @@ def evaluate(
     processes: Processes | None = None,
     between: Callable[[], None] | None = None,
 ) -> dict[str, float]:
-    """Judge a network on labelled samples.
+    """Evaluate a network on labelled samples.
 
-    Metrics see the evidence of all samples at once: an average of batches would depend on where the batches end. What
-    is kept of a batch is each metric's evidence, not the outputs, unless a plain function asks for these.
-    Weights, buffers, gradients, random state and the mode of every block are as before, also when the network raises,
-    and no graph is built.
+    Metrics see the evidence of all samples at once: an average of batches would depend on where the
+    batches end. Each metric's evidence of a batch is kept, not the outputs, unless a plain function
+    needs these. Weights, buffers, gradients, random state and the mode of every block do not
+    change, also when the network raises, and no graph is built.
 
     Args:
-        data: ``(inputs, targets)`` as a tuple of arrays (such as `data.Samples`) or a dict with ``"data"`` and
-            ``"label"``; an indexable dataset of such samples; a `data.Loader`, whose first epoch is taken; or any
-            iterable of such batches. Inputs may be a tuple for a network with several of them.
-        metrics: By name, or a list of them that go by their own names: metrics, names for `metrics.metric`, or
-            functions of (outputs, targets). Accuracy and cross-entropy (``"loss"``) when not given.
-        batch_size: For arrays and datasets; a loader or an iterable has batches already.
-        device_batches: How many batches may be on the device at once: the next is computed while the host judges the
-            one before, where the framework does not wait for the device.
-        intervals: Also give confidence intervals by bootstrap, ``"accuracy/low"`` and ``"accuracy/high"``. A mapping
-            holds settings of `Evidence.interval`: ``{"groups": patients}``.
-        losses: Also give the losses of training, unless a metric has the name.
-        between: Called after each batch; an error of its ends the evaluation.
-        processes: That take turns at the batches; every one of them makes the call, and gets the figures of all data.
+        data: ``(inputs, targets)`` as a tuple of arrays (such as `data.Samples`) or a dict with
+            ``"data"`` and ``"label"``; an indexable dataset of such samples; a `data.Loader`, whose
+            first epoch is taken; or any iterable of such batches. Inputs may be a tuple for a
+            network with several of them.
+        metrics: A mapping by name, or a list under the metrics' own names: metrics, names for
+            `metrics.metric`, or functions of (outputs, targets). Accuracy and cross-entropy
+            (``"loss"``) when not given.
+        batch_size: The size of batches of arrays and datasets; loaders and iterables have batches.
+        device_batches: The number of batches on the device at once: the next is computed while the
+            host evaluates the one before, where the framework does not wait for the device.
+        intervals: Also return confidence intervals by bootstrap, ``"accuracy/low"`` and
+            ``"accuracy/high"``. A mapping holds settings of `Evidence.interval`:
+            ``{"groups": patients}``.
+        losses: Also return the losses of training, unless a metric has the name.
+        between: A function to call after each batch; its errors end the evaluation.
+        processes: The group of processes that take turns at the batches; every process makes the
+            call, and gets the figures of all data.
 
     Returns:
         The figures by name. A metric that has several adds theirs: ``"dice/mean"``.
 
     Raises:
-        BatchError: A batch is not a pair of inputs and targets, they do not fit together, or there is none.
+        BatchError: A batch is not a pair of inputs and targets, they do not fit together, or there
+            is none.
         SettingError: A metric is none, or two have the same name.
         UnknownName: There is no metric of that name.
 
@@ -93,10 +107,11 @@ def evaluate(
     turns = Turns(_batches(data, batch_size), processes, network.evaluates_together)
     pairs = (_pair(batch) for batch in turns)
     losses = None if losses is None else losses.without(evidence)
-    # the mode is held over all batches, as a network that is spread over processes is gathered for it; and a loader's
-    # workers end here in any case
-    with network.training_mode(False), closing(_judged(network, pairs, device_batches, losses)) as judged:
-        for outputs, targets in judged:
+    evaluated = _evaluated(network, pairs, device_batches, losses)
+    # The mode is held over all batches, as a network that is spread over processes is gathered for
+    # it; and a loader's workers end here in any case.
+    with network.training_mode(False), closing(evaluated):
+        for outputs, targets in evaluated:
             for each in evidence.values():
                 each.add(outputs, targets)
             if between is not None:
@@ -106,7 +121,8 @@ def evaluate(
         each.merge(of_all)
     if losses is not None:
         losses.merge(of_all)
-    return ({} if losses is None else losses.means()) | _figures(evidence, intervals)
+    means = {} if losses is None else losses.means()
+    return means | _figures(evidence, intervals)
 
 
 @dataclass
@@ -114,9 +130,9 @@ class Turns:
     """The batches of one of several processes that take turns at them.
 
     Attributes:
-        together: Whether all make as many turns: those that have none in the last round take its first batch, which
-            does not count.
-        total: How many batches there have been, of all processes.
+        together: Whether all processes make the same number of turns: those without a batch in the
+            last round take its first batch, which does not count.
+        total: The number of batches so far, of all processes.
     """
 
     batches: Iterable[Any]
@@ -125,11 +141,15 @@ class Turns:
     total: int = 0
 
     def __iter__(self) -> Iterator[Any]:
-        """Its own batches."""
-        rank, count, first = self.processes.rank, self.processes.count, None
+        """Iterate over the batches of this process."""
+        rank = self.processes.rank
+        count = self.processes.count
+        first = None
         for batch in self.batches:
-            turn, self.total = self.total % count, self.total + 1
-            first = batch if turn == 0 else first
+            turn = self.total % count
+            self.total += 1
+            if turn == 0:
+                first = batch
             if turn == rank:
                 yield batch
         if self.together and 0 < self.total % count <= rank:
@@ -137,16 +157,18 @@ class Turns:
 
 
 def _of_all(processes: Processes, turns: Turns, batches: list[Any]) -> list[Any]:
-    """What each process has of its batches, as a list in the order of all batches, of which each counts once."""
-    columns = zip_longest(*processes.exchange("what was seen in evaluation", batches), fillvalue=_NOTHING)
-    return [each for row in columns for each in row if each is not _NOTHING][: turns.total]
+    """Return the results of all processes in the order of all batches, each of them once."""
+    columns = processes.exchange("what was seen in evaluation", batches)
+    rounds = zip_longest(*columns, fillvalue=_NOTHING)
+    in_order = [each for each in chain.from_iterable(rounds) if each is not _NOTHING]
+    return in_order[: turns.total]
 
 
 def predict(network: AbstractNetwork, inputs: Any, *, batch_size: int = 512) -> Iterator[Any]:
-    """The outputs in evaluation mode, as NumPy arrays, one nest for each batch in order: memory stays flat.
+    """Yield the outputs in evaluation mode as NumPy arrays, one nest for each batch in order.
 
-    The mode is set for each batch and restored after it, so the network may be used between two batches, and the
-    iterator may be left early.
+    Memory does not grow with the number of batches. The mode is set for each batch and restored
+    after it, so the network may be used between two batches, and the iterator may be left early.
 
     Args:
         inputs: An array of samples, or a tuple of them for a network with several inputs.
@@ -160,20 +182,25 @@ def predict(network: AbstractNetwork, inputs: Any, *, batch_size: int = 512) -> 
 
 
 def _outputs(network: AbstractNetwork, batch: Any) -> Any:
-    """Native outputs in evaluation mode; the mode of every block is restored before they are returned."""
+    """Return native outputs in evaluation mode; the mode of every block is restored before."""
     backend = network.backend
     inputs = backend.prepare(batch, network)
+    arguments = inputs if isinstance(inputs, tuple) else (inputs,)
     with network.training_mode(False), backend.evaluating():
-        return network(*inputs) if isinstance(inputs, tuple) else network(inputs)  # type: ignore[operator]
+        return network(*arguments)  # type: ignore[operator]
 
 
-def _judged(
-    network: AbstractNetwork, pairs: Iterable[tuple[Any, Any]], ahead: int, losses: ValidationLosses | None
+def _evaluated(
+    network: AbstractNetwork,
+    pairs: Iterable[tuple[Any, Any]],
+    ahead: int,
+    losses: ValidationLosses | None,
 ) -> Generator[tuple[Any, Any], None, None]:
-    """Outputs and targets on the host, at most `ahead` batches behind the device."""
+    """Yield outputs and targets on the host, at most `ahead` batches behind the device."""
     if ahead < 1:
         raise SettingError(f"device_batches must be at least 1, not {ahead!r}")
-    to_numpy, waiting = network.backend.to_numpy, deque[tuple[Any, Any]]()
+    to_numpy = network.backend.to_numpy
+    waiting: deque[tuple[Any, Any]] = deque()
     for inputs, targets in pairs:
         outputs = _outputs(network, inputs)
         if losses is not None:
@@ -185,11 +212,11 @@ def _judged(
         yield to_numpy(waiting.popleft())
 
 
-# Data ------------------------------------------------------------------------------------------------------------
+# Data ---------------------------------------------------------------------------------------------
 
 
 def _batches(source: Any, batch_size: int) -> Iterator[Any]:
-    """The batches of whatever holds labelled samples, in its own order where it has one."""
+    """Return the batches of whatever holds labelled samples, in its own order where it has one."""
     if isinstance(source, tuple | Mapping):
         return data.batches(_pair(source), batch_size, shuffle=False)
     if hasattr(source, "batches"):
@@ -197,59 +224,81 @@ def _batches(source: Any, batch_size: int) -> Iterator[Any]:
     if hasattr(source, "__getitem__") and not isinstance(source, Sequence | np.ndarray):
         return data.Loader(source, batch_size, shuffle=False).batches(0)
     if not isinstance(source, Iterable) or isinstance(source, str | np.ndarray):
-        raise BatchError(f"samples to judge by are {WANTED}, or batches of these, not a {type(source).__name__}")
+        raise BatchError(
+            f"samples to judge by are {WANTED}, or batches of these, not a {type(source).__name__}"
+        )
     return iter(source)
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:
-    """Inputs and targets."""
+    """Return the inputs and the targets of a batch."""
     if isinstance(batch, Mapping):
         return taken(batch, INPUT), taken(batch, LABEL)
     if isinstance(batch, tuple | list) and len(batch) >= 2:
-        return batch[0] if len(batch) == 2 else tuple(batch[:-1]), batch[-1]
-    what = f"{type(batch).__name__} of length {len(batch)}" if isinstance(batch, tuple | list) else type(batch).__name__
+        *inputs, targets = batch
+        return (inputs[0] if len(inputs) == 1 else tuple(inputs)), targets
+    what = type(batch).__name__
+    if isinstance(batch, tuple | list):
+        what += f" of length {len(batch)}"
     raise BatchError(f"samples to judge by are {WANTED}, not a {what}")
 
 
 WANTED = f"a pair (inputs, targets) or a dict with {INPUT!r} and {LABEL!r}"
 
 
-# Metrics ---------------------------------------------------------------------------------------------------------
+# Metrics ------------------------------------------------------------------------------------------
 
 
 def _named(metrics: Metrics | None) -> dict[str, Metric | MetricFunction]:
     if metrics is None:
         return dict(CLASSIFICATION)
     if isinstance(metrics, Mapping):
-        return {name: metric(each) if isinstance(each, str) else each for name, each in metrics.items()}
+        return {name: _metric(each) for name, each in metrics.items()}
     if isinstance(metrics, str | Metric) or not isinstance(metrics, Sequence):
-        raise SettingError(f"metrics are a list, or a dict by name, not {metrics!r}: write metrics=[{metrics!r}]")
-    found: dict[str, Metric | MetricFunction] = {}
-    for each in (metric(each) if isinstance(each, str) else each for each in metrics):
+        raise SettingError(
+            f"metrics are a list, or a dict by name, not {metrics!r}: write metrics=[{metrics!r}]"
+        )
+    named: dict[str, Metric | MetricFunction] = {}
+    for given in metrics:
+        each = _metric(given)
         name = Evidence(each).metric.name
-        if name in found:
-            raise SettingError(f"two metrics are called {name!r}: give them names, metrics={{'one': …, 'two': …}}")
-        found[name] = each
-    return found
+        if name in named:
+            raise SettingError(
+                f"two metrics are called {name!r}: give them names, metrics={{'one': …, 'two': …}}"
+            )
+        named[name] = each
+    return named
+
+
+def _metric(given: AnyMetric) -> Metric | MetricFunction:
+    if isinstance(given, str):
+        return metric(given)
+    return given
 
 
 def figure_names(metrics: Metrics | None) -> list[str]:
-    """What the figures of metrics are called; one that has several puts its name before a slash."""
+    """Return the names of figures; a metric with several puts its name before a slash."""
     return list(_named(metrics))
 
 
-def _figures(evidence: Mapping[str, Evidence], intervals: bool | Mapping[str, Any]) -> dict[str, float]:
+def _figures(
+    evidence: Mapping[str, Evidence], intervals: bool | Mapping[str, Any]
+) -> dict[str, float]:
+    options = intervals if isinstance(intervals, Mapping) else {}
     figures: dict[str, float] = {}
     for name, each in evidence.items():
         figures |= _flat(name, each.value())
         if intervals is not False:
-            found = _flat(name, each.interval(**({} if intervals is True else intervals)))
-            figures |= {f"{key}/{end}": ends[i] for key, ends in found.items() for i, end in enumerate(("low", "high"))}
+            for key, (low, high) in _flat(name, each.interval(**options)).items():
+                figures[f"{key}/low"] = low
+                figures[f"{key}/high"] = high
     return figures
 
 
 def _flat(name: str, value: Any) -> dict[str, Any]:
-    return {f"{name}/{key}": part for key, part in value.items()} if isinstance(value, Mapping) else {name: value}
+    if not isinstance(value, Mapping):
+        return {name: value}
+    return {f"{name}/{key}": part for key, part in value.items()}
 
 
 CLASSIFICATION: Mapping[str, Metric] = {"accuracy": Accuracy(), "loss": CrossEntropy()}

@@ -1,4 +1,4 @@
-"""The fields that a state in a checkpoint may have, and what each of them may be: checked before anything is set."""
+"""The fields that a state in a checkpoint may have, and their types, checked before loading."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from deliralike.errors import CheckpointError
 
 @dataclass(frozen=True)
 class Kind:
-    """What a field may be: in words, and as a question."""
+    """The type of a field: in words, and as a function that tests a value."""
 
     words: str
     fits: Callable[[Any], bool]
 
     def or_none(self) -> Kind:
-        """The same, or None."""
+        """Return the same kind, with None allowed."""
         return Kind(f"{self.words}, or None", lambda value: value is None or self.fits(value))
 
 
@@ -25,32 +25,41 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _is_list_of(kind: type, value: Any) -> bool:
+    return type(value) is list and all(isinstance(each, kind) for each in value)
+
+
+def _is_texts_by_name(value: Any) -> bool:
+    return isinstance(value, Mapping) and _is_list_of(str, list(value.values()))
+
+
 COUNT = Kind("a whole number of at least 0", lambda value: type(value) is int and value >= 0)
 NUMBER = Kind("a number", _is_number)
 TEXT = Kind("a text", lambda value: isinstance(value, str))
-TEXTS = Kind("a list of texts", lambda value: type(value) is list and all(isinstance(each, str) for each in value))
+TEXTS = Kind("a list of texts", lambda value: _is_list_of(str, value))
 NEST = Kind("a nest by name", lambda value: isinstance(value, Mapping))
-NESTS = Kind("a list of nests", lambda value: type(value) is list and all(isinstance(each, Mapping) for each in value))
-TEXTS_BY_NAME = Kind("texts by name", lambda value: isinstance(value, Mapping) and TEXTS.fits(list(value.values())))
+NESTS = Kind("a list of nests", lambda value: _is_list_of(Mapping, value))
+TEXTS_BY_NAME = Kind("texts by name", _is_texts_by_name)
 
 
 def refuse_wrong_fields(
     where: str, value: Any, kinds: Mapping[str, Kind], optional: Mapping[str, Kind] | None = None
 ) -> None:
-    """An error when a nest has other fields than these, lacks one, or has one of another type.
+    """Raise an error if a nest has other fields than these, lacks one, or has one of another type.
 
     Args:
         where: The nest's own name, for the error.
         optional: Fields that may be left out.
 
     Raises:
-        CheckpointError: Names the field, what came and what was wanted.
+        CheckpointError: The fields are wrong; the message names the field, its value and its type.
 
     Example:
         >>> refuse_wrong_fields("position", {"step": "7"}, {"step": COUNT})
         Traceback (most recent call last):
         ...
-        deliralike.errors.CheckpointError: position['step'] is '7', wanted a whole number of at least 0
+        deliralike.errors.CheckpointError: position['step'] is '7', wanted a whole number of at
+        least 0
     """
     if not isinstance(value, Mapping):
         raise CheckpointError(f"{where} is {_shown(value)}, wanted {NEST.words}")
@@ -63,7 +72,9 @@ def refuse_wrong_fields(
             raise CheckpointError(f"{where} lacks the field {name!r}")
     for name, each in value.items():
         if not known[name].fits(each):
-            raise CheckpointError(f"{where}[{name!r}] is {_shown(each)}, wanted {known[name].words}")
+            raise CheckpointError(
+                f"{where}[{name!r}] is {_shown(each)}, wanted {known[name].words}"
+            )
 
 
 def _shown(value: Any, most: int = 60) -> str:

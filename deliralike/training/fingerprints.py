@@ -1,7 +1,8 @@
-"""What a run's future depends on, as texts by path: kept in a checkpoint, and compared when a run is resumed.
+"""Fingerprints: texts by path of all values that a run's future depends on.
 
-They are the same on every backend and in every process. Devices, replicas, processes, workers, epochs, callbacks and
-metrics are not in them: these may change.
+They are kept in a checkpoint, and compared when a run is resumed. They are the same on every
+backend and in every process. Devices, replicas, processes, workers, epochs, callbacks and metrics
+are not in them: these may change.
 """
 
 from __future__ import annotations
@@ -22,99 +23,120 @@ from deliralike.training import code_digest
 from deliralike.training.describing import UNKNOWN, Texts, described, differences, parents
 from deliralike.training.run import Run
 
-_NATIVE = "native "  # before the name of a framework's own layer or optimizer, which has another one elsewhere
-_OF_BACKEND = ("loss", "hooks")  # a function of a framework's own, too
-_TOLD = 8  # differences that an error names
+_NATIVE = "native "  # before the name of a framework's layer or optimizer, which differs elsewhere
+_OF_BACKEND = ("loss", "hooks")  # may be functions of a framework, too
+_MOST_NAMED = 8  # differences that an error names
 
 
 def fingerprints(run: Run) -> Texts:
-    """Those of a run, by what they are of: ``"loss"``, ``"data"``, ``"optimizer"``, ``"network"`` and others."""
-    found: Texts = dict.fromkeys(("data", "transform", "batch_transform"), UNKNOWN)  # where another process reads
+    """Return the fingerprints of a run: of ``"loss"``, ``"data"``, ``"optimizer"`` and others."""
+    # The data are unknown where another process reads them.
+    texts: Texts = dict.fromkeys(("data", "transform", "batch_transform"), UNKNOWN)
     for name, value in (_of_trainer(run) | _of_loader(run.loader)).items():
-        found |= described(name, value)
+        texts |= described(name, value)
     if run.trainer.average is not None:
-        found["average"] = type(run.trainer.average).__name__
+        texts["average"] = type(run.trainer.average).__name__
     for name, optimizer in run.optimizers.items():
-        found |= _of_optimizer(name, optimizer, run.trainer.base_lr[name])
-        found |= described(f"schedule.{name}", run.trainer.schedules.get(name))
-    return found | _of_validation(run.validation) | dict(_of_network(run.network))
+        texts |= _of_optimizer(name, optimizer, run.trainer.base_lr[name])
+        texts |= described(f"schedule.{name}", run.trainer.schedules.get(name))
+    return texts | _of_validation(run.validation) | dict(_of_network(run.network))
 
 
 def kept(run: Run) -> Texts:
-    """Those that a run began with, for a checkpoint; what steps have changed since, such as a counter, is unknown."""
+    """Return the fingerprints with which a run began, for a checkpoint.
+
+    Values that steps have changed since, such as a counter, are unknown.
+    """
     if not run.fingerprints:
-        run.fingerprints, run.fingerprinted_at = fingerprints(run), run.step
+        run.fingerprints = fingerprints(run)
+        run.fingerprinted_at = run.step
     if run.fingerprinted_at is not None and run.step > run.fingerprinted_at:
         now = fingerprints(run)
-        run.fingerprints = {path: text if now.get(path) == text else UNKNOWN for path, text in run.fingerprints.items()}
+        at_start = run.fingerprints
+        run.fingerprints = {}
+        for path, text in at_start.items():
+            run.fingerprints[path] = text if now.get(path) == text else UNKNOWN
         run.fingerprinted_at = None
     return run.fingerprints
 
 
-def refuse_differences(before: Texts, here: Texts, same_backend: bool, accept: Sequence[str]) -> set[str]:
-    """An error when a run is not the one of a checkpoint; the paths of the differences that are accepted.
+def refuse_differences(
+    before: Texts, here: Texts, same_backend: bool, accept: Sequence[str]
+) -> set[str]:
+    """Raise an error if a run is not the one of a checkpoint.
+
+    Returns:
+        The paths of the differences, all of which are accepted.
 
     Raises:
-        CheckpointError: Names what differs, with both values.
+        CheckpointError: There are other differences; the message names them with both values.
     """
     skipped = _nothing if same_backend else _of_another_backend(before, here)
-    found = differences(before, here, skipped)
-    refused = {path: text for path, text in found.items() if not set(parents(path)) & set(accept)}
+    changed = differences(before, here, skipped)
+    refused = [path for path in changed if set(accept).isdisjoint(parents(path))]
     if refused:
-        told = [f"{path} {text}" for path, text in list(refused.items())[:_TOLD]]
-        more = f"; and {len(refused) - _TOLD} more" if len(refused) > _TOLD else ""
+        named = "; ".join(f"{path} {changed[path]}" for path in refused[:_MOST_NAMED])
+        left = len(refused) - _MOST_NAMED
+        more = f"; and {left} more" if left > 0 else ""
         names = sorted(_kinds(refused))
         raise CheckpointError(
-            f"the checkpoint is one of another run: {'; '.join(told)}{more}. Give the run what it had, take the change "
-            f"on purpose with accept={names}, or begin a new one from the weights, network.safetensors"
+            f"the checkpoint is one of another run: {named}{more}. Give the run what it "
+            f"had, take the change on purpose with accept={names}, or begin a new one from the "
+            "weights, network.safetensors"
         )
-    return set(found)
+    return set(changed)
 
 
 def of_the_same_kinds(here: Texts, before: Texts) -> Texts:
-    """The fingerprints of kinds that the others have too."""
+    """Return the fingerprints whose kinds the others have too."""
     known = _kinds(before)
     return {path: text for path, text in here.items() if _kind(path) in known}
 
 
 def warn_of_unchecked(before: Iterable[str], here: Iterable[str]) -> None:
-    """Say which kinds of fingerprints a checkpoint of an older version lacks."""
+    """Warn of the kinds of fingerprints that a checkpoint of an older version lacks."""
     missing = sorted(_kinds(here) - _kinds(before))
     if missing:
         warnings.warn(
-            f"the checkpoint was written by an older deliralike. What it does not say was not compared: "
-            f"{', '.join(missing)}",
+            "the checkpoint was written by an older deliralike. What it does not say was not "
+            f"compared: {', '.join(missing)}",
             stacklevel=2,
         )
 
 
 def refuse_unknown_names(accept: Iterable[str], paths: Iterable[str]) -> None:
-    """An error when something is accepted that no fingerprint is called.
+    """Raise an error if an accepted name is not the name of any fingerprint.
 
     Raises:
-        SettingError: Names it, and the nearest.
+        SettingError: The name is unknown; the message suggests the nearest one.
     """
-    known = {above for path in paths for above in parents(path)}
+    known: set[str] = set()
+    for path in paths:
+        known.update(parents(path))
     for name in accept:
         if name not in known:
-            raise SettingError(f"accept: a run has no {name!r}. {suggestion(name, sorted(_kinds(known)))}")
+            raise SettingError(
+                f"accept: a run has no {name!r}. {suggestion(name, sorted(_kinds(known)))}"
+            )
 
 
 def samples_of(loader: Loader) -> int | None:
-    """How many there are in an epoch; None for a stream."""
+    """Return the number of samples in an epoch; None for a stream."""
     try:
         return int(loader.samples)
     except ArgumentError:
         return None
 
 
-# Of what -------------------------------------------------------------------------------------------------------------
+# Parts of a run -----------------------------------------------------------------------------------
 
 
 def _of_trainer(run: Run) -> dict[str, Any]:
-    trainer, average = run.trainer, None
+    trainer = run.trainer
+    average = None
     if trainer.average is not None:
-        average = {name: getattr(trainer.average, name) for name in ("decay", "start", "every", "warmup")}
+        names = ("decay", "start", "every", "warmup")
+        average = {name: getattr(trainer.average, name) for name in names}
     return {
         "dtype": run.network.dtype_name,
         "seed": trainer.seed,
@@ -136,50 +158,57 @@ def _of_loader(loader: Loader) -> dict[str, Any]:
 
 
 def _of_validation(validation: Any) -> Texts:
-    """Of the data to judge by; they may be added or left out."""
+    """Return the texts of the validation data, which may be added or left out."""
     if validation is None:
         return {"validation": UNKNOWN}
-    return described("validation", validation.contents() if isinstance(validation, Loader) else {"data": validation})
+    if isinstance(validation, Loader):
+        return described("validation", validation.contents())
+    return described("validation", {"data": validation})
 
 
 def _of_optimizer(name: str, optimizer: AbstractOptimizer, lr: float) -> Texts:
-    found: Texts = {}
+    texts: Texts = {}
     hooks: list[Any] = [*optimizer.pre_update_hooks, *optimizer.post_update_hooks]
     settings = {
         "precision": optimizer.precision,
         "accumulate": optimizer.accumulate,
-        "clip_norm": _one([hook.max_norm for hook in hooks if isinstance(hook, ClipNorm)]),
-        "clip_value": _one([hook.max_value for hook in hooks if isinstance(hook, ClipValue)]),
+        "clip_norm": _single([hook.max_norm for hook in hooks if isinstance(hook, ClipNorm)]),
+        "clip_value": _single([hook.max_value for hook in hooks if isinstance(hook, ClipValue)]),
         "hooks": [hook for hook in hooks if code_digest.is_own(getattr(hook, "__module__", None))],
     }
     for kind, value in settings.items():
-        found |= described(f"{kind}.{name}", value)
-    where, groups = f"optimizer.{name}", optimizer.groups
-    found[f"{where}.parameters"] = repr(optimizer.pattern)
-    found[f"{where}.lr"] = repr(float(lr))
+        texts |= described(f"{kind}.{name}", value)
+    where = f"optimizer.{name}"
+    groups = optimizer.groups
+    texts[f"{where}.parameters"] = repr(optimizer.pattern)
+    texts[f"{where}.lr"] = repr(float(lr))
     if groups is None:
-        return found | {where: f"{_NATIVE}optimizer"} | described(f"{where}.settings", optimizer.settings())
-    found[where] = type(groups.rules[0]).__name__
+        texts[where] = f"{_NATIVE}optimizer"
+        return texts | described(f"{where}.settings", optimizer.settings())
+    texts[where] = type(groups.rules[0]).__name__
     for number, value in _numbers(groups.rules[0]).items():
-        found |= described(f"{where}.{number}", value)
-    for pattern, rule, first in zip(groups.patterns, groups.rules[1:], groups.first[1:], strict=True):
-        found |= described(f"{where}.groups.{pattern}", {"lr": first, **_numbers(rule)})
-    return found
+        texts |= described(f"{where}.{number}", value)
+    others = zip(groups.patterns, groups.rules[1:], groups.first[1:], strict=True)
+    for pattern, rule, first in others:
+        texts |= described(f"{where}.groups.{pattern}", {"lr": first, **_numbers(rule)})
+    return texts
 
 
 def _numbers(rule: Rule) -> dict[str, Any]:
-    """The numbers of a rule, the learning rate aside."""
-    return {field.name: getattr(rule, field.name) for field in fields(rule) if field.name != "lr"}
+    """Return the numbers of a rule, the learning rate aside."""
+    names = [field.name for field in fields(rule)]
+    return {name: getattr(rule, name) for name in names if name != "lr"}
 
 
-def _one(values: list[float]) -> Any:
-    if len(values) > 1:
-        return tuple(values)
-    return values[0] if values else None
+def _single(values: list[float]) -> Any:
+    """Return the only value, a tuple of several values, or None."""
+    if not values:
+        return None
+    return values[0] if len(values) == 1 else tuple(values)
 
 
 def _of_network(network: AbstractNetwork) -> Iterator[tuple[str, str]]:
-    """The class and the arguments of each block; of a framework's own ones their numbers."""
+    """Yield the class and the arguments of each block; of a framework's blocks their numbers."""
     blocks = dict(network.named_blocks())
     wrapped = getattr(blocks[""], "native", None)
     if network.backend.is_native(wrapped):
@@ -187,7 +216,10 @@ def _of_network(network: AbstractNetwork) -> Iterator[tuple[str, str]]:
     for path, block in blocks.items():
         where = f"network.{path}".rstrip(".")
         written = getattr(type(block), "written_once", None)
-        yield where, f"{_NATIVE}{type(block).__name__}" if written is None else written.__name__
+        if written is None:
+            yield where, f"{_NATIVE}{type(block).__name__}"
+        else:
+            yield where, written.__name__
         code = code_digest.of_class(written or type(block))
         if code is not None:
             yield f"{where}.code", code
@@ -197,27 +229,33 @@ def _of_network(network: AbstractNetwork) -> Iterator[tuple[str, str]]:
 
 
 def _arguments(written: Any, block: Any) -> dict[str, Any]:
-    """What a block was made with, defaults included; a number that was set by hand since is the one that it has."""
-    parameters = inspect.signature(written.__init__).parameters
-    found = {name: each.default for name, each in parameters.items() if each.default is not each.empty}
-    found |= getattr(block, "init_kwargs", {})
-    for name in found:
+    """Return the arguments that a block was made with, defaults included.
+
+    A number that was set by hand since has its new value.
+    """
+    parameters = inspect.signature(written.__init__).parameters.values()
+    arguments = {each.name: each.default for each in parameters if each.default is not each.empty}
+    arguments |= getattr(block, "init_kwargs", {})
+    values = {}
+    for name, argument in arguments.items():
         value = vars(block).get(name)
-        if isinstance(value, float) and isinstance(found[name], int | float):
-            found[name] = value
-    return {name: value for name, value in found.items() if not (isinstance(value, Block) or callable(value))}
+        if isinstance(value, float) and isinstance(argument, int | float):
+            argument = value
+        if not isinstance(argument, Block) and not callable(argument):
+            values[name] = argument
+    return values
 
 
 def _attributes(block: Any) -> dict[str, Any]:
-    """The numbers and texts of a framework's own block; no flags, since a mode is one."""
-    return {
-        name: value
-        for name, value in vars(block).items()
-        if not name.startswith("_") and type(value) in (int, float, str, tuple)
-    }
+    """Return the numbers and texts of a framework's own block; no flags, since a mode is one."""
+    attributes = {}
+    for name, value in vars(block).items():
+        if not name.startswith("_") and type(value) in (int, float, str, tuple):
+            attributes[name] = value
+    return attributes
 
 
-# Comparing -----------------------------------------------------------------------------------------------------------
+# Comparing ----------------------------------------------------------------------------------------
 
 
 def _kind(path: str) -> str:
@@ -233,13 +271,15 @@ def _nothing(path: str) -> bool:
 
 
 def _of_another_backend(before: Texts, here: Texts) -> Callable[[str], bool]:
-    """Whether a path is of something that another backend has under another name, or has not."""
+    """Return a function that tells whether another backend has another name, or none, at a path."""
 
     def skipped(path: str) -> bool:
-        kind, texts = _kind(path), (before.get(path), here.get(path))
+        kind = _kind(path)
         if kind in _OF_BACKEND:
             return True
-        native = any(text is not None and text.startswith(_NATIVE) for text in texts)
-        return native or (kind == "network" and None in texts)
+        texts = (before.get(path), here.get(path))
+        if kind == "network" and None in texts:
+            return True
+        return any(text is not None and text.startswith(_NATIVE) for text in texts)
 
     return skipped

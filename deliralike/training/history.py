@@ -1,4 +1,4 @@
-"""What a run records: one record a step, one an epoch."""
+"""The records of a run: one for each step, one for each epoch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,11 +14,12 @@ class Step:
         step: Counts updates of the whole run, from 0.
         epoch: Counts epochs, from 0.
         loss: The loss of the step's batch, before the update.
-        seconds: How long the step took, waiting for the device included.
-        samples: How many samples the batch had; of all its micro-batches together.
+        seconds: The time of the step, waiting for the device included.
+        samples: The number of samples of the batch, of all its micro-batches together.
         losses: Every loss that the step gave, by name.
-        lr: The learning rate that the update was made with; by the optimizer's name when there are several.
-        data_seconds: How long the step waited for its data, before `seconds` began.
+        lr: The learning rate that the update was made with; by the optimizer's name when there are
+            several.
+        data_seconds: The time that the step waited for its data, before `seconds` began.
     """
 
     step: int
@@ -38,8 +39,8 @@ class Epoch:
     Attributes:
         epoch: Counts epochs, from 0.
         steps: The number of updates of the run so far.
-        held_out: What `evaluate` gave on held-out data; empty without such data.
-        evaluation_seconds: How long that took.
+        held_out: The results of `evaluate` on held-out data; empty without such data.
+        evaluation_seconds: The time of the evaluation.
     """
 
     epoch: int
@@ -64,19 +65,22 @@ class History:
 
     @property
     def losses(self) -> np.ndarray:
-        """The loss of every step."""
+        """The loss of every step, as an array."""
         return np.array([step.loss for step in self.steps], dtype=np.float64)
 
     def held_out(self, metric: str) -> np.ndarray:
-        """One metric on held-out data, epoch by epoch."""
-        return np.array([epoch.held_out[metric] for epoch in self.epochs if metric in epoch.held_out])
+        """Return one metric on held-out data, epoch by epoch."""
+        results = [epoch.held_out for epoch in self.epochs]
+        return np.array([result[metric] for result in results if metric in result])
 
     @property
     def seconds_per_step(self) -> float:
-        """The median over the steps on batches of the usual size, without the first step, which may compile.
+        """The median time of the steps on batches of the usual size.
 
-        NaN when there are fewer than two steps.
+        The first step, which may compile, is left out. NaN when there are fewer than two steps.
         """
         full = max((step.samples for step in self.steps), default=0)
         seconds = [step.seconds for step in self.steps[1:] if step.samples == full]
-        return float(np.median(seconds)) if seconds else float("nan")
+        if not seconds:
+            return float("nan")
+        return float(np.median(seconds))

@@ -1,4 +1,7 @@
-"""Signals between two steps instead of within one, so that what is saved is whole; in all processes after the same."""
+"""Handling of signals between two steps, after the same step in all processes.
+
+So a checkpoint that is saved at the end is whole.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from types import FrameType
 from deliralike.errors import ProcessError
 from deliralike.parallel import Processes
 
-# Ctrl-C, a scheduler's word that it will kill soon, and what launchers pass on where they kill at SIGTERM themselves
+# Ctrl-C, a scheduler's word that it will kill soon, and what launchers pass on where they kill at
+# SIGTERM themselves
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -20,30 +24,31 @@ class Interrupted(KeyboardInterrupt):
     """A signal has ended a run between two steps, in all of its processes after the same step.
 
     Attributes:
-        signal: Which one.
+        signal: The signal.
     """
 
     def __init__(self, name: str) -> None:
-        """By the signal of this name."""
+        """Take the name of the signal."""
         self.signal = signal.Signals[name]
         super().__init__("Ctrl-C" if self.signal == signal.SIGINT else name)
 
 
 class Interrupt:
-    """Asks all processes to end when a signal comes to this one; a second signal is not waited for.
+    """A signal handler that asks all processes to end; a second signal takes effect at once.
 
     Args:
-        processes: They.
-        where: Says how far the run is.
+        processes: The group of processes.
+        where: A function that returns the position of the run in words.
     """
 
     def __init__(self, processes: Processes, where: Callable[[], str]) -> None:
-        """None has come yet."""
-        self.processes, self.where = processes, where
+        """Make the handler without installing it."""
+        self.processes = processes
+        self.where = where
         self.pressed = False
 
     def check(self) -> None:
-        """Raise what has been put off, once all processes know of it.
+        """Raise the signal that has been put off, once all processes know of it.
 
         Raises:
             Interrupted: In every process at the same call.
@@ -53,32 +58,40 @@ class Interrupt:
             raise Interrupted(name)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """What a signal does."""
+        """Handle a signal: record it, and ask all processes to end."""
         if self.pressed:
             raise KeyboardInterrupt
         self.pressed = True
-        if reason := self.processes.abandoned():  # the launcher ends what hangs: here is where
+        # The launcher ends processes that hang; the error says where this one does.
+        reason = self.processes.abandoned()
+        if reason:
             raise ProcessError(reason)
         name = signal.Signals(number).name
-        if self.processes.count > 1:  # not by print, which may be what was interrupted
-            os.write(2, f"{self.processes}: {name} in {self.where()}; all end after a step\n".encode())
+        if self.processes.count > 1:
+            message = f"{self.processes}: {name} in {self.where()}; all end after a step\n"
+            os.write(2, message.encode())  # not by print, which the signal may have interrupted
         self.processes.ask(name)
 
 
 @contextmanager
 def deferred(processes: Processes, where: Callable[[], str]) -> Iterator[Interrupt]:
-    """Put signals off until `Interrupt.check`; in threads other than the main one they stay as they are.
+    """Put signals off until `Interrupt.check`.
 
-    So does a signal that the program handles in a way of its own, other than Ctrl-C.
+    Signals stay as they are in threads other than the main one. So does a signal other than Ctrl-C
+    for which the program has its own handler.
     """
     interrupt = Interrupt(processes, where)
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    if not is_main_thread or signal.getsignal(signal.SIGINT) is None:
         yield interrupt
         return
-    ours = [each for each in SIGNALS if each == signal.SIGINT or signal.getsignal(each) == signal.SIG_DFL]
-    before = {each: signal.signal(each, interrupt.handle) for each in ours}
+    handled = []
+    for number in SIGNALS:
+        if number == signal.SIGINT or signal.getsignal(number) == signal.SIG_DFL:
+            handled.append(number)
+    before = {number: signal.signal(number, interrupt.handle) for number in handled}
     try:
         yield interrupt
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

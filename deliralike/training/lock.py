@@ -1,7 +1,8 @@
-"""A lock on what processes write: one of them holds it, errors name the holder, and death sets it free.
+"""A lock on a folder that processes write to: one of them holds it, and errors name the holder.
 
-The kernel holds it, on a file beside what is written, which says who the holder is. So what a killed process held is
-free at once; its file is taken over. On a disk that has no locks (some network file systems) there is none.
+The kernel holds the lock, on a file beside the written one, in which the holder's name stands. So
+the lock of a killed process is free at once; its file is taken over. On a disk that has no locks
+(some network file systems) there is none.
 """
 
 from __future__ import annotations
@@ -27,36 +28,43 @@ class Lock:
     """A lock that one process holds from `take` to `release`.
 
     Args:
-        path: The file; it is there while the lock is held, and after a kill.
-        what: What it guards, for the error.
+        path: The lock's file; it exists while the lock is held, and after a kill.
+        what: The name of the guarded folder or file, for the error.
     """
 
     def __init__(self, path: Path, what: str) -> None:
-        """Nothing is held yet."""
-        self.path, self.what = path, what
+        """Make the lock without taking it."""
+        self.path = path
+        self.what = what
         self._descriptor: int | None = None
 
     def take(self) -> None:
-        """Hold it.
+        """Take the lock.
 
         Raises:
-            CheckpointError: Another process, or another thread, holds it: its host, its number, since when.
+            CheckpointError: Another process or thread holds it; the message names its host, its
+                number and the time.
             OSError: The disk refuses.
         """
         descriptor = _locked(self.path)
         if descriptor is None:
             raise CheckpointError(
-                f"{self.what} is being written by {_holder(self.path)}: wait for it, stop it, or give another folder"
+                f"{self.what} is being written by {_holder(self.path)}: wait for it, stop it, or "
+                "give another folder"
             )
         self._descriptor = descriptor
         _remember(descriptor)
-        holder = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        holder = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+        }
         with suppress(OSError):  # a full disk: it is held without a name
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(holder).encode(), 0)
 
     def release(self) -> None:
-        """Let it go; nothing where it is not held."""
+        """Release the lock, if it is held."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor in _held:  # and not that of a process that has been forked from
             self.path.unlink(missing_ok=True)
@@ -76,7 +84,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
 
 
 def _locked(path: Path) -> int | None:
-    """A descriptor of the file that holds its lock; None when another one does."""
+    """Return a descriptor of the file that holds its lock; None if another process holds it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -109,7 +117,7 @@ def _holder(path: Path) -> str:
 
 
 def _remember(descriptor: int) -> None:
-    """A child that is forked shall not keep the lock of a parent that has died."""
+    """Record a descriptor, so that a forked child does not keep the lock of a dead parent."""
     if not _watching:
         os.register_at_fork(after_in_child=_forget)
         _watching.append(True)

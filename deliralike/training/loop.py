@@ -17,7 +17,7 @@ from deliralike.training.trainer import Trainer
 
 
 def classification_loss(network: AbstractNetwork, inputs: Any, labels: Any) -> Any:
-    """The mean cross-entropy of a network's scores."""
+    """Return the mean cross-entropy of a network's scores."""
     return network.nn.cross_entropy(network(inputs), labels)  # type: ignore[operator]
 
 
@@ -40,7 +40,8 @@ def fit(
         optimizer: Holds the network and the update rule, ``backend.optimizer(rule, network)``.
         train: Arrays of equal length; a batch of each goes to ``loss_function(network, *batch)``.
         held_out: Evaluated after every epoch, with `metrics` as `evaluate` has them.
-        seed: Keys the order of the samples and the masks of random layers, together with epoch and step.
+        seed: Keys the order of the samples and the masks of random layers, together with epoch and
+            step.
         drop_last: Leave out a last batch that is smaller than the others.
 
     Returns:
@@ -50,7 +51,8 @@ def fit(
         >>> from deliralike import rules, zoo
         >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
         >>> samples = data.Samples(np.ones((6, 3), np.float32), np.zeros(6, np.int64))
-        >>> history = fit(net.backend.optimizer(rules.rule("sgd", lr=0.5), net), samples, epochs=3, batch_size=4)
+        >>> optimizer = net.backend.optimizer(rules.rule("sgd", lr=0.5), net)
+        >>> history = fit(optimizer, samples, epochs=3, batch_size=4)
         >>> len(history.losses), bool(history.losses[-1] < history.losses[0])
         (6, True)
     """

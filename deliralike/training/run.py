@@ -1,4 +1,4 @@
-"""A run in progress: where it is, what it has recorded, and whether it shall stop."""
+"""A run in progress: its position, its records, and whether it stops."""
 
 from __future__ import annotations
 
@@ -22,23 +22,27 @@ class Run:
     """A run in progress, as callbacks see it.
 
     Attributes:
-        trainer: Whose run it is.
-        epochs: How many epochs there will be.
-        steps_per_epoch: How many updates each of them has; None when the data do not know.
+        trainer: The trainer of the run.
+        epochs: The number of epochs.
+        steps_per_epoch: The number of updates of an epoch; None if the data have no length.
         epoch: The epoch that the next batch belongs to, from 0.
-        batch: How many batches of that epoch have been used. ``(epoch, batch)`` is the position of the data.
+        batch: The number of batches of that epoch that have been used. ``(epoch, batch)`` is the
+            position of the data.
         step: The number of finished steps, over all epochs.
-        history: What has been recorded so far.
-        stopped: Why the run stops early; empty while it goes on.
-        interrupted: Whether Ctrl-C or another signal ended it.
-        loader: What gives the batches.
-        resumed: Whether it goes on from a checkpoint.
-        in_step: Whether an update is being made: an error in it leaves network and position apart.
-        latest_batches: The batches of the step that was made last, as they came from the data: one for each
+        history: The records so far.
+        stopped: The reason why the run stops early; empty while it goes on.
+        interrupted: Whether Ctrl-C or another signal ended the run.
+        loader: The loader of the batches.
+        resumed: Whether the run goes on from a checkpoint.
+        in_step: Whether an update is being made: an error in it leaves the network and the position
+            inconsistent.
+        latest_batches: The batches of the latest step, as they came from the data: one for each
             micro-batch.
-        validation: What is evaluated after every epoch; None for nothing.
-        fingerprints: What its future depends on, as it was when the run began; see `deliralike.training.fingerprints`.
-        fingerprinted_at: The step at which they were taken; None once they have been compared with a later one.
+        validation: The data that are evaluated after every epoch; None for nothing.
+        fingerprints: The values that the run's future depends on, as they were when the run began;
+            see `deliralike.training.fingerprints`.
+        fingerprinted_at: The step at which the fingerprints were taken; None once they have been
+            compared with later ones.
     """
 
     trainer: Trainer
@@ -70,48 +74,57 @@ class Run:
 
     @property
     def optimizer(self) -> AbstractOptimizer:
-        """The one that makes the default step."""
+        """The optimizer of the default step."""
         return the_optimizer(self.optimizers)
 
     @property
     def latest_batch(self) -> Any:
         """The last of `latest_batches`; None before the first step."""
-        return self.latest_batches[-1] if self.latest_batches else None
+        if not self.latest_batches:
+            return None
+        return self.latest_batches[-1]
 
     @property
     def is_main(self) -> bool:
-        """Whether this process is the one that writes and shows, among those that train together."""
+        """Whether this process is the main one of its group, which writes and shows results."""
         return self.trainer.is_main
 
     @property
     def is_complete(self) -> bool:
-        """Whether it came to its end, early or not, rather than to an error or a signal."""
+        """Whether the run came to its end, early or not, rather than to an error or a signal."""
         return not self.interrupted and (self.epoch >= self.epochs or bool(self.stopped))
 
-    def judged(self) -> AbstractContextManager[Any]:
-        """A ``with`` block in which the network has the weights that validation judges: averaged ones, if there are."""
+    def evaluated(self) -> AbstractContextManager[Any]:
+        """Return a ``with`` block in which the network has the weights that validation evaluates.
+
+        They are the averaged weights, if the trainer averages.
+        """
         average = self.trainer.average
-        return nullcontext() if average is None else average.applied()
+        if average is None:
+            return nullcontext()
+        return average.applied()
+
+    judged = evaluated  # deprecated alias
 
     def stop(self, reason: str) -> None:
-        """End the run after this step or epoch; the first reason stays, in the history too."""
+        """Stop the run after this step or epoch; the first reason stays, in the history too."""
         self.stopped = self.history.stopped = self.stopped or reason
 
     def position(self) -> dict[str, int]:
-        """Where the run is, as a checkpoint keeps it."""
+        """Return the position of the run, as a checkpoint keeps it."""
         return {"epoch": self.epoch, "batch": self.batch, "step": self.step}
 
     def place(self) -> str:
-        """Where the run is, in words."""
+        """Return the position of the run in words."""
         return f"epoch {self.epoch}, step {self.step}"
 
     def tell(self, moment: str, *what: Any) -> None:
-        """Call a method of every callback, in order; an error gets a note with the callback's name."""
+        """Call a method of every callback in order; an error gets a note of its class."""
         for callback in self.callbacks:
             _call(callback, moment, self, *what)
 
     def tell_all(self, moment: str) -> None:
-        """`tell` that goes on after errors, so that every callback is called; then the errors are raised, chained."""
+        """Call a method of every callback, also after errors, which are then raised, chained."""
         self._tell_rest(iter(self.callbacks), moment)
 
     def _tell_rest(self, rest: Iterator[Callback], moment: str) -> None:
@@ -123,8 +136,9 @@ class Run:
 
     @property
     def callbacks(self) -> list[Callback]:
-        """Those that are told: of the processes that train together, one tells all of its callbacks."""
-        return [each for each in self.trainer.callbacks if self.is_main or not each.main_only]
+        """The callbacks of this process: only the main process calls those with `main_only`."""
+        callbacks = self.trainer.callbacks
+        return [callback for callback in callbacks if self.is_main or not callback.main_only]
 
 
 def _call(callback: Callback, moment: str, *arguments: Any) -> None:

@@ -1,7 +1,8 @@
-"""Learning-rate schedules: a factor on the base learning rate, as a function of the number of finished updates.
+"""Learning-rate schedules: factors on the base learning rate by the number of finished updates.
 
-They are frozen values without a framework, so the trace is the same on every backend, for any number of replicas and
-after a resume. The first update has the factor of 0 finished ones. `Plateau` alone has a state: what it has observed.
+They are frozen values without a framework, so the trace is the same on every backend, for any
+number of replicas and after a resume. The first update has the factor of 0 finished ones. Only
+`Plateau` has a state: its observations.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar
 
-from deliralike.errors import ArgumentError, SettingError, StateError, UnknownName, refuse_unknown_settings, suggestion
+from deliralike.errors import (
+    ArgumentError,
+    SettingError,
+    StateError,
+    UnknownName,
+    refuse_unknown_settings,
+    suggestion,
+)
 from deliralike.rules import number
 from deliralike.training.fields import COUNT, NUMBER, refuse_wrong_fields
 
@@ -21,38 +29,42 @@ _OF_PLATEAU = {"scale": NUMBER, "best": NUMBER.or_none(), "worse": COUNT, "resti
 
 
 class Schedule(ABC):
-    """What all schedules answer: ``optimizer.lr = base * schedule.factor(optimizer.steps)`` before an update.
+    """The interface of schedules: ``optimizer.lr = base * schedule.factor(optimizer.steps)``.
+
+    The learning rate is set before each update.
 
     Attributes:
-        metric: The name of the metric whose values it wants to `observe`; None for a function of the steps alone.
+        metric: The name of the metric whose values the schedule has to `observe`; None for a
+            function of the steps alone.
     """
 
     metric: Any = None
 
     @abstractmethod
     def factor(self, steps: int) -> float:
-        """The factor for the update that follows `steps` finished ones."""
+        """Return the factor for the update that follows `steps` finished ones."""
 
     def observe(self, value: float) -> None:
-        """Take note of a new value of the metric, once each time it was measured."""
+        """Record a new value of the metric, once for each measurement."""
 
     def state(self) -> dict[str, Any]:
-        """What it has observed, as plain numbers for a JSON file; empty for a function of the steps alone."""
+        """Return the observations as numbers for a JSON file; empty for a function of the steps."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave.
+        """Load the result of `state`.
 
         Raises:
-            StateError: It is that of another schedule; nothing has changed.
+            StateError: The state is that of another schedule; nothing has changed.
         """
         if state:
-            raise StateError(f"{type(self).__name__} has no state, but one came with {', '.join(map(repr, state))}")
+            names = ", ".join(map(repr, state))
+            raise StateError(f"{type(self).__name__} has no state, but one came with {names}")
 
 
 @dataclass(frozen=True)
 class Constant(Schedule):
-    """The same factor always.
+    """A constant factor.
 
     Example:
         >>> Constant().factor(1000)
@@ -62,17 +74,19 @@ class Constant(Schedule):
     value: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse what is no factor."""
+        """Check the value."""
         number(self.value, "Constant: value")
 
     def factor(self, steps: int) -> float:
-        """The value."""
+        """Return the value."""
         return float(self.value)
 
 
 @dataclass(frozen=True)
 class StepDecay(Schedule):
-    """``gamma`` to the power of the number of drops so far: one at each multiple of `every`, or at each milestone.
+    """``gamma`` to the power of the number of drops so far.
+
+    The factor drops at each multiple of `every`, or at each milestone.
 
     Raises:
         SettingError: Neither or both are given, or the milestones do not rise.
@@ -89,7 +103,7 @@ class StepDecay(Schedule):
     milestones: tuple[int, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse settings that make no sense."""
+        """Check the settings."""
         number(self.gamma, "StepDecay: gamma")
         if (self.every is None) == (not self.milestones):
             raise SettingError("StepDecay: give either every=... or milestones=(...)")
@@ -98,14 +112,19 @@ class StepDecay(Schedule):
         object.__setattr__(self, "milestones", _rising("StepDecay: milestones", self.milestones))
 
     def factor(self, steps: int) -> float:
-        """The power of the drops so far."""
-        drops = bisect_right(self.milestones, steps) if self.every is None else steps // self.every
+        """Return the power of the drops so far."""
+        if self.every is None:
+            drops = bisect_right(self.milestones, steps)
+        else:
+            drops = steps // self.every
         return float(self.gamma**drops)
 
 
 @dataclass(frozen=True)
 class Cosine(Schedule):
-    """Half a cosine from 1 down to `final` in so many steps; `final` from then on. Source: arXiv 1608.03983.
+    """Half a cosine from 1 down to `final` in `steps` steps, then `final`.
+
+    Source: arXiv 1608.03983.
 
     Example:
         >>> [round(Cosine(4, final=0.1).factor(steps), 3) for steps in range(6)]
@@ -116,20 +135,21 @@ class Cosine(Schedule):
     final: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse settings that make no sense."""
+        """Check the settings."""
         _whole("Cosine: steps", self.steps, 1)
         number(self.final, "Cosine: final")
 
     def factor(self, steps: int) -> float:
-        """The cosine's value."""
+        """Return the cosine's value."""
         return _eased(1.0, self.final, min(steps, self.steps) / self.steps)
 
 
 @dataclass(frozen=True)
 class OneCycle(Schedule):
-    """Up to `peak` and down to nearly nothing, on half cosines. Source: Smith and Topin 2018, arXiv 1708.07120.
+    """Half cosines up to `peak` and down to nearly nothing.
 
-    The last of the `steps` updates has the lowest factor, and so has every later one. Momentum is left alone.
+    The last of the `steps` updates has the lowest factor, and so has every later one. The momentum
+    does not change. Source: Smith and Topin 2018, arXiv 1708.07120.
 
     Args:
         steps: The number of updates of the whole cycle.
@@ -139,7 +159,8 @@ class OneCycle(Schedule):
         final: The factor of the last update, as a part of the peak.
 
     Example:
-        >>> [round(OneCycle(8, warmup=0.5, start=0.2, final=0.0).factor(steps), 2) for steps in range(9)]
+        >>> cycle = OneCycle(8, warmup=0.5, start=0.2, final=0.0)
+        >>> [round(cycle.factor(steps), 2) for steps in range(9)]
         [0.2, 0.4, 0.8, 1.0, 0.85, 0.5, 0.15, 0.0, 0.0]
     """
 
@@ -150,29 +171,34 @@ class OneCycle(Schedule):
     final: float = field(default=1 / 25e4, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse settings that make no sense."""
+        """Check the settings."""
         _whole("OneCycle: steps", self.steps, 1)
         for name in ("peak", "start", "final", "warmup"):
             number(getattr(self, name), f"OneCycle: {name}")
         if self.warmup > 1:
-            raise SettingError(f"OneCycle: warmup={self.warmup!r} is a part of the cycle: at most 1")
+            raise SettingError(
+                f"OneCycle: warmup={self.warmup!r} is a part of the cycle: at most 1"
+            )
 
     def factor(self, steps: int) -> float:
-        """The height on one of the two half cosines."""
-        top, last = self.warmup * self.steps - 1, self.steps - 1  # counted from 0; updates need not meet the top
+        """Return the height on one of the two half cosines."""
+        # Counted from 0; no update needs to be at the top.
+        top = self.warmup * self.steps - 1
+        last = self.steps - 1
         steps = min(steps, last)
         if steps <= top:
-            return self.peak * _eased(self.start, 1.0, steps / top if top else 1.0)
+            part = steps / top if top else 1.0
+            return self.peak * _eased(self.start, 1.0, part)
         return self.peak * _eased(1.0, self.final, (steps - top) / (last - top))
 
 
 @dataclass(frozen=True)
 class Warmup(Schedule):
-    """A straight line from `start` up to where another schedule begins, which counts from the end of the line.
+    """A straight line from `start` up to the first factor of another schedule, which follows.
 
     Args:
         steps: The number of updates below the other schedule's beginning.
-        then: What follows, with a count of its own that begins at 0.
+        then: The schedule that follows, with a count of its own that begins at 0.
         start: The factor of the first update, as a part of the other schedule's beginning.
 
     Example:
@@ -185,7 +211,7 @@ class Warmup(Schedule):
     start: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse settings that make no sense."""
+        """Check the settings."""
         _whole("Warmup: steps", self.steps, 0)
         number(self.start, "Warmup: start")
         if not isinstance(self.then, Schedule):
@@ -193,39 +219,41 @@ class Warmup(Schedule):
 
     @property
     def metric(self) -> str | None:
-        """That of what follows."""
+        """The metric of the schedule that follows."""
         return self.then.metric
 
     def factor(self, steps: int) -> float:
-        """The line, then the other schedule."""
+        """Return the height of the line, then the factor of the other schedule."""
         if steps >= self.steps:
             return self.then.factor(steps - self.steps)
-        return (self.start + (1.0 - self.start) * (steps / self.steps)) * self.then.factor(0)
+        height = self.start + (1.0 - self.start) * (steps / self.steps)
+        return height * self.then.factor(0)
 
     def observe(self, value: float) -> None:
-        """Hand it on."""
+        """Pass the value to the schedule that follows."""
         self.then.observe(value)
 
     def state(self) -> dict[str, Any]:
-        """That of what follows."""
+        """Return the state of the schedule that follows."""
         return self.then.state()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Hand it on."""
+        """Load the state of the schedule that follows."""
         self.then.load_state(state)
 
 
 @dataclass(frozen=True)
 class Plateau(Schedule):
-    """Multiply by `gamma` after more than `patience` values in a row that were no better than the best one.
+    """A factor that drops by `gamma` after more than `patience` values without an improvement.
 
-    A value is better if it beats the best one by more than `threshold` times the best one's size, whatever the signs;
-    NaN is never better. Its settings are frozen, what it has observed is its state.
+    A value is better if it beats the best one by more than `threshold` times the best one's size,
+    whatever the signs; NaN is never better. The settings are frozen, the observations are the
+    state.
 
     Args:
-        metric: The name of the metric, for whoever hands its values to `observe`.
+        metric: The name of the metric, for the caller of `observe`.
         mode: ``"min"`` or ``"max"``: which values are better.
-        gamma: What the factor is multiplied by.
+        gamma: The number by which the factor is multiplied.
         patience: The number of values that may pass without a better one.
         threshold: The part of the best value by which a better one must differ.
         cooldown: The number of values after a drop that are not counted as worse.
@@ -248,60 +276,69 @@ class Plateau(Schedule):
     threshold: float = field(default=1e-4, kw_only=True)
     cooldown: int = field(default=0, kw_only=True)
     minimum: float = field(default=0.0, kw_only=True)
-    _seen: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _observed: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse settings that make no sense."""
+        """Check the settings."""
         if self.mode not in ("min", "max"):
             raise SettingError(f"Plateau: mode={self.mode!r} must be 'min' or 'max'")
         for name in ("gamma", "threshold", "minimum"):
             number(getattr(self, name), f"Plateau: {name}")
         if self.gamma >= 1 or self.minimum > 1:
-            raise SettingError(f"Plateau: gamma={self.gamma!r} must be below 1, minimum={self.minimum!r} at most 1")
+            raise SettingError(
+                f"Plateau: gamma={self.gamma!r} must be below 1, minimum={self.minimum!r} at most 1"
+            )
         _whole("Plateau: patience", self.patience, 0)
         _whole("Plateau: cooldown", self.cooldown, 0)
-        self._seen.update(self.FRESH)
+        self._observed.update(self.FRESH)
 
     def factor(self, steps: int) -> float:
-        """The product of the drops so far; it does not depend on the steps."""
-        return float(self._seen["scale"])
+        """Return the product of the drops so far; it does not depend on the steps."""
+        return float(self._observed["scale"])
 
     def observe(self, value: float) -> None:
-        """Take note of a new value; the factor may drop.
+        """Record a new value; the factor may drop.
 
         Raises:
-            ArgumentError: It is no number.
+            ArgumentError: The value is no number.
         """
-        seen, value = self._seen, _real(f"Plateau: {self.metric}", value)
+        observed = self._observed
+        value = _real(f"Plateau: {self.metric}", value)
         is_better = self._is_better(value)
-        seen["best"] = value if is_better else seen["best"]
-        seen["worse"] = 0 if is_better or seen["resting"] else seen["worse"] + 1
-        seen["resting"] = max(seen["resting"] - 1, 0)
-        if seen["worse"] > self.patience:
-            scale = max(seen["scale"] * self.gamma, self.minimum)
-            seen.update(scale=scale, worse=0, resting=self.cooldown)
+        if is_better:
+            observed["best"] = value
+        if is_better or observed["resting"]:
+            observed["worse"] = 0
+        else:
+            observed["worse"] += 1
+        observed["resting"] = max(observed["resting"] - 1, 0)
+        if observed["worse"] > self.patience:
+            observed["scale"] = max(observed["scale"] * self.gamma, self.minimum)
+            observed["worse"] = 0
+            observed["resting"] = self.cooldown
 
     def _is_better(self, value: float) -> bool:
-        best, sign = self._seen["best"], 1.0 if self.mode == "min" else -1.0
+        best = self._observed["best"]
+        sign = 1.0 if self.mode == "min" else -1.0
         if best is None:
             return sign * value < math.inf
         return sign * value < sign * best - self.threshold * abs(best)
 
     def state(self) -> dict[str, Any]:
-        """The factor, the best value, how many since were no better, how many of the cooldown remain."""
-        return dict(self._seen)
+        """Return the factor, the best value, the number of worse ones since, and the cooldown."""
+        return dict(self._observed)
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` gave.
+        """Load the result of `state`.
 
         Raises:
-            StateError: It is that of another schedule; nothing has changed.
-            CheckpointError: Something in it has another type; nothing has changed.
+            StateError: The state is that of another schedule; nothing has changed.
+            CheckpointError: A field has another type; nothing has changed.
         """
         if set(state) != set(self.FRESH):
             raise StateError(f"Plateau: the state has {sorted(state)}, wanted {sorted(self.FRESH)}")
         refuse_wrong_fields("state of Plateau", state, _OF_PLATEAU)
-        self._seen.update(state)
+        self._observed.update(state)
 
 
 SCHEDULES: dict[str, type[Schedule]] = {
@@ -315,11 +352,13 @@ SCHEDULES: dict[str, type[Schedule]] = {
 
 
 def schedule(name: str, **settings: Any) -> Schedule:
-    """The schedule of that name; what follows a warm-up may be given by its own name and settings.
+    """Return the schedule of that name.
+
+    The schedule that follows a warm-up may be given by its own name and settings.
 
     Raises:
         UnknownName: There is no such schedule.
-        ArgumentError: It has no such setting, or lacks one that it needs.
+        ArgumentError: The schedule has no such setting, or lacks one that it needs.
         SettingError: A setting makes no sense.
 
     Example:
@@ -341,12 +380,14 @@ def _nested(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     if "name" not in value:
-        raise ArgumentError(f"a schedule in a schedule needs a name: {{'name': ...}}, not {dict(value)!r}")
+        raise ArgumentError(
+            f"a schedule in a schedule needs a name: {{'name': ...}}, not {dict(value)!r}"
+        )
     return schedule(**value)
 
 
 def _eased(start: float, end: float, part: float) -> float:
-    """From start to end on half a cosine."""
+    """Return the height on half a cosine from start to end."""
     return end + (start - end) * (1.0 + math.cos(math.pi * part)) / 2.0
 
 

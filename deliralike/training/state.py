@@ -1,8 +1,9 @@
-"""All that a run's future depends on, gathered for a checkpoint and restored from one."""
+"""The state of a run, gathered for a checkpoint and restored from one."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -14,7 +15,16 @@ from deliralike.nn import start
 from deliralike.optimizer import AbstractOptimizer
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.describing import parents
-from deliralike.training.fields import COUNT, NEST, NESTS, NUMBER, TEXT, TEXTS, TEXTS_BY_NAME, refuse_wrong_fields
+from deliralike.training.fields import (
+    COUNT,
+    NEST,
+    NESTS,
+    NUMBER,
+    TEXT,
+    TEXTS,
+    TEXTS_BY_NAME,
+    refuse_wrong_fields,
+)
 from deliralike.training.fingerprints import (
     kept,
     of_the_same_kinds,
@@ -40,22 +50,26 @@ _EPOCH = {"epoch": COUNT, "steps": COUNT, "held_out": NEST, "evaluation_seconds"
 
 
 def gather(run: Run) -> State:
-    """The state of a run between two steps, for `checkpoint.write`.
+    """Return the state of a run between two steps, for `checkpoint.write`.
 
-    Its parts: the network's neutral state, frozen parameters aside; each optimizer; what schedules, an average of the
-    weights and callbacks have seen; where the random generators of the backend, of Python and of NumPy are; and the
-    run's position, its records of epochs and what tells it from other runs.
+    Its parts are the network's neutral state, frozen parameters aside; the state of each optimizer,
+    of schedules, of an average of the weights and of callbacks; the states of the random generators
+    of the backend, of Python and of NumPy; and the run's position, its records of epochs and its
+    fingerprints.
 
     Raises:
         CheckpointError: A step is being made, so that the state is not one of the run.
     """
     if run.in_step or any(optimizer.window_is_open for optimizer in run.optimizers.values()):
-        raise CheckpointError("the state of a run cannot be taken while an update is being made: take it in on_step, "
-                              "on_epoch or on_end of a callback")  # fmt: skip
+        raise CheckpointError(
+            "the state of a run cannot be taken while an update is being made: take it in on_step, "
+            "on_epoch or on_end of a callback"
+        )
     average = run.trainer.average
+    optimizers = {_OPTIMIZER + name: _optimizer_state(run, name) for name in run.optimizers}
     return {
         "network": run.network.neutral_state(),
-        **{_OPTIMIZER + name: _optimizer_state(run, name) for name in run.optimizers},
+        **optimizers,
         "schedules": {name: schedule.state() for name, schedule in run.trainer.schedules.items()},
         "average": None if average is None else average.state(),
         "random": _random_state(run),
@@ -72,19 +86,20 @@ def gather(run: Run) -> State:
 
 
 def restore(run: Run, state: Mapping[str, Any], accept: Sequence[str] = ()) -> None:
-    """Let a run go on from a state, also one of another backend, device or number of replicas.
+    """Resume a run from a state, also one of another backend, device or number of replicas.
 
-    On the same backend what follows is the same bit for bit. On another one the framework's own generators are seeded
-    from the run's seed and the step, since theirs are different.
+    On the same backend the run goes on the same bit for bit. On another one the framework's own
+    generators are seeded from the run's seed and the step, since theirs are different.
 
     Args:
-        accept: What may differ from the run of the state; see `Trainer.fit`. An optimizer, a schedule or an average of
-            another kind begins anew, and a learning rate that differs is the new one.
+        accept: The names of the values that may differ from the run of the state; see
+            `Trainer.fit`. An optimizer, a schedule or an average of another kind begins anew, and
+            a learning rate that differs is the new one.
 
     Raises:
-        CheckpointError: The state is that of another run, with other data, losses, seed, optimizers or types, which
-            are named; or something in it does not fit. Nothing has changed.
-        SettingError: `accept` names nothing that there is.
+        CheckpointError: The state is that of another run, with other data, losses, seed, optimizers
+            or types, which are named; or something in it does not fit. Nothing has changed.
+        SettingError: `accept` has a name that does not exist.
     """
     changed = _refuse_other_run(run, state, accept)
     before = gather(run)
@@ -97,8 +112,9 @@ def restore(run: Run, state: Mapping[str, Any], accept: Sequence[str] = ()) -> N
 
 
 def identity(run: Run) -> dict[str, Any]:
-    """What older versions compared; see `deliralike.training.fingerprints`."""
+    """Return the values that older versions compared; see `deliralike.training.fingerprints`."""
     loader = run.loader
+    schedules = run.trainer.schedules
     return {
         "dtype": run.network.dtype_name,
         "seed": run.trainer.seed,
@@ -110,16 +126,18 @@ def identity(run: Run) -> dict[str, Any]:
         "order": type(loader.sampler).__name__,
         "order_seed": loader.seed,
         "average": run.trainer.average is not None,
-        "schedules": {name: type(schedule).__name__ for name, schedule in run.trainer.schedules.items()},
+        "schedules": {name: type(schedule).__name__ for name, schedule in schedules.items()},
     }
 
 
 def _refuse_other_run(run: Run, state: Mapping[str, Any], accept: Sequence[str]) -> set[str]:
-    """An error when a state is not one of this run; what differs and is accepted."""
-    if missing := sorted(set(_PARTS) - state.keys()):
+    """Raise an error if a state is not one of this run; return the accepted differences."""
+    missing = sorted(set(_PARTS) - state.keys())
+    if missing:
         raise CheckpointError(f"the checkpoint is not one of a run: it lacks {', '.join(missing)}")
-    refuse_wrong_fields("state['run']", state["run"], _RUN, {"fingerprints": TEXTS_BY_NAME})
-    refuse_wrong_fields("state['run']['position']", state["run"]["position"], _POSITION)
+    of_run = state["run"]
+    refuse_wrong_fields("state['run']", of_run, _RUN, {"fingerprints": TEXTS_BY_NAME})
+    refuse_wrong_fields("state['run']['position']", of_run["position"], _POSITION)
     wanted = {*_PARTS, *(_OPTIMIZER + name for name in run.optimizers)}
     if state.keys() != wanted and "optimizer" not in accept:
         raise CheckpointError(
@@ -127,29 +145,33 @@ def _refuse_other_run(run: Run, state: Mapping[str, Any], accept: Sequence[str])
             f"{_optimizer_names(wanted)}. Take the change on purpose with "
             f"accept=['optimizer'], or give the run what it had"
         )
-    here, before = kept(run), state["run"].get("fingerprints")
+    here = kept(run)
+    before = of_run.get("fingerprints")
     names = {*here, *(before or ())}
     if before is None:
-        warn_of_unchecked(state["run"]["identity"], here)
-        before, here = _texts(state["run"]["identity"]), _texts(identity(run))
-        for where, (came, ours) in _other_rules(run, state).items():
-            before[where], here[where] = came, ours
+        warn_of_unchecked(of_run["identity"], here)
+        before = _texts(of_run["identity"])
+        here = _texts(identity(run))
+        for where, (rule_before, rule_here) in _other_rules(run, state).items():
+            before[where] = rule_before
+            here[where] = rule_here
     else:
         warn_of_unchecked(before, here)
         here = of_the_same_kinds(here, before)
     refuse_unknown_names(accept, {*names, *here, *before})
-    changed = refuse_differences(before, here, state["run"]["backend"] == run.network.backend.name, accept)
+    same_backend = of_run["backend"] == run.network.backend.name
+    changed = refuse_differences(before, here, same_backend, accept)
     if changed:
-        _refuse_position(run, state["run"]["position"]["batch"])
+        _refuse_position(run, of_run["position"]["batch"])
     return changed
 
 
 def _refuse_position(run: Run, batch: int) -> None:
-    """An error when other data or batches, which were accepted, end before the position of a checkpoint."""
+    """Raise an error if accepted other data or batches end before the position of a checkpoint."""
     if samples_of(run.loader) is not None and batch > len(run.loader):
         raise CheckpointError(
-            f"the checkpoint stands after batch {batch} of its epoch, and an epoch has {len(run.loader)} here: go on "
-            f"from one that was written between two epochs"
+            f"the checkpoint stands after batch {batch} of its epoch, and an epoch has "
+            f"{len(run.loader)} here: go on from one that was written between two epochs"
         )
 
 
@@ -158,13 +180,18 @@ def _texts(identity: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _other_rules(run: Run, state: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Which optimizers of an older checkpoint followed other rules, by the names of their arrays: before, and here."""
-    found = {}
+    """Return the optimizers of an older checkpoint that followed other rules: before, and here.
+
+    Rules are told apart by the names of their arrays.
+    """
+    others = {}
     for name, optimizer in run.optimizers.items():
-        came = _slots_in(state.get(_OPTIMIZER + name, {}).get("state", {}))
-        if optimizer.groups is not None and not came <= _slots_of(optimizer):
-            found[f"optimizer.{name}"] = _rule_with(came), _rule_with(_slots_of(optimizer))
-    return found
+        optimizer_state = state.get(_OPTIMIZER + name, {}).get("state", {})
+        before = _slots_in(optimizer_state)
+        here = _slots_of(optimizer)
+        if optimizer.groups is not None and not before <= here:
+            others[f"optimizer.{name}"] = (_rule_with(before), _rule_with(here))
+    return others
 
 
 def _rule_with(slots: Iterable[str]) -> str:
@@ -177,12 +204,12 @@ def _optimizer_names(parts: Iterable[str]) -> str:
 
 
 def _take_over(run: Run, state: Mapping[str, Any], changed: Collection[str]) -> None:
-    """Set everything; what is of another kind on purpose, as `changed` tells by its path, begins anew."""
+    """Load all parts of the state; the parts whose paths are in `changed` begin anew."""
     run.network.load_neutral_state(state["network"])
-    slots = run.network.neutral_slots()
-    for name in (name for name, slot in slots.items() if slot.is_parameter):
-        if slots[name].trainable == (name in state["run"]["frozen"]):
-            slots[name].trainable = name not in state["run"]["frozen"]
+    for name, slot in run.network.neutral_slots().items():
+        is_trainable = name not in state["run"]["frozen"]
+        if slot.is_parameter and slot.trainable != is_trainable:
+            slot.trainable = is_trainable
     for name in run.optimizers:
         if _OPTIMIZER + name in state:
             _load_optimizer(run, name, state[_OPTIMIZER + name], changed)
@@ -195,7 +222,9 @@ def _take_over(run: Run, state: Mapping[str, Any], changed: Collection[str]) -> 
         if name in state["callbacks"]:
             callback.load_state(state["callbacks"][name])
     position = state["run"]["position"]
-    run.epoch, run.batch, run.step = position["epoch"], position["batch"], position["step"]
+    run.epoch = position["epoch"]
+    run.batch = position["batch"]
+    run.step = position["step"]
     run.history.epochs[:] = [_epoch(record) for record in state["run"]["epochs"]]
     _load_random_state(run, state["random"])  # last: what came before may have drawn
 
@@ -206,19 +235,22 @@ def _epoch(record: Mapping[str, Any]) -> Epoch:
 
 
 def _frozen(run: Run) -> list[str]:
-    return [name for name, slot in run.network.neutral_slots().items() if slot.is_parameter and not slot.trainable]
+    slots = run.network.neutral_slots()
+    return [name for name, slot in slots.items() if slot.is_parameter and not slot.trainable]
 
 
 def _callbacks(run: Run) -> dict[str, Callback]:
-    """By class, and number among those of the class: ``"JsonLines.0"``."""
-    found: dict[str, Callback] = {}
+    """Return the callbacks by class and number within the class: ``"JsonLines.0"``."""
+    callbacks: dict[str, Callback] = {}
+    counts: Counter[str] = Counter()
     for callback in run.trainer.callbacks:
         kind = type(callback).__name__
-        found[f"{kind}.{sum(name.rpartition('.')[0] == kind for name in found)}"] = callback
-    return found
+        callbacks[f"{kind}.{counts[kind]}"] = callback
+        counts[kind] += 1
+    return callbacks
 
 
-# Optimizers ------------------------------------------------------------------------------------------------------
+# Optimizers ---------------------------------------------------------------------------------------
 
 
 def _optimizer_state(run: Run, name: str) -> State:
@@ -232,13 +264,16 @@ def _optimizer_state(run: Run, name: str) -> State:
     }
 
 
-def _load_optimizer(run: Run, name: str, state: Mapping[str, Any], changed: Collection[str]) -> None:
+def _load_optimizer(
+    run: Run, name: str, state: Mapping[str, Any], changed: Collection[str]
+) -> None:
     refuse_wrong_fields(f"state['{_OPTIMIZER}{name}']", state, _OF_OPTIMIZER)
     optimizer: AbstractOptimizer = run.optimizers[name]
     where = f"optimizer.{name}"
     differs = any(where in parents(path) for path in changed)
     anew = where in changed or (differs and _slots_in(state["state"]) != _slots_of(optimizer))
-    optimizer.load_neutral_state({"steps": state["state"]["steps"]} if anew else state["state"])
+    own_state = state["state"]
+    optimizer.load_neutral_state({"steps": own_state["steps"]} if anew else own_state)
     if where not in changed and f"{where}.lr" not in changed:
         run.trainer.base_lr[name] = state["base_lr"]
         if optimizer.lr != state["lr"]:
@@ -250,21 +285,27 @@ def _load_optimizer(run: Run, name: str, state: Mapping[str, Any], changed: Coll
 
 
 def _slots_in(state: Mapping[str, Any]) -> set[str]:
-    """The names of the arrays that an optimizer's state has for its parameters."""
+    """Return the names of the arrays that an optimizer's state has for its parameters."""
     return {name.rpartition("/")[2] for name in state} - {"steps", "step"}
 
 
 def _slots_of(optimizer: AbstractOptimizer) -> set[str]:
-    """Those that its rules have; empty for an optimizer of the framework's own."""
-    rules = () if optimizer.groups is None else optimizer.groups.rules
-    return {slot for rule in rules for slot in rule.slots}
+    """Return the names of the arrays of an optimizer's rules; none for a framework's optimizer."""
+    slots: set[str] = set()
+    if optimizer.groups is not None:
+        for rule in optimizer.groups.rules:
+            slots.update(rule.slots)
+    return slots
 
 
-# Chance ----------------------------------------------------------------------------------------------------------
+# Random numbers -----------------------------------------------------------------------------------
 
 
 def _random_state(run: Run) -> State:
-    """That of the backend under its name, and those of Python and NumPy, which a user's transforms may draw from."""
+    """Return the states of the backend's generators and of Python's and NumPy's global ones.
+
+    A user's transforms may draw from the global generators.
+    """
     backend = run.network.backend
     version, words, gauss = random.getstate()
     return {
@@ -282,5 +323,6 @@ def _load_random_state(run: Run, state: Mapping[str, Any]) -> None:
     else:
         backend.load_random_state(run.network, of_backend)
     python = state["python"]
-    random.setstate((python["version"], tuple(map(int, python["words"])), python["gauss"]))
+    words = tuple(map(int, python["words"]))
+    random.setstate((python["version"], words, python["gauss"]))
     np.random.set_state(state["numpy"])

@@ -1,4 +1,4 @@
-"""The losses of training, over validation data."""
+"""The losses of training, computed over validation data."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from deliralike.steps import TOTAL, Losses, StepLoss, named_losses, step_loss, v
 
 
 class ValidationLosses:
-    """Means over the samples of what each batch's losses are.
+    """Means of the losses over the samples of all batches.
 
-    They are computed from the outputs that metrics see, but for a loss function of its own kind and a network with a
-    `val_step` of its own, which run the network once more. A `val_step` that gives predictions has no say in them.
+    They are computed from the outputs of the metrics. A loss function of its own kind, and a
+    network with its own `val_step`, run the network once more. A `val_step` that returns
+    predictions is not used.
     """
 
     def __init__(self, losses: Losses | None = None) -> None:
-        """For losses as `AbstractNetwork.train_step` has them."""
+        """Take losses as `AbstractNetwork.train_step` has them."""
         self.losses = losses
         self._loss = step_loss(losses)
         self._values: list[dict[str, Any]] = []
@@ -34,9 +35,11 @@ class ValidationLosses:
         return [TOTAL, *self._loss.names]
 
     def without(self, metrics: Container[str]) -> ValidationLosses | None:
-        """These losses, from the beginning; None when there is but one, and a metric has its name."""
-        single = isinstance(self._loss, StepLoss) and len(self._loss.functions) < 2
-        return None if single and TOTAL in metrics else ValidationLosses(self.losses)
+        """Return the same losses without batches; None if the only one has a metric's name."""
+        is_single = isinstance(self._loss, StepLoss) and len(self._loss.functions) < 2
+        if is_single and TOTAL in metrics:
+            return None
+        return ValidationLosses(self.losses)
 
     def add(self, network: AbstractNetwork, outputs: Any, inputs: Any, target: Any) -> None:
         """Take one batch; its values stay on the device."""
@@ -44,21 +47,30 @@ class ValidationLosses:
         self._values.append(self._of_batch(network, outputs, inputs, target))
 
     def merge(self, of_all: Callable[[list[Any]], list[Any]]) -> None:
-        """Keep the batches of all processes; `of_all` gives them, from this one's."""
-        self._values, self._sizes = of_all(self._values), of_all(self._sizes)
+        """Replace the batches by those of all processes, which `of_all` returns."""
+        self._values = of_all(self._values)
+        self._sizes = of_all(self._sizes)
 
     def means(self) -> dict[str, float]:
-        """Each loss: the mean of the batches' values, weighted by their samples."""
-        names = self._values[0] if self._values else {}
-        values = {name: [float(each[name]) for each in self._values] for name in names}
-        return {name: float(np.average(each, weights=self._sizes)) for name, each in values.items()}
+        """Return the mean of each loss over the batches, weighted by their samples."""
+        means = {}
+        for name in self._values[0] if self._values else ():
+            values = [float(losses[name]) for losses in self._values]
+            means[name] = float(np.average(values, weights=self._sizes))
+        return means
 
-    def _of_batch(self, network: AbstractNetwork, outputs: Any, inputs: Any, target: Any) -> dict[str, Any]:
+    def _of_batch(
+        self, network: AbstractNetwork, outputs: Any, inputs: Any, target: Any
+    ) -> dict[str, Any]:
         backend = network.backend
-        values = self._values_of_batch(network, outputs, inputs, target)
-        return {name: backend.numpy(value) if backend.is_array(value) else value for name, value in values.items()}
+        on_host = {}
+        for name, value in self._values_of_batch(network, outputs, inputs, target).items():
+            on_host[name] = backend.numpy(value) if backend.is_array(value) else value
+        return on_host
 
-    def _values_of_batch(self, network: AbstractNetwork, outputs: Any, inputs: Any, target: Any) -> Mapping[str, Any]:
+    def _values_of_batch(
+        self, network: AbstractNetwork, outputs: Any, inputs: Any, target: Any
+    ) -> Mapping[str, Any]:
         backend = network.backend
         batch = (*inputs, target) if isinstance(inputs, tuple) else (inputs, target)
         if network.has_own("val_step"):
@@ -69,11 +81,12 @@ class ValidationLosses:
         if not isinstance(self._loss, StepLoss):
             return val_step(network, batch, self.losses)
         with backend.evaluating():
-            return named_losses(network, self._loss.of(network, outputs, backend.prepare(target, network)))
+            losses = self._loss.of(network, outputs, backend.prepare(target, network))
+            return named_losses(network, losses)
 
 
 def _are_losses(values: Any) -> bool:
-    """Whether a `val_step` gave losses by name; those of MMEngine's users give predictions."""
+    """Return whether a `val_step` gave losses by name; in MMEngine's style it gives predictions."""
     return isinstance(values, Mapping) and all(_is_number(value) for value in values.values())
 
 

@@ -1,15 +1,29 @@
 """Weight files: the one place that reads, writes and converts them.
 
-Our own format is safetensors, which holds arrays and nothing that runs. What a file is, is told from its content; files
-of a framework's own are left to its backend, loaded on demand, and no way of reading here runs code from a file.
+Our own format is safetensors, which holds arrays and nothing that runs. The kind of a file is read
+off its content; files of a framework's own are read by its backend, loaded on demand. No reader
+runs code from a file.
 """
 
 from deliralike.weights.conversion import ConversionReport, Renaming, convert
-from deliralike.weights.expansion import refuse_expansion, refuse_hostile_archive
+from deliralike.weights.inflate import refuse_expansion, refuse_hostile_archive
 from deliralike.weights.reading import Contents, contents, load, read, read_metadata, without_prefix
 from deliralike.weights.writing import State, channels_last, flush, write
 
 __all__ = [
-    "Contents", "ConversionReport", "Renaming", "State", "channels_last", "contents", "convert", "flush", "load",
-    "read", "read_metadata", "refuse_expansion", "refuse_hostile_archive", "without_prefix", "write",
-]  # fmt: skip
+    "Contents",
+    "ConversionReport",
+    "Renaming",
+    "State",
+    "channels_last",
+    "contents",
+    "convert",
+    "flush",
+    "load",
+    "read",
+    "read_metadata",
+    "refuse_expansion",
+    "refuse_hostile_archive",
+    "without_prefix",
+    "write",
+]

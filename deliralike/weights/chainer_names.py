@@ -1,4 +1,4 @@
-"""Chainer's names: ``a/b/W`` for our ``a.b.weight``, and back."""
+"""Conversion between Chainer's names (``a/b/W``) and neutral names (``a.b.weight``)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,57 +24,77 @@ _OF_OTHERS = {"weight": "W", "bias": "b"}
 
 
 def neutral(names: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Chainer's names with their neutral forms, and notes on what was done; any other names as they are.
+    """Return a neutral name for each of Chainer's names, and notes on what was done.
 
-    Of a trainer's snapshot the model is taken. Names of which two would become one are not Chainer's.
+    Names that are not Chainer's stay as they are; so do names of which two would become one. Of a
+    trainer's snapshot the model is taken.
 
     Example:
         >>> neutral(["fc/W", "fc/b"])
-        ({'fc/W': 'fc.weight', 'fc/b': 'fc.bias'}, ("names taken for Chainer's, such as 'fc/W' for 'fc.weight'",))
+        ({'fc/W': 'fc.weight', 'fc/b': 'fc.bias'}, ("names taken for Chainer's, such as 'fc/W' for
+        'fc.weight'",))
         >>> neutral(["W", "gamma"])
         ({'W': 'W', 'gamma': 'gamma'}, ())
     """
     bare, notes = _of_snapshot(names)
     if any("." in name for name in bare.values()):
         return bare, notes
-    found = {name: _neutral_name(rest) for name, rest in bare.items()}
-    changed = [name for name in bare if found[name] != bare[name]]
-    if not changed or len(set(found.values())) < len(found):
+    neutral_names = {name: _neutral_name(rest) for name, rest in bare.items()}
+    changed = [name for name in bare if neutral_names[name] != bare[name]]
+    if not changed or len(set(neutral_names.values())) < len(neutral_names):
         return bare, notes
-    return found, (*notes, f"names taken for Chainer's, such as {changed[0]!r} for {found[changed[0]]!r}")
+    example = changed[0]
+    note = f"names taken for Chainer's, such as {example!r} for {neutral_names[example]!r}"
+    return neutral_names, (*notes, note)
 
 
 def _of_snapshot(names: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The model's names in a trainer's snapshot without what precedes them, and notes; all names where this is none."""
+    """Return the names of a snapshot's model without their prefix, and notes.
+
+    If the names are not those of a trainer's snapshot, all are returned as they are.
+    """
     model = [name for name in names if name.startswith(_SNAPSHOT)]
-    beside = [name for name in names if name not in set(model)]
-    strange = [name for name in beside if not name.startswith(_BESIDE_MODEL) or name.startswith("updater/model:")]
-    if not model or strange:
+    others = [name for name in names if not name.startswith(_SNAPSHOT)]
+    if not model or not all(_is_beside_model(name) for name in others):
         return {name: name for name in names}, ()
-    note = f"a snapshot of Chainer's trainer: its model was taken, and {len(beside)} other entries left aside"
-    return {name: name.removeprefix(_SNAPSHOT) for name in model}, (note,) if beside else ()
+    bare = {name: name.removeprefix(_SNAPSHOT) for name in model}
+    if not others:
+        return bare, ()
+    note = (
+        f"a snapshot of Chainer's trainer: its model was taken, and {len(others)} other entries "
+        "left aside"
+    )
+    return bare, (note,)
+
+
+def _is_beside_model(name: str) -> bool:
+    return name.startswith(_BESIDE_MODEL) and not name.startswith("updater/model:")
 
 
 def renamed(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A neutral state under Chainer's names.
+    """Return a neutral state under Chainer's names.
 
     Raises:
         StateError: Two names would become one.
     """
     names = chainers(state)
-    theirs: dict[str, str] = {}
-    for name, other in names.items():
-        if theirs.setdefault(other, name) != name:
-            raise StateError(f"{theirs[other]!r} and {name!r} would both be {other!r} under Chainer's names")
+    neutral_of: dict[str, str] = {}
+    for name, chainers_name in names.items():
+        first = neutral_of.setdefault(chainers_name, name)
+        if first != name:
+            raise StateError(
+                f"{first!r} and {name!r} would both be {chainers_name!r} under Chainer's names"
+            )
     return {names[name]: value for name, value in state.items()}
 
 
 def chainers(state: Mapping[str, Any]) -> dict[str, str]:
-    """Neutral names as those that Chainer's own links save; what they have no name for keeps its own.
+    """Return for each neutral name the one that Chainer's own links save; others stay.
 
     Example:
-        >>> chainers({"a.fc.weight": np.ones((2, 3)), "a.bn.weight": np.ones(2), "a.bn.running_var": np.ones(2)})
-        {'a.fc.weight': 'a/fc/W', 'a.bn.weight': 'a/bn/gamma', 'a.bn.running_var': 'a/bn/avg_var'}
+        >>> state = {"a.fc.weight": np.ones((2, 3)), "bn.weight": np.ones(2), "bn.bias": np.ones(2)}
+        >>> chainers(state)
+        {'a.fc.weight': 'a/fc/W', 'bn.weight': 'bn/gamma', 'bn.bias': 'bn/beta'}
     """
     return {name: _chainers_name(name, state) for name in state}
 
@@ -86,6 +106,8 @@ def _neutral_name(name: str) -> str:
 
 def _chainers_name(name: str, state: Mapping[str, Any]) -> str:
     *path, leaf = name.split(".")
-    beside = state.get(".".join([*path, "weight"]))
-    leaves = _BUFFERS | (_OF_NORMS if beside is not None and np.ndim(beside) == 1 else _OF_OTHERS)
-    return "/".join([*path, leaves.get(leaf, leaf)])
+    weight = state.get(".".join([*path, "weight"]))
+    is_norm = weight is not None and np.ndim(weight) == 1
+    parameters = _OF_NORMS if is_norm else _OF_OTHERS
+    chainers_leaf = (_BUFFERS | parameters).get(leaf, leaf)
+    return "/".join([*path, chainers_leaf])

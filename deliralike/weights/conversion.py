@@ -1,4 +1,4 @@
-"""From one kind of file into another, bit for bit; and what was done on the way."""
+"""Conversion of one kind of weight file into another, bit for bit, with a report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deliralike.weights.expansion import refuse_nul
+from deliralike.weights.inflate import refuse_nul
 from deliralike.weights.mark import mark_archive
 from deliralike.weights.reading import Contents, contents
 from deliralike.weights.writing import replacing, storable, writer_of
@@ -18,15 +18,16 @@ from deliralike.weights.writing import replacing, storable, writer_of
 
 @dataclass(frozen=True)
 class Renaming:
-    """How weights come by the names and layouts of the target.
+    """Weights under the names and in the layouts of the target.
 
     Attributes:
         state: The weights to write.
         layout: In words, from which names to which.
-        renamed: How many names changed.
+        renamed: The number of names that changed.
         reshaped: The names of arrays whose shape or order of elements changed.
-        notes: What somebody who uses the target must know.
-        neutral: False for Chainer's names; such a file is not marked as ours, so that they become neutral when read.
+        notes: Sentences that a user of the target must know.
+        neutral: False for Chainer's names; such a file is not marked as ours, so that they become
+            neutral when read.
     """
 
     state: dict[str, np.ndarray]
@@ -39,17 +40,18 @@ class Renaming:
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """What a conversion did, or would do.
+    """The account of a conversion, or of a dry run.
 
     Attributes:
         source, target: The two files.
         names: The names of the weights, in order.
-        bytes: What the arrays take in memory.
-        dtypes: How many arrays there are of each type.
+        bytes: The size of the arrays in memory.
+        dtypes: The number of arrays of each type.
         written: False after a dry run.
-        kind: What the source is.
+        kind: The kind of file that the source is.
         layout, renamed, reshaped, notes: See `Renaming`.
-        largest_difference: Between the outputs of the networks built from both files, where that was asked for.
+        largest_difference: Between the outputs of the networks built from both files, where that
+            was asked for.
     """
 
     source: Path
@@ -66,15 +68,24 @@ class ConversionReport:
     largest_difference: float | None = None
 
     def __str__(self) -> str:
-        """One sentence, and a line for each thing that was done to names and layouts."""
+        """Return one sentence, and a line for each change of names and layouts."""
         kinds = ", ".join(f"{count} {dtype}" for dtype, count in self.dtypes.items())
-        done = "" if self.written else " (dry run: nothing was written)"
-        lines = [f"{self.source} -> {self.target}: {len(self.names)} arrays ({kinds}), {self.bytes / 1e6:.1f} MB{done}"]
+        dry_run = "" if self.written else " (dry run: nothing was written)"
+        megabytes = self.bytes / 1e6
+        lines = [
+            f"{self.source} -> {self.target}: {len(self.names)} arrays ({kinds}), "
+            f"{megabytes:.1f} MB{dry_run}"
+        ]
         if self.layout:
-            lines += [f"  {self.layout}: {self.renamed} renamed, {len(self.reshaped)} in another layout"]
-        lines += [f"  note: {note}" for note in self.notes]
+            lines.append(
+                f"  {self.layout}: {self.renamed} renamed, {len(self.reshaped)} in another layout"
+            )
+        for note in self.notes:
+            lines.append(f"  note: {note}")
         if self.largest_difference is not None:
-            lines += [f"  largest difference of the outputs in float64: {self.largest_difference:.3g}"]
+            lines.append(
+                f"  largest difference of the outputs in float64: {self.largest_difference:.3g}"
+            )
         return "\n".join(lines)
 
 
@@ -84,16 +95,21 @@ def convert(
     dry_run: bool = False,
     rename: Callable[[Contents], Renaming] | None = None,
 ) -> ConversionReport:
-    """Write the weights of one file into another, in the format that the target's suffix names; see `read` and `write`.
+    """Write the weights of one file into another, in the format of the target's suffix.
 
     Args:
         dry_run: Read and check everything, write nothing.
-        rename: What gives the weights other names and layouts; `deliralike.zoo.convert` has one for each architecture.
+        rename: A function that gives the weights other names and layouts; `deliralike.zoo.convert`
+            has one for each architecture.
+
+    Raises:
+        WeightFileMissing, WeightFileError, BackendUnavailable: As for `read` and `write`.
     """
-    source, target = refuse_nul(source), refuse_nul(target)
+    source = refuse_nul(source)
+    target = refuse_nul(target)
     writer = writer_of(target)
-    found = contents(source)
-    renaming = rename(found) if rename else _as_it_is(found)
+    source_contents = contents(source)
+    renaming = rename(source_contents) if rename else _unchanged(source_contents)
     state = storable(target, renaming.state)
     if not dry_run:
         with replacing(target) as temporary:
@@ -103,11 +119,20 @@ def convert(
     dtypes = Counter(str(array.dtype) for array in state.values())
     size = sum(array.nbytes for array in state.values())
     return ConversionReport(
-        source, target, tuple(state), size, dict(dtypes), written=not dry_run, kind=found.kind, layout=renaming.layout,
-        renamed=renaming.renamed, reshaped=renaming.reshaped, notes=renaming.notes,
-    )  # fmt: skip
+        source,
+        target,
+        tuple(state),
+        size,
+        dict(dtypes),
+        written=not dry_run,
+        kind=source_contents.kind,
+        layout=renaming.layout,
+        renamed=renaming.renamed,
+        reshaped=renaming.reshaped,
+        notes=renaming.notes,
+    )
 
 
-def _as_it_is(found: Contents) -> Renaming:
-    state, notes = found.best()
+def _unchanged(source_contents: Contents) -> Renaming:
+    state, notes = source_contents.best()
     return Renaming(state, notes=notes)

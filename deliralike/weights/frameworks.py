@@ -1,4 +1,4 @@
-"""The files of a framework's own: which there are is known without it, reading them needs its backend."""
+"""File formats of the frameworks: they are listed without a framework, and read by its backend."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ if TYPE_CHECKING:
 
 
 def formats() -> list[tuple[str, WeightFiles]]:
-    """Backends by name, and what their files are."""
+    """Return the names of the backends, each with its file format."""
     return importlib.import_module("deliralike.backends").weight_files()
 
 
 def find(fits: Callable[[WeightFiles], bool]) -> tuple[str, WeightFiles | None]:
-    """The first that fits, or an empty name and None."""
-    return next(((name, files) for name, files in formats() if fits(files)), ("", None))
+    """Return the first format that fits, or an empty name and None."""
+    for name, files in formats():
+        if fits(files):
+            return name, files
+    return "", None
 
 
 def backend(name: str, why: str) -> Any:
-    """The backend of that name; if it cannot be loaded, the error says what for it was."""
+    """Return the backend of that name; if it cannot be loaded, the error says why it is needed."""
     try:
         return importlib.import_module("deliralike.backends").get(name)
     except BackendUnavailable as error:

@@ -1,4 +1,7 @@
-"""How a file that we wrote says so: what is marked is read exactly, names in other files are guessed and reported."""
+"""The mark of files that this package wrote.
+
+A marked file is read exactly; names in other files are guessed, and the guess is reported.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +16,32 @@ import numpy as np
 from deliralike.errors import WeightFileError
 
 _MARK = "deliralike weights 1"  # the number counts the ways in which a file may be marked
-_END_OF_ARCHIVE, _LENGTH_OF_END = b"PK\x05\x06", 22
+_END_OF_ARCHIVE = b"PK\x05\x06"
+_LENGTH_OF_END = 22  # bytes
 
 
 class FileStates(dict[str, dict[str, np.ndarray]]):
-    """The states of a file by the place at which they lie, and how their names came about.
+    """The states of a file by their place in it, and the origin of their names.
 
     Attributes:
-        exact: We wrote the file, and the names are those that were written.
-        notes: In words, what was guessed of a file of another's, and what was left aside.
+        exact: Whether this package wrote the file, so that the names are those that were written.
+        notes: In words, the guesses about another program's file, and the entries left aside.
     """
 
     def __init__(
-        self, states: Mapping[str, dict[str, np.ndarray]], exact: bool = False, notes: Iterable[str] = ()
+        self,
+        states: Mapping[str, dict[str, np.ndarray]],
+        exact: bool = False,
+        notes: Iterable[str] = (),
     ) -> None:
-        """Keep them in their order."""
+        """Keep the states in their order."""
         super().__init__(states)
         self.exact = exact
         self.notes = tuple(notes)
 
 
 def mark_archive(path: Path) -> None:
-    """Mark a zip archive by its comment, which no reader of arrays looks at; other files stay as they are."""
+    """Mark a zip archive by its comment, which readers of arrays ignore; other files stay."""
     with path.open("r+b") as file:
         if file.seek(0, os.SEEK_END) < _LENGTH_OF_END:
             return
@@ -46,12 +53,12 @@ def mark_archive(path: Path) -> None:
 
 
 def is_marked(archive: zipfile.ZipFile) -> bool:
-    """Whether we wrote an archive."""
+    """Return whether this package wrote the archive."""
     return archive.comment == _MARK.encode()
 
 
 def archive_is_marked(path: Path) -> bool:
-    """Whether a file is an archive that we wrote."""
+    """Return whether a file is an archive that this package wrote."""
     if not path.is_file() or not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
@@ -59,7 +66,7 @@ def archive_is_marked(path: Path) -> bool:
 
 
 def listing(places: Mapping[str, tuple[str, ...]]) -> str:
-    """A text that marks a file of nested dicts: the names in their order, each with its place in the nest.
+    """Return a text that marks a file of nested dicts: the ordered names, each with its place.
 
     Example:
         >>> places_in(listing({"fc.weight": ("fc", "kernel")}))
@@ -69,16 +76,18 @@ def listing(places: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def places_in(text: object) -> dict[str, tuple[str, ...]] | None:
-    """The places of a `listing`; None for anything else.
+    """Return the places of a `listing`; None for anything else.
 
     Raises:
-        WeightFileError: It begins like a listing, and is damaged or of a later version.
+        WeightFileError: The text begins like a listing, and is damaged or of a later version.
     """
     if not isinstance(text, str) or not text.startswith(_MARK.rpartition(" ")[0]):
         return None
     try:
-        return {name: tuple(place) for name, place in json.loads(text.removeprefix(_MARK)).items()}
+        places = json.loads(text.removeprefix(_MARK))
+        return {name: tuple(place) for name, place in places.items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise WeightFileError(
-            f"its list of names begins with {text[:32]!r}, and is damaged or of a later version than {_MARK!r}"
+            f"its list of names begins with {text[:32]!r}, and is damaged or of a later version "
+            f"than {_MARK!r}"
         ) from error

@@ -1,4 +1,4 @@
-"""NumPy's archives, and Chainer's, which are such archives with names of its own."""
+"""Archives of NumPy, and of Chainer, which are the same format with Chainer's names."""
 
 from __future__ import annotations
 
@@ -15,24 +15,32 @@ from deliralike.weights import chainer_names, mark
 
 
 def read(path: Path, archive: zipfile.ZipFile) -> mark.FileStates:
-    """Every array of an open archive; in one that is not ours, Chainer's names become neutral ones."""
+    """Return every array of an open archive; Chainer's names in a foreign one become neutral."""
     members = {name.removesuffix(".npy"): name for name in archive.namelist()}
     if len(members) < len(archive.namelist()):
         raise WeightFileError(f"{path} holds two arrays of one name: it is damaged or hostile")
     exact = mark.is_marked(archive)
-    names, notes = ({name: name for name in members}, ()) if exact else chainer_names.neutral(list(members))
-    state = {ours: _checked(path, name, _member(path, archive, name, members[name])) for name, ours in names.items()}
+    names: dict[str, str] = {name: name for name in members}
+    notes: tuple[str, ...] = ()
+    if not exact:
+        names, notes = chainer_names.neutral(list(members))
+    state = {}
+    for name, neutral_name in names.items():
+        array = _member(path, archive, name, members[name])
+        state[neutral_name] = _checked(path, name, array)
     return mark.FileStates({"": state}, exact, notes)
 
 
 def _member(path: Path, archive: zipfile.ZipFile, name: str, member: str) -> np.ndarray:
-    """One array; its header must describe exactly the bytes that follow."""
+    """Return one array; its header must describe exactly the bytes that follow."""
     with archive.open(member) as file:
         shape, fortran_order, dtype = _array_header(file)
         _refuse_kind(path, name, dtype)
         left = archive.getinfo(member).file_size - file.tell()
         if math.prod(shape) * dtype.itemsize != left:
-            raise WeightFileError(f"{path}: {name!r} claims the shape {shape} of {dtype}, but {left:,} bytes follow")
+            raise WeightFileError(
+                f"{path}: {name!r} claims the shape {shape} of {dtype}, but {left:,} bytes follow"
+            )
         array = np.empty(math.prod(shape), dtype)
         array.view(np.uint8).data[:] = file.read(left)  # reaching the end checks the sum
     return array.reshape(shape, order="F" if fortran_order else "C")
@@ -51,9 +59,12 @@ def _checked(path: Path, name: str, array: np.ndarray) -> np.ndarray:
 
 
 def _refuse_kind(path: Path, name: str, dtype: np.dtype) -> None:
-    if dtype.kind not in "biufc":
-        what = "Python objects, which only unsafe reading brings back" if dtype.hasobject else f"the type {dtype}"
-        raise WeightFileError(f"{path}: {name!r} holds {what}; wanted an array of numbers")
+    if dtype.kind in "biufc":
+        return
+    kind = f"the type {dtype}"
+    if dtype.hasobject:
+        kind = "Python objects, which only unsafe reading brings back"
+    raise WeightFileError(f"{path}: {name!r} holds {kind}; wanted an array of numbers")
 
 
 def write(path: Path, state: Mapping[str, np.ndarray]) -> None:

@@ -1,4 +1,7 @@
-"""Reading: what a file is, is told from its content; then its reader takes over. No code from a file is run."""
+"""Reading: the kind of a file is read off its content, then its reader takes over.
+
+No code from a file is run.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ import numpy as np
 from deliralike.errors import BackendUnavailable, StateError, WeightFileError, WeightFileMissing
 from deliralike.state import LoadReport
 from deliralike.weights import frameworks, hdf5_files, npz_files, safetensors_files
-from deliralike.weights.expansion import refuse_hostile_archive, refuse_nul
+from deliralike.weights.inflate import refuse_hostile_archive, refuse_nul
 from deliralike.weights.mark import FileStates, archive_is_marked
 
 if TYPE_CHECKING:
@@ -31,17 +34,19 @@ _OF_KERAS = "names and layouts taken for Keras's"
 
 @dataclass(frozen=True)
 class Contents:
-    """What a weight file holds.
+    """The contents of a weight file.
 
     Attributes:
-        kind: What the file is, with an article.
-        states: The weights by the place in the file at which they lie: ``""`` where they are all there is, else the
+        kind: The kind of file, with an article.
+        states: The weights by their place in the file: ``""`` where there is nothing else, else the
             dotted keys of a checkpoint, such as ``"model_ema"``; the most likely one comes first.
-        order: What the order of names tells: ``"all"`` for the order in which the layers were made, ``"kind"`` where
-            that holds among layers of one kind only, ``""`` for nothing.
-        channels_last: Whether kernels lay in the file with the channels last; they do not in `states`.
-        exact: We wrote the file, and its names are those that were written. Otherwise they may be guessed.
-        notes: In words, what was guessed, and what was left aside.
+        order: The meaning of the order of names: ``"all"`` for the order in which the layers were
+            made, ``"kind"`` where that holds among layers of one kind only, ``""`` for nothing.
+        channels_last: Whether kernels lay in the file with the channels last; they do not in
+            `states`.
+        exact: Whether this package wrote the file, so that its names are those that were written.
+            Otherwise they may be guessed.
+        notes: In words, the guesses, and the entries that were left aside.
     """
 
     kind: str
@@ -52,43 +57,53 @@ class Contents:
     notes: tuple[str, ...] = ()
 
     def first(self) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-        """The most likely state as it lies there; and all notes."""
+        """Return the most likely state with the names of the file, and all notes."""
         first, *others = self.states
         if not others:
             return self.states[first], self.notes
-        note = f"the weights under {first!r} were taken; there are others under {', '.join(map(repr, others))}"
+        places = ", ".join(map(repr, others))
+        note = f"the weights under {first!r} were taken; there are others under {places}"
         return self.states[first], (*self.notes, note)
 
     def best(self) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-        """The most likely state, without the prefix of data-parallel training in a file of another's; and all notes."""
+        """Return the most likely state, and all notes.
+
+        In a file of another program the prefix of data-parallel training is taken off.
+        """
         state, notes = self.first()
-        if self.exact or (bare := without_prefix(state)) is state:
+        if self.exact:
+            return state, notes
+        bare = without_prefix(state)
+        if bare is state:
             return state, notes
         return bare, (*notes, f"the prefix {_PARALLEL!r} was taken off all names")
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """The weights in a file by name, as arrays that the caller owns. No code from the file is run.
+    """Read the weights in a file by name, as arrays that the caller owns.
 
-    A file that `write` wrote says so, and gives exactly what was written. Names of other files are guessed; what was
-    done is logged to the logger ``"deliralike"`` as a warning, and no array is left out but a trainer's own.
+    No code from the file is run. A file of `write` gives exactly the weights that were written.
+    Names of other files are guessed; the guess is logged to the logger ``"deliralike"`` as a
+    warning, and no array is left out but a trainer's own.
 
-    Read are safetensors; ``torch.save(model.state_dict())``, also nested under ``"state_dict"``, ``"model"`` and other
-    usual keys, and with the ``module.`` of DataParallel before every name, which is taken off; NumPy's ``.npz``, where
-    Chainer's names (``a/b/W`` and those of a trainer's snapshot) become neutral ones (``a.b.weight``); flax's msgpack
-    and Orbax's folders, and Keras's HDF5 files and models (``.keras``), where names and layouts become neutral as well
-    (``conv.kernel`` of ``(height, width, in, out)`` is ``conv.weight`` of ``(out, in, height, width)``). The content
-    decides, not the suffix. Names keep the order in which they were written; bfloat16, which NumPy lacks, becomes
-    float32.
+    The formats are safetensors; ``torch.save(model.state_dict())``, also nested under
+    ``"state_dict"``, ``"model"`` and other usual keys, and with the ``module.`` of DataParallel
+    before every name, which is taken off; NumPy's ``.npz``, where Chainer's names (``a/b/W`` and
+    those of a trainer's snapshot) become neutral ones (``a.b.weight``); flax's msgpack and Orbax's
+    folders, and Keras's HDF5 files and models (``.keras``), where names and layouts become neutral
+    as well (``conv.kernel`` of ``(height, width, in, out)`` is ``conv.weight`` of
+    ``(out, in, height, width)``). The content decides, not the suffix. Names keep the order in
+    which they were written; bfloat16, which NumPy lacks, becomes float32.
 
     Raises:
         WeightFileMissing: There is no such file.
-        WeightFileError: The file is hostile, cut short, foreign or unreadable; the message says what was found.
+        WeightFileError: The file is hostile, cut short, foreign or unreadable; the message says
+            which.
         BackendUnavailable: It is the file of a framework that is not installed.
     """
-    found = contents(path)
-    state, notes = found.best()
-    _report(path, found.kind, notes)
+    file_contents = contents(path)
+    state, notes = file_contents.best()
+    _report(path, file_contents.kind, notes)
     return state
 
 
@@ -98,19 +113,20 @@ def _report(path: object, kind: str, notes: tuple[str, ...]) -> None:
 
 
 def load(network: AbstractNetwork, path: str | os.PathLike[str], strict: bool = True) -> LoadReport:
-    """Take over the weights in a file under the network's own names; see `read`.
+    """Load the weights in a file, under the network's own names, into the network; see `read`.
 
-    `deliralike.zoo.load` takes over what other libraries and trainers have saved, too.
+    `deliralike.zoo.load` also loads files that other libraries and trainers have saved.
 
     Raises:
         StateError: The weights do not fit the network, which is left as it was.
         WeightFileMissing, WeightFileError, BackendUnavailable: As for `read`.
     """
-    found = contents(path)
-    state, notes = found.first()
-    if not any(name in state for name in network.neutral_slots()):  # a network may well have a block called "module"
+    file_contents = contents(path)
+    state, notes = file_contents.first()
+    # The prefix is taken off only if no name fits: a network may well have a block called "module".
+    if not any(name in state for name in network.neutral_slots()):
         state = without_prefix(state)
-    _report(path, found.kind, notes)
+    _report(path, file_contents.kind, notes)
     try:
         return network.load_neutral_state(state, strict=strict)
     except StateError as error:
@@ -118,7 +134,7 @@ def load(network: AbstractNetwork, path: str | os.PathLike[str], strict: bool = 
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The texts that were written beside the weights; empty for formats that have none.
+    """Return the texts that were written beside the weights; empty for formats that have none.
 
     Raises:
         WeightFileMissing, WeightFileError: As for `read`.
@@ -131,7 +147,7 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def contents(path: str | os.PathLike[str]) -> Contents:
-    """All states that lie in a file, under the names and in the layouts that `read` gives, prefixes included.
+    """Return all states in a file, in the layouts of `read`; names keep their prefixes.
 
     Raises:
         WeightFileMissing, WeightFileError, BackendUnavailable: As for `read`.
@@ -145,25 +161,22 @@ def contents(path: str | os.PathLike[str]) -> Contents:
             state, exact = safetensors_files.read(path)
             return Contents("a safetensors file", {"": state}, exact=exact)
     if beginning.startswith(_ZIP):
-        with _explaining(path, "a zip archive"), zipfile.ZipFile(path) as archive:
-            refuse_hostile_archive(path, archive)
-            if all(name.endswith(".npy") for name in archive.namelist()):
-                return _contents("a NumPy archive (.npz)", npz_files.read(path, archive))
-            if hdf5_files.IN_ARCHIVE in archive.namelist():
-                state, order = hdf5_files.read(path, BytesIO(archive.read(hdf5_files.IN_ARCHIVE)))
-                return Contents("a model of Keras", {"": state}, order, channels_last=True, notes=(_OF_KERAS,))
+        archive_contents = _of_archive(path)
+        if archive_contents is not None:
+            return archive_contents
     if beginning.startswith(hdf5_files.BEGINNING):
         with _explaining(path, "an HDF5 file of Keras"):
-            state, order = hdf5_files.read(path)
-            return Contents("an HDF5 file of Keras", {"": state}, order, channels_last=True, notes=(_OF_KERAS,))
+            return _of_keras("an HDF5 file of Keras", path)
     name, files = frameworks.find(lambda files: beginning.startswith(files.beginnings))
     if files is None:
-        raise WeightFileError(f"{path} is not a weight file: found {_describe(beginning)}, wanted {_wanted()}")
+        raise WeightFileError(
+            f"{path} is not a weight file: found {_describe(beginning)}, wanted {_wanted()}"
+        )
     return _of_framework(path, name, files)
 
 
 def without_prefix(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Names as they were before data-parallel training."""
+    """Return the state without the prefix that data-parallel training gives to all names."""
     if not state or not all(name.startswith(_PARALLEL) for name in state):
         return state
     return {name.removeprefix(_PARALLEL): array for name, array in state.items()}
@@ -171,12 +184,32 @@ def without_prefix(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 _ZIP = b"PK\x03\x04"
 _FOREIGN = {
-    b"version https://git-lfs": "a Git LFS pointer in place of the file itself (fetch it with 'git lfs pull')",
+    b"version https://git-lfs": (
+        "a Git LFS pointer in place of the file itself (fetch it with 'git lfs pull')"
+    ),
     b"\x93NUMPY": "a single NumPy array without a name",
     b"PK\x05\x06": "an empty archive",
     b"\x1f\x8b": "a gzip archive (unpack it first)",
     b"<": "a web page or another text in markup",
 }
+
+
+def _of_archive(path: Path) -> Contents | None:
+    """Return the contents of a zip archive of NumPy or Keras; None for any other archive."""
+    with _explaining(path, "a zip archive"), zipfile.ZipFile(path) as archive:
+        refuse_hostile_archive(path, archive)
+        names = archive.namelist()
+        if all(name.endswith(".npy") for name in names):
+            return _contents("a NumPy archive (.npz)", npz_files.read(path, archive))
+        if hdf5_files.IN_ARCHIVE in names:
+            content = BytesIO(archive.read(hdf5_files.IN_ARCHIVE))
+            return _of_keras("a model of Keras", path, content)
+    return None
+
+
+def _of_keras(kind: str, path: Path, content: BytesIO | None = None) -> Contents:
+    state, order = hdf5_files.read(path, content)
+    return Contents(kind, {"": state}, order, channels_last=True, notes=(_OF_KERAS,))
 
 
 def _of_framework(path: Path, name: str, files: Any) -> Contents:
@@ -188,19 +221,26 @@ def _of_framework(path: Path, name: str, files: Any) -> Contents:
 
 
 def _contents(
-    kind: str, states: dict[str, dict[str, np.ndarray]], order: str = "all", channels_last: bool = False
+    kind: str,
+    states: dict[str, dict[str, np.ndarray]],
+    order: str = "all",
+    channels_last: bool = False,
 ) -> Contents:
     if not isinstance(states, FileStates):
         return Contents(kind, states, order, channels_last)
-    return Contents(kind, states, "all" if states.exact else order, channels_last, states.exact, states.notes)
+    if states.exact:
+        order = "all"
+    return Contents(kind, states, order, channels_last, states.exact, states.notes)
 
 
 def _folder_format(path: Path) -> tuple[str, Any]:
-    """The framework that keeps its weights in such a folder."""
+    """Return the framework that keeps its weights in such a folder."""
     try:
         names = set(os.listdir(path))
     except OSError as error:
-        raise WeightFileError(f"{path} cannot be opened ({error.strerror or error}): wanted {_wanted()}") from error
+        raise WeightFileError(
+            f"{path} cannot be opened ({error.strerror or error}): wanted {_wanted()}"
+        ) from error
     name, files = frameworks.find(lambda files: bool(names.intersection(files.folder_marks)))
     if files is None:
         raise WeightFileError(f"{path} is a directory, wanted {_wanted()}")
@@ -208,7 +248,7 @@ def _folder_format(path: Path) -> tuple[str, Any]:
 
 
 def _beginning(path: Path) -> bytes:
-    """The first bytes of an ordinary file."""
+    """Return the first bytes of an ordinary file."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise WeightFileError(f"{path} is a device or pipe, wanted {_wanted()}")
@@ -217,28 +257,36 @@ def _beginning(path: Path) -> bytes:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise WeightFileMissing(f"there is no file {str(path)!r}: wanted {_wanted()}") from error
     except OSError as error:
-        raise WeightFileError(f"{path} cannot be opened ({error.strerror or error}): wanted {_wanted()}") from error
+        raise WeightFileError(
+            f"{path} cannot be opened ({error.strerror or error}): wanted {_wanted()}"
+        ) from error
 
 
 def _describe(beginning: bytes) -> str:
     if not beginning:
         return "an empty file"
-    known = (words for start, words in _FOREIGN.items() if beginning.lstrip().startswith(start))
-    return next(known, f"a file that begins with {beginning[:16]!r}")
+    for start, words in _FOREIGN.items():
+        if beginning.lstrip().startswith(start):
+            return words
+    return f"a file that begins with {beginning[:16]!r}"
 
 
 def _wanted() -> str:
-    own = ["a safetensors file", "a NumPy archive (.npz)", "an HDF5 file of Keras"]
-    return " or ".join([*own, *(files.name for _, files in frameworks.formats())])
+    kinds = ["a safetensors file", "a NumPy archive (.npz)", "an HDF5 file of Keras"]
+    for _, files in frameworks.formats():
+        kinds.append(files.name)
+    return " or ".join(kinds)
 
 
 @contextmanager
 def _explaining(path: Path, kind: str) -> Iterator[None]:
-    """Any failure to read becomes an error that names the file and what it seems to be."""
+    """Turn any failure to read into an error that names the file and its apparent kind."""
     try:
         yield
     except (WeightFileError, BackendUnavailable):
         raise
     except Exception as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise WeightFileError(f"{path} looks like {kind} but cannot be read: {reason}. Wanted {_wanted()}") from error
+        raise WeightFileError(
+            f"{path} looks like {kind} but cannot be read: {reason}. Wanted {_wanted()}"
+        ) from error

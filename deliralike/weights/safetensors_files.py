@@ -1,4 +1,4 @@
-"""Our own format, which holds arrays and nothing that runs; the names keep their order."""
+"""Our own format, safetensors, which holds arrays and no code; the names keep their order."""
 
 from __future__ import annotations
 
@@ -14,45 +14,56 @@ import safetensors.numpy
 
 from deliralike.errors import WeightFileError
 
-ORDER = "deliralike.order"  # safetensors sorts the names; under this key is their own order, by which a file is ours
+# safetensors sorts the names. This key holds their own order, and marks a file as ours.
+ORDER = "deliralike.order"
 RESERVED = "__metadata__"  # in the place of a name
 _ZIP = b"PK\x03\x04"
 
 
 def is_ours(beginning: bytes) -> bool:
-    """Eight bytes of length, then a JSON object. The length may begin like a pickle, but never fills its upper half."""
+    """Return whether a file begins as safetensors do: eight bytes of length, then a JSON object.
+
+    The length may begin like a pickle, but never fills its upper half.
+    """
     like_pickle = beginning.startswith(b"\x80") and any(beginning[4:8])
     return beginning[8:9] == b"{" and not beginning.startswith(_ZIP) and not like_pickle
 
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], bool]:
-    """Every array, and whether we wrote the file; the library checks the header before a word of it is believed."""
+    """Return every array, and whether this package wrote the file.
+
+    The library checks the header before anything in it is used.
+    """
     with safetensors.safe_open(path, framework="np") as file:
         order = (file.metadata() or {}).get(ORDER)
         names = _ordered(file.keys(), order)
     header, start = _header(path)
-    with path.open("rb") as bytes_of:
-        state = {name: _stored(path, bytes_of, name, header[name], start) for name in names}
+    with path.open("rb") as stream:
+        state = {name: _stored(path, stream, name, header[name], start) for name in names}
     return state, order is not None
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """What the file says about its arrays, and where their bytes begin."""
+    """Return the description of the arrays, and the position where their bytes begin."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         return json.loads(file.read(length)), 8 + length
 
 
 def _ordered(names: Iterable[str], order: str | None) -> list[str]:
-    """The order in which the names were written, if the file knows it; a wrong one loses no name."""
+    """Return the names in the order of writing, if the file has it; a wrong order loses no name."""
     present = dict.fromkeys(names)
     known = json.loads(order) if order else []
-    first = [name for name in known if name in present] if isinstance(known, list) else []
+    if not isinstance(known, list):
+        return list(present)
+    first = [name for name in known if name in present]
     return list(dict.fromkeys([*first, *present]))
 
 
-def _stored(path: Path, file: IO[bytes], name: str, described: Mapping[str, Any], start: int) -> np.ndarray:
-    """One array, read straight into its place: twice as fast as by the library."""
+def _stored(
+    path: Path, file: IO[bytes], name: str, described: Mapping[str, Any], start: int
+) -> np.ndarray:
+    """Read one array straight into its place: twice as fast as by the library."""
     kind, shape = described["dtype"], described["shape"]
     if kind not in _STORED:
         raise WeightFileError(f"{path}: {name!r} has the type {kind}, which NumPy lacks")
@@ -64,18 +75,34 @@ def _stored(path: Path, file: IO[bytes], name: str, described: Mapping[str, Any]
 
 
 _STORED = {
-    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "C64": "<c8", "BOOL": "?",
-    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
-}  # fmt: skip
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": "<u2",
+    "C64": "<c8",
+    "BOOL": "?",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "i1",
+    "U64": "<u8",
+    "U32": "<u4",
+    "U16": "<u2",
+    "U8": "u1",
+}
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The texts beside the arrays."""
+    """Return the texts beside the arrays."""
     with safetensors.safe_open(path, framework="np") as file:
-        return {key: text for key, text in (file.metadata() or {}).items() if key != ORDER}
+        metadata = dict(file.metadata() or {})
+    metadata.pop(ORDER, None)
+    return metadata
 
 
-def write(path: Path, state: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
+def write(
+    path: Path, state: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+) -> None:
     """Write arrays of plain numbers, with their order."""
     texts = dict(metadata or {}) | {ORDER: json.dumps(list(state))}
     safetensors.numpy.save_file(dict(state), path, metadata=texts)

@@ -1,4 +1,4 @@
-"""Layouts of TensorFlow's descent (flax, Keras): arrays in nested dicts, kernels with the channels last."""
+"""Layouts that come from TensorFlow (flax, Keras): nested dicts, kernels with the channels last."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TABLES = re.compile(r"(^|[._])(embed\w*|\w*embeddings?|wte|wpe)$")
 
 
 def leaves(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """What lies in nested dicts and lists, with its path."""
+    """Yield the leaves of nested dicts and lists, each with its path."""
     if isinstance(tree, Mapping):
         items: Any = tree.items()
     elif isinstance(tree, list | tuple):
@@ -43,14 +43,16 @@ def leaves(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def neutral(arrays: Mapping[Path, np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays by path as a state with PyTorch's names of parameters and its layouts.
+    """Return arrays by path as a state with PyTorch's names of parameters and its layouts.
 
-    Kernels of two axes are transposed; of more, ``(*size, in, out)`` becomes ``(out, in, *size)``, depthwise ones
-    ``(*size, in, multiplier)`` become ``(in * multiplier, 1, *size)``. Arrays that no rule knows stay as they are.
+    Kernels of two axes are transposed; of more, ``(*size, in, out)`` becomes ``(out, in, *size)``,
+    depthwise ones ``(*size, in, multiplier)`` become ``(in * multiplier, 1, *size)``. Arrays that
+    no rule knows stay as they are.
 
     Example:
-        >>> {name: array.shape for name, array in neutral({("a", "kernel"): np.ones((3, 5, 2, 4))}).items()}
-        {'a.weight': (4, 2, 3, 5)}
+        >>> state = neutral({("a", "kernel"): np.ones((3, 5, 2, 4))})
+        >>> state["a.weight"].shape
+        (4, 2, 3, 5)
     """
     state: dict[str, np.ndarray] = {}
     for path, array in arrays.items():
@@ -62,16 +64,20 @@ def neutral(arrays: Mapping[Path, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def neutral_name(path: Path) -> str:
-    """The path with dots, the last part by PyTorch's word."""
-    path = path[:-1] if len(path) > 1 and path[-1] in _WRAPPED else path
-    path = path[1:] if len(path) > 1 and path[0] in _COLLECTIONS else path
-    return ".".join([*path[:-1], _LEAVES.get(path[-1], path[-1])])
+    """Return the path with dots, its last part with PyTorch's name."""
+    if len(path) > 1 and path[-1] in _WRAPPED:
+        path = path[:-1]
+    if len(path) > 1 and path[0] in _COLLECTIONS:
+        path = path[1:]
+    *layer, leaf = path
+    return ".".join([*layer, _LEAVES.get(leaf, leaf)])
 
 
 def channels_last(state: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Path]]:
-    """A state as nested dicts with flax's names and layouts, and where each array lies; `from_places` is its inverse.
+    """Return a state as nested dicts with flax's names and layouts, and the place of each array.
 
-    A matrix is the kernel of a linear layer, or a table where its layer's name says so (``embed``, ``wte`` …).
+    `from_places` is its inverse. A matrix is the kernel of a linear layer, or a table where its
+    layer's name says so (``embed``, ``wte`` …).
 
     Raises:
         ValueError: Two names need the same place.
@@ -80,8 +86,11 @@ def channels_last(state: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict
     places: dict[str, Path] = {}
     for name, array in state.items():
         *path, leaf = name.split(".")
-        theirs = array_kind(name, array.ndim) if leaf == "weight" else _BACK.get(leaf, leaf)
-        array = np.moveaxis(array, (0, 1), (-1, -2)) if leaf != theirs == "kernel" else array
+        theirs = _BACK.get(leaf, leaf)
+        if leaf == "weight":
+            theirs = array_kind(name, array.ndim)
+            if theirs == "kernel":
+                array = np.moveaxis(array, (0, 1), (-1, -2))
         node = tree
         for part in path:
             node = node.setdefault(part, {})
@@ -95,43 +104,54 @@ def channels_last(state: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict
 
 
 def from_places(tree: Any, places: Mapping[str, Path]) -> dict[Path, Any]:
-    """The leaves of nested dicts at some places, in their order.
+    """Return the leaves of nested dicts at some places, in their order.
 
     Raises:
-        ValueError: A place is empty, or there are leaves at others.
+        ValueError: A place is empty, or there are leaves at other places.
     """
-    found = dict(leaves(tree))
-    if set(found) != set(places.values()):
-        odd = sorted(".".join(place) for place in set(found).symmetric_difference(places.values()))
-        raise ValueError(f"the arrays and the list of their names differ: {', '.join(map(repr, odd[:4]))}")
-    return {place: found[place] for place in places.values()}
+    arrays = dict(leaves(tree))
+    differences = set(arrays).symmetric_difference(places.values())
+    if differences:
+        paths = sorted(".".join(place) for place in differences)
+        shown = ", ".join(map(repr, paths[:4]))
+        raise ValueError(f"the arrays and the list of their names differ: {shown}")
+    return {place: arrays[place] for place in places.values()}
 
 
 def turned_back(name: str, place: Path, array: np.ndarray) -> np.ndarray:
-    """One array of `channels_last` in the layout that it had."""
-    turned = place[-1] == "kernel" and name.rpartition(".")[2] == "weight"
-    return np.asarray(np.moveaxis(array, (-1, -2), (0, 1)) if turned else array, order="C")
+    """Return an array of `channels_last` in its original layout."""
+    if place[-1] == "kernel" and name.rpartition(".")[2] == "weight":
+        array = np.moveaxis(array, (-1, -2), (0, 1))
+    return np.asarray(array, order="C")
 
 
 def kernels(state: Mapping[str, np.ndarray]) -> list[str]:
-    """The names of a state whose arrays lie otherwise where channels come last."""
-    found = (name for name, array in state.items() if name.split(".")[-1] == "weight" and array.ndim > 1)
-    return [name for name in found if array_kind(name, state[name].ndim) == "kernel"]
+    """Return the names of the arrays whose layout is another where channels come last."""
+    names = []
+    for name, array in state.items():
+        is_weight = name.split(".")[-1] == "weight"
+        if is_weight and array.ndim > 1 and array_kind(name, array.ndim) == "kernel":
+            names.append(name)
+    return names
 
 
 def array_kind(name: str, axes: int) -> str:
-    """What flax calls a weight: a ``"kernel"``, a norm's ``"scale"`` or a table, ``"embedding"``."""
+    """Return flax's name of a weight: ``"kernel"``, ``"scale"`` of a norm, or ``"embedding"``."""
     layer = name.rpartition(".")[0].rpartition(".")[2]
     if axes < 2:
         return "scale"
-    return "embedding" if axes == 2 and _TABLES.search(layer) else "kernel"
+    if axes == 2 and _TABLES.search(layer):
+        return "embedding"
+    return "kernel"
 
 
 def _from_channels_last(path: Path, array: np.ndarray) -> np.ndarray:
     words = [part for part in path if part not in _WRAPPED]
     if words[-1] not in ("kernel", "depthwise_kernel") or array.ndim < 2:
         return array
-    if words[-1] == "depthwise_kernel" or (len(words) > 1 and "depthwise" in words[-2]):
+    layer = words[-2] if len(words) > 1 else ""
+    if words[-1] == "depthwise_kernel" or "depthwise" in layer:
         *size, inputs, multiplier = array.shape
-        return np.moveaxis(array.reshape(*size, inputs * multiplier), -1, 0)[:, None]
+        merged = array.reshape(*size, inputs * multiplier)
+        return np.moveaxis(merged, -1, 0)[:, None]
     return np.moveaxis(array, (-1, -2), (0, 1))

@@ -15,7 +15,7 @@ import numpy as np
 from deliralike.errors import SettingError, StateError, WeightFileError
 from deliralike.state import host_array
 from deliralike.weights import frameworks, npz_files, safetensors_files
-from deliralike.weights.expansion import refuse_nul
+from deliralike.weights.inflate import refuse_nul
 from deliralike.weights.mark import mark_archive
 
 if TYPE_CHECKING:
@@ -24,31 +24,39 @@ if TYPE_CHECKING:
 State = Mapping[str, Any]
 
 _LONGEST_NAME = 60_000  # bytes; a zip archive counts them in two
-_WRITERS: dict[str, Callable[..., None]] = {".safetensors": safetensors_files.write, ".npz": npz_files.write}
+_WRITERS: dict[str, Callable[..., None]] = {
+    ".safetensors": safetensors_files.write,
+    ".npz": npz_files.write,
+}
 
 
 def write(
-    path: str | os.PathLike[str], weights: AbstractNetwork | State, metadata: Mapping[str, str] | None = None
+    path: str | os.PathLike[str],
+    weights: AbstractNetwork | State,
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the weights of a network, or a neutral state, in the format that the suffix names.
+    """Write the weights of a network, or a neutral state, in the format of the suffix.
 
-    ``.safetensors`` is our own; ``.npz`` is NumPy's; ``.pth`` and ``.pt`` are written by the backend of that framework
-    as a plain dict of tensors, ``.msgpack`` and ``.orbax`` (a folder) by JAX's in flax's names and layouts. The file
-    appears at once and whole: a failure leaves what was there before.
+    ``.safetensors`` is our own; ``.npz`` is NumPy's; ``.pth`` and ``.pt`` are written by the
+    backend of that framework as a plain dict of tensors, ``.msgpack`` and ``.orbax`` (a folder) by
+    JAX's in flax's names and layouts. The file appears at once and whole: a failure leaves what was
+    there before.
 
     Args:
         metadata: Texts to keep beside the weights, for `read_metadata`; safetensors only.
 
     Raises:
-        WeightFileError: The suffix is unknown, an array has a type that the format lacks, or the disk refuses.
+        WeightFileError: The suffix is unknown, an array has a type that the format lacks, or the
+            disk refuses.
         SettingError: The metadata are not texts, or the format has none.
 
     Example:
         >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> write(f"{folder.name}/x.safetensors", {"fc.weight": np.ones((2, 3))}, metadata={"epoch": "5"})
         >>> from deliralike.weights import read, read_metadata
-        >>> read(f"{folder.name}/x.safetensors")["fc.weight"].shape, read_metadata(f"{folder.name}/x.safetensors")
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> path = f"{folder.name}/x.safetensors"
+        >>> write(path, {"fc.weight": np.ones((2, 3))}, metadata={"epoch": "5"})
+        >>> read(path)["fc.weight"].shape, read_metadata(path)
         ((2, 3), {'epoch': '5'})
         >>> folder.cleanup()
     """
@@ -57,37 +65,41 @@ def write(
     state = storable(path, _state_of(weights))
     if metadata is not None:
         _check_metadata(path, writer, metadata)
+    options = {} if metadata is None else {"metadata": dict(metadata)}
     with replacing(path) as temporary:
-        writer(temporary, state, **({} if metadata is None else {"metadata": dict(metadata)}))
+        writer(temporary, state, **options)
         if temporary.is_file():
             mark_archive(temporary)
 
 
 def writer_of(path: Path) -> Callable[..., None]:
-    """What writes the format that the suffix names.
+    """Return the function that writes the format of the suffix.
 
     Raises:
-        WeightFileError: No format has it.
+        WeightFileError: No format has the suffix.
     """
     if path.suffix in _WRITERS:
         return _WRITERS[path.suffix]
     name, files = frameworks.find(lambda files: path.suffix in files.suffixes)
     if files is None:
-        suffixes = [*_WRITERS, *(suffix for _, files in frameworks.formats() for suffix in files.suffixes)]
+        suffixes = [*_WRITERS]
+        for _, framework_files in frameworks.formats():
+            suffixes.extend(framework_files.suffixes)
         raise WeightFileError(
-            f"no weight format has the suffix {path.suffix!r} of {str(path)!r}: wanted one of {', '.join(suffixes)}"
+            f"no weight format has the suffix {path.suffix!r} of {str(path)!r}: wanted one of "
+            f"{', '.join(suffixes)}"
         )
     return frameworks.backend(name, f"{path} is to be {files.name}").write_weights
 
 
 def channels_last(path: Path) -> bool:
-    """Whether the format that the suffix names has the channels last."""
+    """Return whether the format of the suffix has the channels last."""
     _, files = frameworks.find(lambda files: path.suffix in files.suffixes)
     return files is not None and files.channels_last
 
 
 def storable(path: Path, state: State) -> dict[str, np.ndarray]:
-    """Arrays as files want them: plain numbers, in order, in this machine's byte order."""
+    """Return the arrays of a state as files store them: plain numbers in native byte order."""
     if not state:
         raise WeightFileError(f"{path}: there are no weights to write")
     kept = ("bfloat16",) if path.suffix == ".safetensors" else ()
@@ -100,23 +112,30 @@ def storable(path: Path, state: State) -> dict[str, np.ndarray]:
 
 
 def _check_name(path: Path, name: str) -> None:
-    """Files hold names as UTF-8, and zip archives end them at a NUL."""
-    fits = name.encode(errors="replace").decode() == name and len(name.encode(errors="replace")) <= _LONGEST_NAME
-    if "\0" in name or not fits or (path.suffix == ".safetensors" and name == safetensors_files.RESERVED):
+    """Raise an error for a name that is no UTF-8, too long, reserved, or has a NUL in it."""
+    encoded = name.encode(errors="replace")
+    fits = encoded.decode() == name and len(encoded) <= _LONGEST_NAME
+    is_reserved = path.suffix == ".safetensors" and name == safetensors_files.RESERVED
+    if "\0" in name or not fits or is_reserved:
         shown = name if len(name) < 80 else f"{name[:60]}…"
         raise WeightFileError(
-            f"{path} cannot hold weights by the name {shown!r}: wanted Unicode text of at most {_LONGEST_NAME:,} bytes "
-            f"without a NUL, and for safetensors not {safetensors_files.RESERVED!r}; rename the layer or the parameter"
+            f"{path} cannot hold weights by the name {shown!r}: wanted Unicode text of at most "
+            f"{_LONGEST_NAME:,} bytes without a NUL, and for safetensors not "
+            f"{safetensors_files.RESERVED!r}; rename the layer or the parameter"
         )
 
 
 def _check_metadata(path: Path, writer: Callable[..., None], metadata: Mapping[str, str]) -> None:
     if writer is not safetensors_files.write:
         raise SettingError(f"{path}: only safetensors files keep metadata, not {path.suffix!r}")
-    wrong = {key: text for key, text in metadata.items() if not (isinstance(key, str) and isinstance(text, str))}
+    wrong: dict[Any, Any] = {}
+    for key, text in metadata.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            wrong[key] = text
     if wrong or safetensors_files.ORDER in metadata:
         raise SettingError(
-            f"{path}: metadata are texts by name (and {safetensors_files.ORDER!r} is taken), not {wrong or metadata!r}"
+            f"{path}: metadata are texts by name (and {safetensors_files.ORDER!r} is taken), not "
+            f"{wrong or metadata!r}"
         )
 
 
@@ -126,16 +145,18 @@ def _state_of(weights: Any) -> State:
     if isinstance(weights, Mapping):
         return weights
     raise WeightFileError(
-        f"a {type(weights).__name__} has no neutral state: wanted a network or a dict of arrays by name; a network "
-        f"of a framework's own is wrapped first: backends.get(name).wrap(network)"
+        f"a {type(weights).__name__} has no neutral state: wanted a network or a dict of arrays "
+        "by name; a network of a framework's own is wrapped first: "
+        "backends.get(name).wrap(network)"
     )
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A new file beside the old one, which takes its place when all is written and on the disk, or never.
+    """Yield the path of a temporary file that replaces `path` when it is whole and on the disk.
 
-    The writer may put a folder there instead; a folder that is there already is not replaced.
+    The writer may put a folder there instead; a folder that is there already is not replaced. After
+    a failure the old file stays.
     """
     final = path.resolve()  # a link stays a link
     temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}.tmp")
@@ -161,12 +182,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _words(error: Exception) -> str:
-    """What went wrong, without the name of the temporary file."""
-    return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+    """Return the reason of an error, without the name of the temporary file."""
+    reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return reason or type(error).__name__
 
 
 def flush(path: Path) -> None:
-    """Have a file, or the names in a folder, on the disk before going on."""
+    """Flush a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

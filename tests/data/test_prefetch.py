@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from deliralike import data, nest
-from deliralike.data import transfer
+from deliralike.data import shared_memory
 from deliralike.errors import BatchError, SettingError, WorkerTimeout
 from tests.data.sources import Failing, Hanging, Squares, Stubborn, ended, fail_stubbornly, marked
 from tests.data.test_loader import RANDOM, labels, same
@@ -180,7 +180,7 @@ def test_stopping_early_leaves_nothing_running(way, stop, stream):
 @pytest.fixture
 def memory(tmp_path, monkeypatch):
     """Where the files of batches lie."""
-    monkeypatch.setattr(transfer, "_MEMORY", tmp_path)
+    monkeypatch.setattr(shared_memory, "_MEMORY", tmp_path)
     yield tmp_path
     assert list(tmp_path.iterdir()) == []
 
@@ -193,30 +193,30 @@ def large(count=7):
     "value", [large(), {"x": large()["x"][:, ::2]}, (np.zeros((0, 3)), large()["x"].T, "text")], ids=range(3)
 )
 def test_what_a_process_sends_arrives_as_it_was(value, memory):
-    with transfer.folder() as folder:
-        parcel = transfer.pack(value, folder)
-        found = transfer.unpack(parcel)
+    with shared_memory.folder() as folder:
+        parcel = shared_memory.pack(value, folder)
+        found = shared_memory.unpack(parcel)
         assert os.listdir(folder) == []
     assert all(np.array_equal(one, other) for one, other in zip(nest.leaves(found), nest.leaves(value), strict=True))
     assert all(leaf.flags.writeable for leaf in nest.leaves(found) if isinstance(leaf, np.ndarray))
 
 
 def test_large_arrays_go_through_a_file_and_small_ones_do_not(memory):
-    with transfer.folder() as folder:
-        assert transfer.pack({"y": np.arange(7)}, folder).file == ""
-        parcel = transfer.pack(large(), folder)
+    with shared_memory.folder() as folder:
+        assert shared_memory.pack({"y": np.arange(7)}, folder).file == ""
+        parcel = shared_memory.pack(large(), folder)
         assert os.path.getsize(parcel.file) == large()["x"].nbytes + large()["y"].nbytes
         assert len(parcel.pickled) < 1000
-        transfer.discard(parcel)
+        shared_memory.discard(parcel)
 
 
 def test_a_full_or_missing_folder_sends_everything_through_the_pipe(tmp_path, monkeypatch):
     for folder in ("", str(tmp_path / "missing")):
-        parcel = transfer.pack(large(), folder)
+        parcel = shared_memory.pack(large(), folder)
         assert parcel.file == ""
-        assert same([transfer.unpack(parcel)], [large()])
-    monkeypatch.setattr(transfer, "_MEMORY", tmp_path / "missing")
-    with transfer.folder() as folder:
+        assert same([shared_memory.unpack(parcel)], [large()])
+    monkeypatch.setattr(shared_memory, "_MEMORY", tmp_path / "missing")
+    with shared_memory.folder() as folder:
         assert folder == ""
 
 
@@ -363,7 +363,7 @@ def test_a_timeout_without_workers_is_refused():
 HANGING = """
 import os, sys
 from deliralike import data
-from deliralike.data import transfer
+from deliralike.data import shared_memory
 from deliralike.parallel import Alone
 from deliralike.training.interrupt import deferred
 from tests.data.sources import Hanging
@@ -374,7 +374,7 @@ class Telling(Alone):
         os.write(2, b"put off\\n")
 
 if __name__ == "__main__":
-    how, said, kind, transfer._MEMORY = sys.argv[1:]
+    how, said, kind, shared_memory._MEMORY = sys.argv[1:]
     with deferred(Telling(), lambda: "here"):
         list(data.Loader(Hanging(how, said), 5, shuffle=False, workers=2, worker_kind=kind))
 """

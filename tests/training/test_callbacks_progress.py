@@ -125,7 +125,7 @@ def test_an_output_of_a_notebook_is_drawn_at_most_twice_a_second(monkeypatch):
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     progress = bars(Console(file=io.StringIO(), force_jupyter=True))
     progress._display = type("Display", (), {"update": lambda self, content, raw: drawn.append(content)})()
-    task = progress.add_task("run", total=99, samples=0, text="", judged="")
+    task = progress.add_task("run", total=99, samples=0, text="", validation="")
     for _ in range(20):
         now[0] += 0.1
         progress.update(task, advance=1)

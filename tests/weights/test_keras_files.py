@@ -183,7 +183,7 @@ def test_an_order_that_does_not_tell_is_refused(tmp_path):
     found = weights.contents(path)
     shapes = {name: value.shape for name, value in found.states[""].items()}
     with pytest.raises(StateError, match="more than one way"):
-        weights.fitting.fit(shapes, wanted, found.order)
+        weights.name_matching.fit(shapes, wanted, found.order)
 
 
 @pytest.mark.parametrize(

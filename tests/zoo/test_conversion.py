@@ -6,7 +6,7 @@ import torch
 
 from deliralike import backends, weights, zoo
 from deliralike.errors import SettingError, StateError, UnknownName, WeightFileError
-from deliralike.weights.fitting import fit
+from deliralike.weights.name_matching import fit
 from deliralike.zoo import chainer_links
 from deliralike.zoo.loading import load
 from tests.conftest import BACKENDS

@@ -1,4 +1,4 @@
-"""What watches a run: one callback a file."""
+"""Callbacks, which watch a run: one in each file."""
 
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.checkpoint import Checkpoint, Checkpoints

@@ -1,4 +1,4 @@
-"""Checkpoints of a run, written as it goes: the newest ones and the best one are kept."""
+"""Checkpoints of a run, written while it goes on: the newest ones and the best one are kept."""
 
 from __future__ import annotations
 
@@ -28,19 +28,22 @@ _FIELDS = {"best": NUMBER.or_none(), "best_name": TEXT.or_none()}
 
 
 class Checkpoint(Writer):
-    """Write all that a run needs to go on, so that ``fit(..., resume=folder)`` gives what would have come.
+    """Write the whole state of a run, so that ``fit(..., resume=folder)`` goes on as the run would.
 
-    One is written when it is due, when the run ends, and on Ctrl-C; none while an error ends the run, whose state may
-    be half of one step and half of the next. The disk holds it before the next step begins. One that cannot be written
-    ends the run with an error, and those from before are kept.
+    A checkpoint is written when it is due, when the run ends, and on Ctrl-C; none while an error
+    ends the run, whose state may be half of one step and half of the next. The disk holds it before
+    the next step begins. One that cannot be written ends the run with an error, and those from
+    before are kept.
 
     Args:
-        folder: Holds ``step-00000123`` and so on, by the number of finished steps, and ``checkpoints.json``, which
-            lists them in the order of writing and names the best one; see `Checkpoints`.
-        every_epochs: After how many epochs one is due; None for none.
-        every_steps: After how many steps one is due; None for none.
-        keep: How many of the newest ones are kept; None for all of them.
-        monitor: A metric on validation data; an epoch that is better than all before is written whether due or not.
+        folder: The folder for ``step-00000123`` and so on, by the number of finished steps, and for
+            ``checkpoints.json``, which lists them in the order of writing and names the best one;
+            see `Checkpoints`.
+        every_epochs: The number of epochs between two checkpoints; None for none.
+        every_steps: The number of steps between two checkpoints; None for none.
+        keep: The number of the newest checkpoints to keep; None for all of them.
+        monitor: A metric on validation data; an epoch that is better than all before is written
+            whether due or not.
         mode: ``"min"`` where less is better, ``"max"`` where more is. NaN is never better.
         best: Whether the best one is kept besides the newest.
 
@@ -49,8 +52,8 @@ class Checkpoint(Writer):
 
     Raises:
         SettingError: An option makes no sense.
-        CheckpointError: The folder holds the checkpoints of another run, another process is writing to it, which is
-            named, or the disk refuses.
+        CheckpointError: The folder holds the checkpoints of another run, another process is writing
+            to it, which is named, or the disk refuses.
         UnknownName: There is no such metric.
 
     Example:
@@ -81,15 +84,16 @@ class Checkpoint(Writer):
         mode: str = "min",
         best: bool = True,
     ) -> None:
-        """Nothing has been written yet."""
-        for name, count in (("every_epochs", every_epochs), ("every_steps", every_steps), ("keep", keep)):
-            whole = isinstance(count, int | np.integer) and not isinstance(count, bool) and count >= 1
-            if count is not None and not whole:
-                raise SettingError(f"{name}={count!r} must be a whole number of at least 1, or None")
+        """Check the settings; nothing is written."""
+        _check_count("every_epochs", every_epochs)
+        _check_count("every_steps", every_steps)
+        _check_count("keep", keep)
         self.folder = Path(folder)
-        self.every_epochs, self.every_steps, self.keep = every_epochs, every_steps, keep
-        judge = Monitor(monitor or "", mode)
-        self.monitor = None if monitor is None else judge
+        self.every_epochs = every_epochs
+        self.every_steps = every_steps
+        self.keep = keep
+        checked = Monitor(monitor or "", mode)  # checks the mode in any case
+        self.monitor = None if monitor is None else checked
         self.keep_best = best
         self.best: float | None = None
         self._best_name: str | None = None
@@ -97,33 +101,37 @@ class Checkpoint(Writer):
         self._holding = ExitStack()
 
     def on_start(self, run: Run) -> None:
-        """Refuse a folder with the checkpoints of another run, or to which another process writes."""
+        """Refuse a folder with checkpoints of another run, or to which another process writes."""
         if not run.is_main:
             return
         self._holding.enter_context(checkpoint.folder_of_run(self.folder))
-        found = [] if run.resumed or self._written else Checkpoints.all(self.folder)
-        if found:
-            raise CheckpointError(f"{self.folder} holds checkpoints already, {found[-1].name} the latest: go on with "
-                                  f"fit(..., resume=Checkpoints.latest(folder)), or give another folder")  # fmt: skip
+        if run.resumed or self._written:
+            return
+        latest = Checkpoints.latest(self.folder)
+        if latest is not None:
+            raise CheckpointError(
+                f"{self.folder} holds checkpoints already, {latest.name} the latest: go on with "
+                "fit(..., resume=Checkpoints.latest(folder)), or give another folder"
+            )
 
     def on_step(self, run: Run, step: Step) -> None:
-        """Write one if it is due, or if the run ends here."""
-        if run.stopped or (self.every_steps is not None and run.step % self.every_steps == 0):
+        """Write a checkpoint if it is due, or if the run ends here."""
+        is_due = self.every_steps is not None and run.step % self.every_steps == 0
+        if run.stopped or is_due:
             self._write(run)
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
-        """Write one if it is due, if the run ends here, or if the epoch is the best one."""
-        is_best = self._is_best(epoch)
-        if is_best:
-            self.best, self._best_name = self.monitor.value(epoch), _name(run)  # type: ignore[union-attr]
-        due = self.every_epochs is not None and run.epoch % self.every_epochs == 0
-        if due or is_best or run.is_complete:
+        """Write a checkpoint if it is due, if the run ends here, or if the epoch is the best."""
+        is_best = self._observe(run, epoch)
+        is_due = self.every_epochs is not None and run.epoch % self.every_epochs == 0
+        if is_due or is_best or run.is_complete:
             self._write(run)
 
     def on_end(self, run: Run) -> None:
         """Write one if the run came to an end, or to Ctrl-C, and its last state is not written yet.
 
-        On Ctrl-C processes may be at different steps: one whose state is spread over them is not gathered then.
+        On Ctrl-C processes may be at different steps: one whose state is spread over them is not
+        gathered then.
         """
         ended = run.is_complete or (run.interrupted and not run.network.gathers_state)
         with self._holding:
@@ -131,16 +139,25 @@ class Checkpoint(Writer):
                 self._write(run)
 
     def state(self) -> dict[str, Any]:
-        """The best value so far, and where it is."""
+        """Return the best value so far, and the name of its checkpoint."""
         return {"best": self.best, "best_name": self._best_name}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Judge the next epochs by that value."""
+        """Load the best value so far."""
         refuse_wrong_fields("state of Checkpoint", state, _FIELDS)
-        self.best, self._best_name = state["best"], state["best_name"]
+        self.best = state["best"]
+        self._best_name = state["best_name"]
 
-    def _is_best(self, epoch: Epoch) -> bool:
-        return self.monitor is not None and self.monitor.is_better(self.monitor.value(epoch), than=self.best)
+    def _observe(self, run: Run, epoch: Epoch) -> bool:
+        """Record the value of an epoch, and return whether it is the best so far."""
+        if self.monitor is None:
+            return False
+        value = self.monitor.value(epoch)
+        if not self.monitor.is_better(value, than=self.best):
+            return False
+        self.best = value
+        self._best_name = _name(run)
+        return True
 
     def _write(self, run: Run) -> None:
         state = gather(run) if run.is_main or run.network.gathers_state else {}
@@ -149,41 +166,59 @@ class Checkpoint(Writer):
         self._written = tuple(run.position().values())
 
     def _write_state(self, name: str, state: Mapping[str, Any]) -> None:
-        """First the new one, then those that go, last the index: what it lists and is not there has gone."""
+        """Write the new checkpoint, remove old ones, and write the index last.
+
+        So the index may list checkpoints that have been removed.
+        """
         checkpoint.write(self.folder / name, state)
-        names = [path.name for path in Checkpoints.all(self.folder) if path.name != name] + [name]
-        newest = names if self.keep is None else names[-self.keep :]
-        kept = [each for each in names if each in newest or (each == self._best_name and self.keep_best)]
-        for gone in _names(self.folder) - set(kept):
-            checkpoint.remove(self.folder / gone)
+        names = [path.name for path in Checkpoints.all(self.folder) if path.name != name]
+        names.append(name)
+        kept = names if self.keep is None else names[-self.keep :]
+        if self.keep_best and self._best_name in names and self._best_name not in kept:
+            kept = [self._best_name, *kept]  # older than the newest ones
+        for old in _names(self.folder) - set(kept):
+            checkpoint.remove(self.folder / old)
         _write_index(self.folder, {"checkpoints": kept, "best": self._best_name})
 
 
 class Checkpoints:
-    """What is in the folder of a `Checkpoint` callback."""
+    """The checkpoints in the folder of a `Checkpoint` callback."""
 
     @staticmethod
     def all(folder: AnyPath) -> list[Path]:
-        """Every checkpoint, in the order of writing.
+        """Return every checkpoint, in the order of writing.
 
         Raises:
-            CheckpointError: The list of them is damaged.
+            CheckpointError: The index is damaged.
         """
         folder = Path(folder)
-        there = sorted(name for name in _names(folder) if checkpoint.exists(folder / name))
-        known = [name for name in _index(folder)["checkpoints"] if name in there]
-        return [folder / name for name in [*known, *(name for name in there if name not in known)]]
+        present = sorted(name for name in _names(folder) if checkpoint.exists(folder / name))
+        listed = [name for name in _index(folder)["checkpoints"] if name in present]
+        others = [name for name in present if name not in listed]
+        return [folder / name for name in (*listed, *others)]
 
     @staticmethod
     def latest(folder: AnyPath) -> Path | None:
-        """The one that was written last; None when there is none."""
-        return next(reversed(Checkpoints.all(folder)), None)
+        """Return the checkpoint that was written last; None if there is none."""
+        paths = Checkpoints.all(folder)
+        return paths[-1] if paths else None
 
     @staticmethod
     def best(folder: AnyPath) -> Path | None:
-        """That of the best epoch; None when there is none."""
+        """Return the checkpoint of the best epoch; None if there is none."""
         best = _index(Path(folder))["best"]
-        return next((path for path in Checkpoints.all(folder) if path.name == best), None)
+        for path in Checkpoints.all(folder):
+            if path.name == best:
+                return path
+        return None
+
+
+def _check_count(name: str, count: Any) -> None:
+    if count is None:
+        return
+    is_whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
+    if not is_whole or count < 1:
+        raise SettingError(f"{name}={count!r} must be a whole number of at least 1, or None")
 
 
 def _name(run: Run) -> str:
@@ -191,7 +226,7 @@ def _name(run: Run) -> str:
 
 
 def _names(folder: Path) -> set[str]:
-    """The checkpoints there are, and those that a killed process left half written or half removed."""
+    """Return the names of all checkpoints, also of those that a killed process left incomplete."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return {match[1] for match in map(_NAME.fullmatch, os.listdir(folder)) if match}
     return set()
@@ -200,11 +235,15 @@ def _names(folder: Path) -> set[str]:
 def _index(folder: Path) -> dict[str, Any]:
     path = folder / INDEX
     try:
-        found = json.loads(path.read_text()) if path.exists() else {"checkpoints": [], "best": None}
-        return {"checkpoints": [str(name) for name in found["checkpoints"]], "best": found["best"]}
+        if not path.exists():
+            return {"checkpoints": [], "best": None}
+        index = json.loads(path.read_text())
+        return {"checkpoints": [str(name) for name in index["checkpoints"]], "best": index["best"]}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CheckpointError(f"{path} is damaged ({error!r}): remove it, and checkpoints are taken in the order of "
-                              f"their steps") from error  # fmt: skip
+        raise CheckpointError(
+            f"{path} is damaged ({error!r}): remove it, and checkpoints are taken in the order of "
+            f"their steps"
+        ) from error
 
 
 def _write_index(folder: Path, index: Mapping[str, Any]) -> None:
@@ -216,4 +255,6 @@ def _write_index(folder: Path, index: Mapping[str, Any]) -> None:
             os.fsync(file.fileno())
         new.replace(folder / INDEX)
     except OSError as error:
-        raise CheckpointError(f"{folder / INDEX} was not written: {error.strerror or error}") from error
+        raise CheckpointError(
+            f"{folder / INDEX} was not written: {error.strerror or error}"
+        ) from error

@@ -1,4 +1,4 @@
-"""Metrics as two CSV tables: one row a step, and one row an epoch."""
+"""Metrics as two CSV tables, with one row for each step and one for each epoch."""
 
 from __future__ import annotations
 
@@ -14,58 +14,80 @@ from deliralike.training.run import Run
 
 
 class Csv(Writer):
-    """Append every record to ``steps.csv`` or ``epochs.csv`` in a folder, each row written out at once.
+    """Append every record to ``steps.csv`` or ``epochs.csv`` in a folder, each row at once.
 
-    A metric that appears later becomes a further column, empty in the rows before. When a run is resumed, the tables
-    are cut back to what they held when the checkpoint was written.
+    A metric that appears later becomes a further column, empty in the rows before. When a run is
+    resumed, the tables are cut back to their contents at the time of the checkpoint.
 
     Args:
-        folder: Where they are; it is made if it is not there.
+        folder: The folder of the tables; it is made if it does not exist.
 
     Columns:
-        ``steps.csv`` has what a `Step` has, ``losses/NAME`` for each further loss, and ``lr/OPTIMIZER`` where there are
-        several; ``epochs.csv`` has what an `Epoch` has, and ``validation/METRIC``.
+        ``steps.csv`` has the fields of a `Step`, ``losses/NAME`` for each further loss, and
+        ``lr/OPTIMIZER`` where there are several; ``epochs.csv`` has the fields of an `Epoch`, and
+        ``validation/METRIC``.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        """Remember where to write; the files are made with their first rows."""
+        """Take the folder; the files are made with their first rows."""
         self.folder = Path(folder)
         self._tables = {kind: Table(self.folder / f"{kind}.csv") for kind in ("steps", "epochs")}
         self._resumed_at: Mapping[str, Any] = {}
 
     def on_start(self, run: Run) -> None:
-        """Take back what was written after the checkpoint, if the run is resumed."""
+        """Remove the rows after the checkpoint, if the run is resumed."""
         for kind, table in self._tables.items():
             begin(table, self._resumed_at.get(kind))
         self._resumed_at = {}
 
     def on_step(self, run: Run, step: Step) -> None:
-        """Add a row."""
+        """Add the row of a step."""
         self._tables["steps"].add(step_row(step))
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
-        """Add a row."""
+        """Add the row of an epoch."""
         self._tables["epochs"].add(epoch_row(epoch))
 
     def state(self) -> dict[str, Any]:
-        """How much has been written."""
+        """Return the sizes of the tables."""
         return {kind: table.state() for kind, table in self._tables.items()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Remember how much of the tables to keep."""
+        """Take the sizes to which the tables are cut back."""
         self._resumed_at = state
 
 
 def step_row(step: Step) -> dict[str, Any]:
-    """A step by column."""
-    rates = {f"lr/{name}": lr for name, lr in step.lr.items()} if isinstance(step.lr, Mapping) else {"lr": step.lr}
-    others = {f"losses/{name}": value for name, value in step.losses.items() if name != TOTAL}
-    names = ("step", "epoch", "loss", "seconds", "data_seconds", "samples")
-    return {**{name: getattr(step, name) for name in names}, **rates, **others}
+    """Return the cells of a step by column."""
+    row: dict[str, Any] = {
+        "step": step.step,
+        "epoch": step.epoch,
+        "loss": step.loss,
+        "seconds": step.seconds,
+        "data_seconds": step.data_seconds,
+        "samples": step.samples,
+    }
+    row |= rates(step)
+    for name, value in step.losses.items():
+        if name != TOTAL:
+            row[f"losses/{name}"] = value
+    return row
+
+
+def rates(step: Step) -> dict[str, float | None]:
+    """Return the learning rates of a step: ``lr``, or ``lr/OPTIMIZER`` where there are several."""
+    if isinstance(step.lr, Mapping):
+        return {f"lr/{name}": lr for name, lr in step.lr.items()}
+    return {"lr": step.lr}
 
 
 def epoch_row(epoch: Epoch) -> dict[str, Any]:
-    """An epoch by column."""
-    names = ("epoch", "steps", "evaluation_seconds")
-    metrics = {f"validation/{name}": value for name, value in epoch.held_out.items()}
-    return {**{name: getattr(epoch, name) for name in names}, **metrics}
+    """Return the cells of an epoch by column."""
+    row: dict[str, Any] = {
+        "epoch": epoch.epoch,
+        "steps": epoch.steps,
+        "evaluation_seconds": epoch.evaluation_seconds,
+    }
+    for name, value in epoch.held_out.items():
+        row[f"validation/{name}"] = value
+    return row

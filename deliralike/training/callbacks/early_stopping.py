@@ -1,4 +1,4 @@
-"""A run ends when validation no longer becomes better."""
+"""Early stopping: a run ends when validation no longer improves."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ _FIELDS = {"best": NUMBER.or_none(), "best_epoch": COUNT.or_none(), "waited": CO
 
 
 class EarlyStopping(Callback):
-    """End the run after `patience` epochs in a row in which a metric has not become better.
+    """End the run after `patience` epochs in a row in which a metric has not improved.
 
-    NaN is never better than what came before. So a run of NaN alone ends too, without a best epoch.
+    NaN is never an improvement. So a run of NaN alone ends too, without a best epoch.
 
     Args:
         monitor: The metric on validation data.
         mode: ``"min"`` where less is better, ``"max"`` where more is.
         patience: As in Keras and Lightning; 0 is the same as 1, the first epoch that is not better.
-        min_delta: By how much a value must be better than the best one to count.
-        min_epochs: How many epochs there are at least.
-        restore_best: Put the weights of the best epoch back at the end. They are kept in the host's memory, and in
-            checkpoints. After an error or Ctrl-C the weights stay as they are, so that the run can be resumed.
+        min_delta: The least difference by which a value must be better than the best one.
+        min_epochs: The least number of epochs.
+        restore_best: Put the weights of the best epoch back at the end. They are kept in the host's
+            memory, and in checkpoints. After an error or Ctrl-C the weights stay as they are, so
+            that the run can be resumed.
 
     Attributes:
         best: The best value so far; None when there is none.
@@ -42,7 +43,8 @@ class EarlyStopping(Callback):
 
     Example:
         >>> stopping = EarlyStopping("loss", patience=2)
-        >>> [stopping.observe(epoch, loss) for epoch, loss in enumerate([1.0, 0.5, 0.7, float("nan")])]
+        >>> losses = [1.0, 0.5, 0.7, float("nan")]
+        >>> [stopping.observe(epoch, loss) for epoch, loss in enumerate(losses)]
         [False, False, False, True]
         >>> stopping.best_epoch
         1
@@ -58,37 +60,40 @@ class EarlyStopping(Callback):
         min_epochs: int = 0,
         restore_best: bool = False,
     ) -> None:
-        """Nothing has been seen yet."""
-        for name, count in (("patience", patience), ("min_epochs", min_epochs)):
-            if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 0:
-                raise SettingError(f"{name}={count!r} must be a whole number of at least 0")
+        """Check the settings."""
+        _check_count("patience", patience)
+        _check_count("min_epochs", min_epochs)
         self.monitor = Monitor(monitor, mode, min_delta)
-        self.patience, self.min_epochs, self.restore_best = patience, min_epochs, restore_best
+        self.patience = patience
+        self.min_epochs = min_epochs
+        self.restore_best = restore_best
         self.best: float | None = None
         self.best_epoch: int | None = None
         self.waited = 0
         self._weights: dict[str, np.ndarray] | None = None
 
     def observe(self, epoch: int, value: float) -> bool:
-        """Take note of an epoch's value; whether the run shall end."""
+        """Record an epoch's value, and return whether the run is to end."""
         if self.monitor.is_better(value, than=self.best):
-            self.best, self.best_epoch, self.waited = value, epoch, 0
+            self.best = value
+            self.best_epoch = epoch
+            self.waited = 0
             return False
         self.waited += 1
         return self.waited >= self.patience and epoch + 1 >= self.min_epochs
 
     def on_start(self, run: Run) -> None:
-        """End a run at once that is resumed after its last epoch."""
+        """End a run at once if it is resumed after its last epoch."""
         if self.waited and self.waited >= self.patience and run.epoch >= self.min_epochs:
             run.stop(self._reason())
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
-        """Judge the epoch."""
-        shall_end = self.observe(epoch.epoch, self.monitor.value(epoch))
+        """Observe the epoch; keep its weights if it is the best one."""
+        is_last = self.observe(epoch.epoch, self.monitor.value(epoch))
         if self.restore_best and self.best_epoch == epoch.epoch:
-            with run.judged():
+            with run.evaluated():
                 self._weights = run.network.neutral_state()
-        if shall_end:
+        if is_last:
             run.stop(self._reason())
 
     def on_end(self, run: Run) -> None:
@@ -97,18 +102,33 @@ class EarlyStopping(Callback):
             run.network.load_neutral_state(self._weights)
 
     def state(self) -> dict[str, Any]:
-        """The best epoch, how long ago it was, and its weights."""
-        found = {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}
-        return found if self._weights is None else {**found, "weights": self._weights}
+        """Return the best value and epoch, the number of epochs since, and the best weights."""
+        state: dict[str, Any] = {
+            "best": self.best,
+            "best_epoch": self.best_epoch,
+            "waited": self.waited,
+        }
+        if self._weights is not None:
+            state["weights"] = self._weights
+        return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Wait on from there."""
+        """Load the result of `state`."""
         refuse_wrong_fields("state of EarlyStopping", state, _FIELDS, {"weights": NEST})
-        self.best, self.best_epoch, self.waited = state["best"], state["best_epoch"], state["waited"]
+        self.best = state["best"]
+        self.best_epoch = state["best_epoch"]
+        self.waited = state["waited"]
         self._weights = dict(state["weights"]) if "weights" in state else None
 
     def _reason(self) -> str:
-        name, epochs = self.monitor.metric, f"{self.waited} epoch{'s' * (self.waited != 1)}"
+        name = self.monitor.metric
+        epochs = "1 epoch" if self.waited == 1 else f"{self.waited} epochs"
         if self.best is None:
             return f"{name} has been NaN for {epochs}"
         return f"{name} has not been better than {self.best:.6g} for {epochs}"
+
+
+def _check_count(name: str, count: Any) -> None:
+    is_whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
+    if not is_whole or count < 0:
+        raise SettingError(f"{name}={count!r} must be a whole number of at least 0")

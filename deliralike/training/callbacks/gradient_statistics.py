@@ -1,4 +1,4 @@
-"""How large the gradients are, parameter by parameter."""
+"""Statistics of the gradients, parameter by parameter."""
 
 from __future__ import annotations
 
@@ -19,68 +19,84 @@ WHOLE = "(all)"
 
 
 class GradientStatistics(Writer):
-    """A CSV table with norm, largest magnitude and share of zeros of each gradient, and of all of them together.
+    """A CSV table with norm, largest magnitude and share of zeros of each gradient.
 
-    The gradients are those that the update was made with: of all replicas and micro-batches, after clipping. One that
-    took no part in the loss has empty cells. A NaN in a gradient makes its norm and its largest NaN.
+    A last row holds the statistics of all gradients together. The gradients are those of the
+    update: of all replicas and micro-batches, after clipping. A parameter that took no part in the
+    loss has empty cells. A NaN in a gradient makes its norm and its largest magnitude NaN.
 
     Args:
-        path: The table; it is made if it is not there. On resume it is cut back to the checkpoint's moment.
-        every: Every how many steps there are rows, from step 0 on; each copies the gradients to the host.
+        path: The table; it is made if it does not exist. On resume it is cut back to its contents
+            at the time of the checkpoint.
+        every: The number of steps between two sets of rows, from step 0 on; each copies the
+            gradients to the host.
 
     Columns:
-        ``step``, ``epoch``, ``parameter`` (its neutral name; ``(all)`` for all of an optimizer), ``norm``, ``largest``,
-        ``zeros``, and ``optimizer`` where there are several.
+        ``step``, ``epoch``, ``parameter`` (its neutral name; ``(all)`` for all of an optimizer),
+        ``norm``, ``largest``, ``zeros``, and ``optimizer`` where there are several.
 
     Raises:
         SettingError: `every` is below one.
     """
 
     def __init__(self, path: str | Path, every: int = 1) -> None:
-        """Nothing is kept yet."""
+        """Check the settings."""
         if every < 1:
             raise SettingError(f"every={every!r} must be at least 1")
         self.every = every
         self._table = Table(path)
         self._resumed_at: Mapping[str, Any] | None = None
-        self._seen: dict[str, int] = {}
+        self._recorded_steps: dict[str, int] = {}
         self._keeping: list[AbstractOptimizer] = []
 
     @property
     def path(self) -> Path:
-        """The table."""
+        """The path of the table."""
         return self._table.path
 
     def on_start(self, run: Run) -> None:
-        """Let the optimizers keep their gradients."""
+        """Make the optimizers keep their gradients."""
         begin(self._table, self._resumed_at)
         self._resumed_at = None
-        self._seen = {name: optimizer.steps for name, optimizer in run.optimizers.items()}
-        self._keeping = [each for each in run.optimizers.values() if not each.keep_gradients]
-        for optimizer in self._keeping:
-            optimizer.keep_gradients = True
+        for name, optimizer in run.optimizers.items():
+            self._recorded_steps[name] = optimizer.steps
+            if not optimizer.keep_gradients:
+                optimizer.keep_gradients = True
+                self._keeping.append(optimizer)
 
     def on_step(self, run: Run, step: Step) -> None:
         """Add rows for the optimizers that made an update."""
         for name, optimizer in run.optimizers.items():
-            updated, self._seen[name] = optimizer.steps > self._seen[name], optimizer.steps
-            if updated and step.step % self.every == 0:
-                which = {"optimizer": name} if len(run.optimizers) > 1 else {}
-                rows = _rows({key: _host(optimizer, g) for key, g in optimizer.latest_gradients.items()})
-                self._table.add(*({"step": step.step, "epoch": step.epoch, **row, **which} for row in rows))
+            has_updated = optimizer.steps > self._recorded_steps[name]
+            self._recorded_steps[name] = optimizer.steps
+            if has_updated and step.step % self.every == 0:
+                last_cell = {"optimizer": name} if len(run.optimizers) > 1 else {}
+                self._add_rows(optimizer, step, last_cell)
+
+    def _add_rows(
+        self, optimizer: AbstractOptimizer, step: Step, last_cell: Mapping[str, str]
+    ) -> None:
+        gradients = {}
+        for name, gradient in optimizer.latest_gradients.items():
+            gradients[name] = _host(optimizer, gradient)
+        rows = []
+        for statistics in _rows(gradients):
+            rows.append({"step": step.step, "epoch": step.epoch, **statistics, **last_cell})
+        self._table.add(*rows)
 
     def on_end(self, run: Run) -> None:
-        """Let the optimizers do as before."""
+        """Make the optimizers drop their gradients again."""
         for optimizer in self._keeping:
-            optimizer.keep_gradients, optimizer.latest_gradients = False, {}
+            optimizer.keep_gradients = False
+            optimizer.latest_gradients = {}
         self._keeping = []
 
     def state(self) -> dict[str, Any]:
-        """How much has been written."""
+        """Return the size of the table."""
         return self._table.state()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Remember how much of the table to keep."""
+        """Take the size to which the table is cut back."""
         self._resumed_at = state
 
 
@@ -91,13 +107,22 @@ def _host(optimizer: Any, gradient: Any) -> np.ndarray | None:
 
 
 def _rows(gradients: Mapping[str, np.ndarray | None]) -> Iterator[dict[str, Any]]:
+    """Yield the statistics of each gradient, then those of all gradients."""
+    flat = []
     for name, gradient in gradients.items():
-        yield {"parameter": name, **(_statistics(gradient) if gradient is not None else {})}
-    flat = [gradient.ravel() for gradient in gradients.values() if gradient is not None]
-    yield {"parameter": WHOLE, **(_statistics(np.concatenate(flat)) if flat else {})}
+        statistics = {}
+        if gradient is not None:
+            statistics = _statistics(gradient)
+            flat.append(gradient.ravel())
+        yield {"parameter": name, **statistics}
+    of_all = _statistics(np.concatenate(flat)) if flat else {}
+    yield {"parameter": WHOLE, **of_all}
 
 
 def _statistics(gradient: np.ndarray) -> dict[str, float]:
     largest = float(np.abs(gradient).max(initial=0.0))
-    norm = float(np.linalg.norm(gradient / largest)) * largest if 0 < largest < np.inf else largest  # never overflows
-    return {"norm": norm, "largest": largest, "zeros": float((gradient == 0).mean()) if gradient.size else 0.0}
+    norm = largest
+    if 0 < largest < np.inf:
+        norm = float(np.linalg.norm(gradient / largest)) * largest  # never overflows
+    zeros = float((gradient == 0).mean()) if gradient.size else 0.0
+    return {"norm": norm, "largest": largest, "zeros": zeros}

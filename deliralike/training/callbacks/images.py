@@ -1,4 +1,4 @@
-"""Pictures of inputs, targets and predictions, drawn anew while a run goes on."""
+"""Pictures of inputs, targets and predictions, drawn while a run goes on."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ Draw = Callable[[Any, np.ndarray, np.ndarray, np.ndarray], None]
 
 
 class Images(Writer):
-    """A picture of some samples, their targets and the network's predictions, after epochs: ``epoch-0003.png``.
+    """Draw samples, targets and predictions after epochs, as ``epoch-0003.png``.
 
-    The predictions are those that validation would judge; the network stays as it is.
+    The predictions are those that validation would evaluate; the network does not change.
 
     Args:
-        folder: Where the pictures are; it is made if it is not there.
-        samples: Inputs and targets as `evaluate` takes a batch: ``(inputs, targets)``, or ``"data"`` and ``"label"``.
-        every_epochs: After how many epochs there is a picture.
-        draw: A function ``(figure, inputs, targets, outputs)`` of a `matplotlib.figure.Figure` and NumPy arrays. When
-            not given: class labels stand above the images; regions of labels are outlined; other targets stand beside
-            the predictions. See `deliralike.training.callbacks.pictures`.
+        folder: The folder of the pictures; it is made if it does not exist.
+        samples: Inputs and targets as `evaluate` takes a batch: ``(inputs, targets)``, or
+            ``"data"`` and ``"label"``.
+        every_epochs: The number of epochs between two pictures.
+        draw: A function ``(figure, inputs, targets, outputs)`` of a `matplotlib.figure.Figure` and
+            NumPy arrays. When not given: class labels stand above the images; regions of labels are
+            outlined; other targets stand beside the predictions. See
+            `deliralike.training.callbacks.pictures`.
         dpi: Dots in an inch of the figure.
 
     Shapes:
-        Inputs ``(samples, channels, height, width)`` or ``(samples, channels, depth, height, width)``, of which the
-        middle slices are shown.
+        Inputs ``(samples, channels, height, width)`` or
+        ``(samples, channels, depth, height, width)``, of which the middle slices are shown.
 
     Raises:
         SettingError: `every_epochs` is below one, or `draw` cannot be called.
@@ -51,27 +53,34 @@ class Images(Writer):
         *,
         dpi: int = 110,
     ) -> None:
-        """Nothing is drawn yet."""
+        """Check the settings and the samples."""
         if every_epochs < 1:
             raise SettingError(f"every_epochs={every_epochs!r} must be at least 1")
         if draw is not None and not callable(draw):
-            raise SettingError(f"draw must be a function (figure, inputs, targets, outputs), not {draw!r}")
+            raise SettingError(
+                f"draw must be a function (figure, inputs, targets, outputs), not {draw!r}"
+            )
         inputs, self.targets = inputs_and_target(samples)
         self.inputs = inputs if len(inputs) > 1 else inputs[0]
         data.size((self.inputs, self.targets))
-        self.folder, self.every_epochs, self.drawing, self.dpi = Path(folder), every_epochs, draw, dpi
+        self.folder = Path(folder)
+        self.every_epochs = every_epochs
+        self.drawing = draw
+        self.dpi = dpi
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
-        """Draw a picture, if it is time."""
+        """Draw a picture, if it is due."""
         if run.epoch % self.every_epochs == 0:
             self.draw(run, self.folder / f"epoch-{epoch.epoch + 1:04d}.png")
 
     def draw(self, run: Run, path: Path) -> None:
-        """Draw a picture of what the network gives now."""
-        pictures = importlib.import_module("deliralike.training.callbacks.pictures")  # loads matplotlib
+        """Draw a picture of the network's present predictions."""
+        # The import loads matplotlib.
+        pictures = importlib.import_module("deliralike.training.callbacks.pictures")
         path.parent.mkdir(parents=True, exist_ok=True)
         outputs = np.concatenate(list(run.trainer.predict(self.inputs)))
         shown = self.inputs[0] if isinstance(self.inputs, tuple) else self.inputs
         figure = pictures.new_figure(self.dpi)
-        (self.drawing or pictures.draw)(figure, np.asarray(shown), np.asarray(self.targets), outputs)
+        draw = self.drawing or pictures.draw
+        draw(figure, np.asarray(shown), np.asarray(self.targets), outputs)
         figure.savefig(path)

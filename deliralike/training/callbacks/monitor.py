@@ -1,4 +1,4 @@
-"""Whether a metric has become better: the only place that compares two of its values."""
+"""Comparison of a metric's values: the only place that tells which of two is better."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ MODES = ("min", "max")
 
 @dataclass(frozen=True)
 class Monitor:
-    """A metric on validation data, and which of two values is the better one.
+    """A metric on validation data, and the direction in which it improves.
 
     NaN is never better, and any number is better than none.
 
     Args:
         metric: Its name among the metrics of an epoch.
         mode: ``"min"`` where less is better, ``"max"`` where more is.
-        min_delta: By how much a value must be better to count.
+        min_delta: The least difference by which a value must be better.
 
     Raises:
         SettingError: There is no such mode, or `min_delta` is below zero.
 
     Example:
         >>> accuracy = Monitor("accuracy", "max", min_delta=0.01)
-        >>> accuracy.is_better(0.92, than=0.9), accuracy.is_better(0.905, than=0.9), accuracy.is_better(0.1, than=None)
-        (True, False, True)
+        >>> accuracy.is_better(0.92, than=0.9), accuracy.is_better(0.905, than=0.9)
+        (True, False)
+        >>> accuracy.is_better(0.1, than=None)
+        True
     """
 
     metric: str
@@ -37,44 +39,53 @@ class Monitor:
     min_delta: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Check the settings."""
         if self.mode not in MODES:
-            raise SettingError(f"mode={self.mode!r} is unknown: 'min' where less is better, 'max' where more is")
+            raise SettingError(
+                f"mode={self.mode!r} is unknown: 'min' where less is better, 'max' where more is"
+            )
         if not 0 <= self.min_delta < math.inf:
             raise SettingError(f"min_delta={self.min_delta!r} must be a number of at least 0")
 
     def is_better(self, value: float, than: float | None) -> bool:
-        """Whether a value is better than the best one so far."""
+        """Return whether a value is better than the best one so far."""
         if than is None:
             return not math.isnan(value)
-        return value > than + self.min_delta if self.mode == "max" else value < than - self.min_delta
+        if self.mode == "max":
+            return value > than + self.min_delta
+        return value < than - self.min_delta
 
     def refuse_unknown(self, known: Sequence[str]) -> None:
-        """An error when no figure will have such a name, before anything was trained.
+        """Raise an error before the first step if no figure will have the metric's name.
 
         Args:
-            known: Names of metrics and losses; figures of a metric that has several are ``"name/part"``.
+            known: Names of metrics and losses; figures of a metric that has several are
+                ``"name/part"``.
 
         Raises:
-            UnknownName: Names those that there are.
+            UnknownName: The name is unknown; the message lists the known names.
         """
         if self.metric not in known and self.metric.partition("/")[0] not in known:
             raise UnknownName(
-                f"there is no metric {self.metric!r} on validation data. {suggestion(self.metric, known)} "
-                f"Validation will give: {', '.join(known)}."
+                f"there is no metric {self.metric!r} on validation data. "
+                f"{suggestion(self.metric, known)} Validation will give: {', '.join(known)}."
             )
 
     def value(self, epoch: Epoch) -> float:
-        """The metric of an epoch.
+        """Return the metric of an epoch.
 
         Raises:
-            UnknownName: The epoch has no such metric; those that it has are named.
+            UnknownName: The epoch has no such metric; the message lists its metrics.
         """
         if self.metric in epoch.held_out:
             return float(epoch.held_out[self.metric])
         if not epoch.held_out:
-            raise UnknownName(f"there is no metric {self.metric!r}: nothing was validated. Give fit() validation data.")
+            raise UnknownName(
+                f"there is no metric {self.metric!r}: nothing was validated. Give fit() "
+                "validation data."
+            )
         raise UnknownName(
-            f"there is no metric {self.metric!r} on validation data. {suggestion(self.metric, epoch.held_out)} "
-            f"This epoch has: {', '.join(epoch.held_out)}."
+            f"there is no metric {self.metric!r} on validation data. "
+            f"{suggestion(self.metric, epoch.held_out)} This epoch has: "
+            f"{', '.join(epoch.held_out)}."
         )

@@ -1,10 +1,12 @@
-"""Pictures of what a network gives for images and volumes: labels, regions, values.
+"""Pictures of a network's outputs for images and volumes: labels, regions, values.
 
-Drawn with matplotlib's figure objects alone: no window, no backend chosen, no global setting changed.
+They are drawn with matplotlib's figure objects alone: no window is opened, no backend chosen, no
+global setting changed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,22 +16,26 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from deliralike.errors import BatchError
 
-COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#D55E00")  # Okabe and Ito 2008
-RIGHT, WRONG = "#009E73", "#D55E00"
+# The colours of Okabe and Ito 2008.
+COLOURS = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#D55E00")
+RIGHT = "#009E73"
+WRONG = "#D55E00"
 INCHES = 1.5
 
 
 def new_figure(dpi: int = 110) -> Figure:
-    """An empty figure; the functions here set its size."""
-    return Figure(dpi=dpi, layout=ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02), facecolor="white")
+    """Return an empty figure; the functions here set its size."""
+    layout = ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02)
+    return Figure(dpi=dpi, layout=layout, facecolor="white")
 
 
 def draw(figure: Figure, inputs: np.ndarray, targets: np.ndarray, outputs: np.ndarray) -> None:
-    """Draw samples in the way that the shapes of targets and outputs ask for.
+    """Draw samples in the way that fits the shapes of targets and outputs.
 
     Shapes:
-        Scores ``(samples, classes)`` and labels ``(samples,)``: `draw_labels`. Scores ``(samples, classes, ...)`` and
-        whole numbers ``(samples, ...)``: `draw_regions`. All else: `draw_values`.
+        Scores ``(samples, classes)`` and labels ``(samples,)``: `draw_labels`. Scores
+        ``(samples, classes, ...)`` and whole numbers ``(samples, ...)``: `draw_regions`. All else:
+        `draw_values`.
 
     Raises:
         BatchError: The inputs are no images and no volumes.
@@ -42,36 +48,50 @@ def draw(figure: Figure, inputs: np.ndarray, targets: np.ndarray, outputs: np.nd
         draw_values(figure, inputs, targets, outputs)
 
 
-def draw_labels(figure: Figure, inputs: np.ndarray, targets: np.ndarray, outputs: np.ndarray) -> None:
-    """Each image with its prediction above it; a wrong one in another colour, with the right one in brackets."""
+def draw_labels(
+    figure: Figure, inputs: np.ndarray, targets: np.ndarray, outputs: np.ndarray
+) -> None:
+    """Draw each image with its prediction above it; a wrong one with the right one in brackets."""
     columns = min(len(inputs), 8)
     axes = _grid(figure, -(-len(inputs) // columns), columns)
     predicted = outputs.argmax(1)
     for axis, image, target, label in zip(axes.flat, inputs, targets, predicted, strict=False):
         _show(axis, image)
-        right = label == target
-        text = f"{label}" if right else f"{label} (is {target})"
-        axis.set_title(text, fontsize=9, color=RIGHT if right else WRONG)
+        if label == target:
+            axis.set_title(f"{label}", fontsize=9, color=RIGHT)
+        else:
+            axis.set_title(f"{label} (is {target})", fontsize=9, color=WRONG)
 
 
-def draw_regions(figure: Figure, inputs: np.ndarray, targets: np.ndarray, outputs: np.ndarray) -> None:
-    """A column for each sample: the image, and below it the outlines of target and prediction, by class.
+def draw_regions(
+    figure: Figure, inputs: np.ndarray, targets: np.ndarray, outputs: np.ndarray
+) -> None:
+    """Draw a column for each sample: the image, and the outlines of target and prediction.
 
     Class 0 is background. Outputs with one channel are scores of class 1, above or below zero.
     """
-    predicted = outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).astype(int)
-    targets = targets[:, 0] if targets.ndim == outputs.ndim else targets
+    if outputs.shape[1] > 1:
+        predicted = outputs.argmax(1)
+    else:
+        predicted = (outputs[:, 0] > 0).astype(int)
+    if targets.ndim == outputs.ndim:
+        targets = targets[:, 0]
     classes = range(1, max(outputs.shape[1], 2))
     axes = _grid(figure, 3, len(inputs), ("input", "target", "prediction"))
     for column, image in enumerate(inputs):
-        for row, regions in enumerate((None, targets[column], predicted[column])):
+        for row in range(3):
             _show(axes[row, column], image)
-            for label in classes if regions is not None else ():
-                _outline(axes[row, column], _middle(regions == label), COLOURS[(label - 1) % len(COLOURS)])
+        _outline_classes(axes[1, column], targets[column], classes)
+        _outline_classes(axes[2, column], predicted[column], classes)
 
 
-def draw_values(figure: Figure, inputs: np.ndarray, targets: np.ndarray, outputs: np.ndarray) -> None:
-    """A column for each sample: the image, the target and the prediction, in one range of grey; numbers as titles."""
+def draw_values(
+    figure: Figure, inputs: np.ndarray, targets: np.ndarray, outputs: np.ndarray
+) -> None:
+    """Draw a column for each sample: the image, the target and the prediction.
+
+    Targets and predictions have one range of grey; numbers are written as titles.
+    """
     if outputs.ndim <= 2:
         axes = _grid(figure, 1, len(inputs))
         for axis, image, target, output in zip(axes.flat, inputs, targets, outputs, strict=True):
@@ -80,7 +100,8 @@ def draw_values(figure: Figure, inputs: np.ndarray, targets: np.ndarray, outputs
         return
     axes = _grid(figure, 3, len(inputs), ("input", "target", "prediction"))
     for column, (image, target, output) in enumerate(zip(inputs, targets, outputs, strict=True)):
-        target = target if target.ndim == output.ndim else target[np.newaxis]
+        if target.ndim != output.ndim:
+            target = target[np.newaxis]
         limits = float(np.nanmin(target)), float(np.nanmax(target))
         _show(axes[0, column], image)
         _show(axes[1, column], target, limits)
@@ -88,7 +109,13 @@ def draw_values(figure: Figure, inputs: np.ndarray, targets: np.ndarray, outputs
 
 
 def _grid(figure: Figure, rows: int, columns: int, names: tuple[str, ...] = ()) -> np.ndarray:
-    figure.set_size_inches(max(columns * INCHES, 3.0) + 0.3 * bool(names), rows * (INCHES + 0.3 * (not names)))
+    width = max(columns * INCHES, 3.0)
+    row_height = INCHES
+    if names:
+        width += 0.3  # for the names of the rows
+    else:
+        row_height += 0.3  # for titles
+    figure.set_size_inches(width, rows * row_height)
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.flat:
         axis.set(xticks=[], yticks=[])
@@ -99,38 +126,49 @@ def _grid(figure: Figure, rows: int, columns: int, names: tuple[str, ...] = ()) 
 
 
 def _show(axis: Any, image: np.ndarray, limits: tuple[float, float] | None = None) -> None:
-    """One sample, channels first: three channels as colours, else the first one in grey."""
+    """Draw one sample, channels first: three channels as colours, else the first one in grey."""
     if image.ndim not in (3, 4):
         raise BatchError(
-            f"a picture is drawn of samples (channels, height, width) or (channels, depth, height, width), not of "
-            f"shape {image.shape}: give Images a draw function of your own"
+            "a picture is drawn of samples (channels, height, width) or (channels, depth, "
+            f"height, width), not of shape {image.shape}: give Images a draw function of your own"
         )
     if image.shape[0] == 3:
         low, high = limits or (float(image.min()), float(image.max()))
-        scaled = np.clip((np.stack([_middle(part) for part in image], -1) - low) / ((high - low) or 1.0), 0.0, 1.0)
-        axis.imshow(scaled, interpolation="nearest")
+        channels_last = np.stack([_middle(channel) for channel in image], -1)
+        scaled = (channels_last - low) / ((high - low) or 1.0)
+        axis.imshow(np.clip(scaled, 0.0, 1.0), interpolation="nearest")
     else:
         low, high = limits or (None, None)  # type: ignore[assignment]
         axis.imshow(_middle(image[0]), cmap="gray", vmin=low, vmax=high, interpolation="nearest")
 
 
 def _middle(values: np.ndarray) -> np.ndarray:
-    """A picture as it is; of a volume its middle slice."""
-    return values[len(values) // 2] if values.ndim == 3 else values
+    """Return a picture unchanged; of a volume its middle slice."""
+    if values.ndim == 3:
+        return values[len(values) // 2]
+    return values
+
+
+def _outline_classes(axis: Any, labels: np.ndarray, classes: Iterable[int]) -> None:
+    for label in classes:
+        colour = COLOURS[(label - 1) % len(COLOURS)]
+        _outline(axis, _middle(labels == label), colour)
 
 
 def _outline(axis: Any, region: np.ndarray, colour: str) -> None:
-    """The border of a region, along the edges of its pixels; nothing where it is empty."""
+    """Draw the border of a region, along the edges of its pixels; nothing where it is empty."""
     framed = np.pad(region.astype(int), 1)
-    for across in (0, 1):
-        rows, columns = np.nonzero(np.diff(framed, axis=across))
-        starts = np.stack([columns, rows], 1) - (1.5, 0.5) if across == 0 else np.stack([columns, rows], 1) - (0.5, 1.5)
-        step = (1.0, 0.0) if across == 0 else (0.0, 1.0)
-        axis.add_collection(_lines(np.stack([starts, starts + step], 1), colour))
+    rows, columns = np.nonzero(np.diff(framed, axis=0))
+    starts = np.stack([columns, rows], 1) - (1.5, 0.5)
+    _draw_edges(axis, starts, (1.0, 0.0), colour)
+    rows, columns = np.nonzero(np.diff(framed, axis=1))
+    starts = np.stack([columns, rows], 1) - (0.5, 1.5)
+    _draw_edges(axis, starts, (0.0, 1.0), colour)
 
 
-def _lines(segments: np.ndarray, colour: str) -> Any:
-    return LineCollection(list(segments), colors=colour, linewidths=1.4)
+def _draw_edges(axis: Any, starts: np.ndarray, step: tuple[float, float], colour: str) -> None:
+    segments = np.stack([starts, starts + step], 1)
+    axis.add_collection(LineCollection(list(segments), colors=colour, linewidths=1.4))
 
 
 def _numbers(values: np.ndarray) -> str:

@@ -1,11 +1,12 @@
-"""A run ends at the first number that is not finite, and says where it was."""
+"""The end of a run at the first number that is not finite, with the name of its tensor."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -19,19 +20,21 @@ from deliralike.training.run import Run
 
 
 class StopOnNaN(Callback):
-    """End the run when a loss, a gradient, a parameter or a buffer is NaN or infinite, and name the first bad tensor.
+    """End the run when a loss, a gradient, a parameter or a buffer is NaN or infinite.
 
-    "First" is meant in the order in which a step comes to them: the batch, the losses, the buffers that the forward
-    pass sets, the gradients, the updated parameters; within each in creation order. Backward goes the other way, so the
-    last bad gradient is where NaN came in, and is named as well. A parameter or buffer that is bad before a step is
-    found before it.
+    The first bad tensor is named, in the order of a step: the batch, the losses, the buffers that
+    the forward pass sets, the gradients, the updated parameters; within each in creation order.
+    Backward goes the other way, so NaN came in at the last bad gradient, which is named as well. A
+    parameter or buffer that is bad before a step is found before it.
 
-    The run ends without an error; the reason is a `RuntimeWarning`, and stands in ``history.stopped``. The network is
-    left as it is: the last checkpoint before is good. An update that a loss scale left out is no reason to stop.
+    The run ends without an error; the reason is a `RuntimeWarning`, and stands in
+    ``history.stopped``. The network does not change: the last checkpoint before is good. An update
+    that a loss scale left out is no reason to stop.
 
     Args:
-        every: Every how many steps gradients, parameters and buffers are looked at; losses are at each step, and when
-            one is bad, so is the rest. Looking takes one pass over each array.
+        every: The number of steps between two checks of gradients, parameters and buffers. Losses
+            are checked at each step, and all else too if a loss is bad. A check takes one pass over
+            each array.
 
     Raises:
         SettingError: `every` is below one.
@@ -40,14 +43,14 @@ class StopOnNaN(Callback):
     runs_last = True  # what another callback does to the network is found before the next step
 
     def __init__(self, every: int = 1) -> None:
-        """Nothing is looked at yet."""
+        """Check the setting."""
         if every < 1:
             raise SettingError(f"every={every!r} must be at least 1")
         self.every = every
         self._keeping: list[AbstractOptimizer] = []
 
     def on_start(self, run: Run) -> None:
-        """Look at the network, and let the optimizers keep their gradients."""
+        """Check the network, and make the optimizers keep their gradients."""
         self._keeping = [each for each in run.optimizers.values() if not each.keep_gradients]
         for optimizer in self._keeping:
             optimizer.keep_gradients = True
@@ -58,49 +61,66 @@ class StopOnNaN(Callback):
         bad_loss = "" if run.network.trains_apart else next(_in_losses(step), "")  # each process has its own loss
         if not bad_loss and step.step % self.every:
             return
-        found = chain(_in_batches(run), _in_losses(step), _in_step(run)) if bad_loss else _in_step(run)
-        self._stop(run, f"in step {step.step} of epoch {step.epoch}", found)
+        bad_tensors = _in_step(run)
+        if bad_loss:
+            bad_tensors = chain(_in_batches(run), _in_losses(step), bad_tensors)
+        self._stop(run, f"in step {step.step} of epoch {step.epoch}", bad_tensors)
 
     def on_epoch(self, run: Run, epoch: Epoch) -> None:
-        """Look at what evaluation and other callbacks have left."""
+        """Check the network after evaluation and other callbacks."""
         self._stop(run, f"after epoch {epoch.epoch}", _in_network(run))
 
     def on_end(self, run: Run) -> None:
-        """Let the optimizers do as before."""
+        """Make the optimizers drop their gradients again."""
         for optimizer in self._keeping:
-            optimizer.keep_gradients, optimizer.latest_gradients = False, {}
+            optimizer.keep_gradients = False
+            optimizer.latest_gradients = {}
         self._keeping = []
 
-    def _stop(self, run: Run, when: str, found: Iterator[str]) -> None:
-        what = _told(run.trainer.processes.exchange("what is not finite", list(found)))
-        if not what or run.stopped:
+    def _stop(self, run: Run, when: str, bad_tensors: Iterator[str]) -> None:
+        of_all = run.trainer.processes.exchange("what is not finite", list(bad_tensors))
+        description = _joined(of_all)
+        if not description or run.stopped:
             return
-        reason = f"not finite {when}: {what}"
+        reason = f"not finite {when}: {description}"
         run.stop(reason)
         warnings.warn(reason, RuntimeWarning, stacklevel=2)
 
 
-def _told(found: Sequence[Sequence[str]]) -> str:
-    """What the processes have found, those first whose batch or loss it came from; that of one process as it is."""
+def _joined(of_all: Sequence[Sequence[str]]) -> str:
+    """Return the bad tensors of all processes in one text; equal ones of all without ranks.
+
+    The longest texts come first: those of the processes whose batch or loss was bad.
+    """
     ranks: dict[str, list[int]] = {}
-    for rank, names in enumerate(found):
+    for rank, names in enumerate(of_all):
         ranks.setdefault("; then ".join(names), []).append(rank)
     ranks.pop("", None)
-    if len(ranks) == 1 and len(next(iter(ranks.values()))) == len(found):
+    if len(ranks) == 1 and len(next(iter(ranks.values()))) == len(of_all):
         return next(iter(ranks))
     longest_first = sorted(ranks, key=lambda text: -text.count("; then "))
-    return "; ".join(f"in process {', '.join(map(str, ranks[text]))}: {text}" for text in longest_first)
+    parts = []
+    for text in longest_first:
+        numbers = ", ".join(map(str, ranks[text]))
+        parts.append(f"in process {numbers}: {text}")
+    return "; ".join(parts)
 
 
 def _in_batches(run: Run) -> Iterator[str]:
-    """Arrays of the latest step's batches, with the position of the first bad element."""
-    backend, several = run.network.backend, len(run.latest_batches) > 1
+    """Yield the bad arrays of the latest step's batches, with their first bad element."""
+    backend = run.network.backend
+    is_single = len(run.latest_batches) <= 1
     for number, batch in enumerate(run.latest_batches):
-        for path, leaf in nest.leaves_with_paths(batch, f"batches[{number}]" if several else "batch"):
+        name = "batch" if is_single else f"batches[{number}]"
+        for path, leaf in nest.leaves_with_paths(batch, name):
             array = backend.numpy(leaf) if backend.is_array(leaf) else leaf
-            if isinstance(array, np.ndarray) and array.dtype.kind == "f" and not np.isfinite(array).all():
-                where = np.argwhere(~np.isfinite(array))[0].tolist()
-                yield f"{path}{where if where else ''} is {array[tuple(where)]}"
+            if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
+                continue
+            bad_places = np.argwhere(~np.isfinite(array))
+            if len(bad_places):
+                place = bad_places[0].tolist()
+                index = str(place) if place else ""
+                yield f"{path}{index} is {array[tuple(place)]}"
 
 
 def _in_losses(step: Step) -> Iterator[str]:
@@ -110,15 +130,18 @@ def _in_losses(step: Step) -> Iterator[str]:
 
 
 def _in_step(run: Run) -> Iterator[str]:
-    """What an update leaves, in the order in which it is made."""
+    """Yield the bad tensors of an update, in the order in which it is made."""
     yield from _in_slots(run, "buffer")
     for optimizer in run.optimizers.values():
-        overflowed = optimizer.loss_scale is not None and not optimizer.updated
-        given = {} if overflowed else {n: g for n, g in optimizer.latest_gradients.items() if g is not None}
-        all_finite = run.network.backend.all_finite
-        if given and not all_finite(list(given.values())):
-            bad = [name for name, gradient in given.items() if not all_finite([gradient])]
-            yield f"the gradient of {_range(bad, len(given))}"
+        if optimizer.loss_scale is not None and not optimizer.updated:
+            continue  # an update that was left out
+        gradients = {}
+        for name, gradient in optimizer.latest_gradients.items():
+            if gradient is not None:
+                gradients[name] = gradient
+        bad = _not_finite(run, gradients)
+        if bad:
+            yield f"the gradient of {_range(bad, len(gradients))}"
     yield from _in_slots(run, "parameter")
 
 
@@ -128,13 +151,26 @@ def _in_network(run: Run) -> Iterator[str]:
 
 
 def _in_slots(run: Run, kind: str) -> Iterator[str]:
-    slots = {n: slot for n, slot in run.network.neutral_slots().items() if slot.is_parameter == (kind == "parameter")}
+    wants_parameters = kind == "parameter"
+    values = {}
+    for name, slot in run.network.neutral_slots().items():
+        if slot.is_parameter == wants_parameters:
+            values[name] = slot.value
+    bad = _not_finite(run, values)
+    if bad:
+        yield f"the {kind} {_range(bad, len(values))}"
+
+
+def _not_finite(run: Run, arrays: Mapping[str, Any]) -> list[str]:
+    """Return the names of the arrays that are not finite; all are checked at once before."""
     all_finite = run.network.backend.all_finite
-    if slots and not all_finite([slot.value for slot in slots.values()]):
-        bad = [name for name, slot in slots.items() if not all_finite([slot.value])]
-        yield f"the {kind} {_range(bad, len(slots))}"
+    if not arrays or all_finite(list(arrays.values())):
+        return []
+    return [name for name, array in arrays.items() if not all_finite([array])]
 
 
 def _range(bad: list[str], count: int) -> str:
-    """The first name, and how far it goes."""
-    return repr(bad[0]) if len(bad) == 1 else f"{bad[0]!r} ({len(bad)} of {count} are bad, the last is {bad[-1]!r})"
+    """Return the first name, and the extent of the bad ones."""
+    if len(bad) == 1:
+        return repr(bad[0])
+    return f"{bad[0]!r} ({len(bad)} of {count} are bad, the last is {bad[-1]!r})"

@@ -1,4 +1,4 @@
-"""A CSV file that grows row by row, takes new columns, and can be cut back to what it was."""
+"""A CSV file that grows row by row, takes new columns, and can be cut back to an earlier state."""
 
 from __future__ import annotations
 
@@ -14,75 +14,90 @@ from deliralike.training.callbacks.lines import LineFile
 
 
 class Table:
-    """Rows by column name; a column that a later row brings is empty in the rows before.
+    """Rows by column name; a column that a later row adds is empty in the rows before.
 
-    Each row is written out at once. For a new column the file is written anew, aside, and renamed over the old one.
-    Numbers are written so that they read back equal.
+    Each row is written at once. For a new column the file is rewritten, aside, and renamed over the
+    old one. Numbers are written so that they read back equal.
 
     Attributes:
-        columns: In the order in which they appeared.
-        rows: How many there are.
+        columns: The columns in the order in which they appeared.
+        rows: The number of rows.
     """
 
     def __init__(self, path: str | Path) -> None:
-        """Nothing is opened yet."""
+        """Take the path without opening the file."""
         self._file = LineFile(path)
         self.columns: list[str] = []
         self.rows = 0
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The path of the file."""
         return self._file.path
 
     def measure(self) -> None:
-        """Take what is in the file as given: rows are added to it."""
+        """Take the present columns and rows of the file: rows are added to them."""
         self.columns, rows = self._read()
         self.rows = len(rows)
 
     def add(self, *records: Mapping[str, Any]) -> None:
-        """Write rows to the end."""
-        known = dict.fromkeys([*self.columns, *(name for record in records for name in record)])
+        """Append rows."""
+        known = dict.fromkeys(self.columns)
+        for record in records:
+            known.update(dict.fromkeys(record))
         if len(known) > len(self.columns):
-            self._write_anew(list(known), self._read()[1])
-        self._file.add(*(_line(_text(record.get(name)) for name in self.columns) for record in records))
+            self._rewrite(list(known), self._read()[1])
+        lines = []
+        for record in records:
+            lines.append(_line([_text(record.get(name)) for name in self.columns]))
+        self._file.add(*lines)
         self.rows += len(records)
 
     def state(self) -> dict[str, Any]:
-        """What `cut_back` needs."""
+        """Return the state for `cut_back`."""
         return {"rows": self.rows, "columns": list(self.columns)}
 
     def cut_back(self, state: Mapping[str, Any]) -> None:
-        """Take away all rows and columns that came after `state`; a file that has fewer rows keeps them.
+        """Remove all rows and columns that came after `state`; a file with fewer rows keeps them.
 
         Raises:
-            StateError: The file has other columns: it is another one. It stays as it is.
+            StateError: The file has other columns, so it is another file, which does not change.
         """
         columns = list(state["columns"])
-        found, rows = self._read()
-        if found and found[: len(columns)] != columns:
+        present, rows = self._read()
+        if present and present[: len(columns)] != columns:
             raise StateError(
-                f"{os.fspath(self.path)!r} has the columns {', '.join(found)}, and had {', '.join(columns)} when the "
-                f"checkpoint was written: it is another file. Move it away, or record to another path."
+                f"{os.fspath(self.path)!r} has the columns {', '.join(present)}, and had "
+                f"{', '.join(columns)} when the checkpoint was written: it is another file. Move "
+                "it away, or record to another path."
             )
-        if found:
-            self._write_anew(columns, rows[: state["rows"]])
+        if present:
+            self._rewrite(columns, rows[: state["rows"]])
         self.measure()
 
     def _read(self) -> tuple[list[str], list[list[str]]]:
-        """The header and the rows; a last line that was not finished does not count."""
+        """Read the header and the rows; a last line that was not finished does not count."""
         if not self.path.exists():
             return [], []
         with self.path.open(encoding="utf-8", newline="") as file:
-            header, *rows = list(csv.reader(line for line in file if line.endswith("\n"))) or [[]]
-        return header, rows
+            finished = [line for line in file if line.endswith("\n")]
+        lines = list(csv.reader(finished))
+        if not lines:
+            return [], []
+        return lines[0], lines[1:]
 
-    def _write_anew(self, columns: list[str], rows: Iterable[Sequence[str]]) -> None:
-        """The old rows under another header: longer ones are cut, shorter ones padded."""
+    def _rewrite(self, columns: list[str], rows: Iterable[Sequence[str]]) -> None:
+        """Write the old rows under another header: longer ones are cut, shorter ones padded."""
         aside = self.path.with_name(f".{self.path.name}.new")
         aside.unlink(missing_ok=True)
-        lines = [columns, *([*row, *[""] * len(columns)][: len(columns)] for row in rows)] if columns else []
-        LineFile(aside).add(*map(_line, lines))
+        lines = []
+        if columns:
+            lines.append(_line(columns))
+            padding = [""] * len(columns)
+            for row in rows:
+                cells = [*row, *padding]
+                lines.append(_line(cells[: len(columns)]))
+        LineFile(aside).add(*lines)
         aside.replace(self.path)
         self.columns = columns
 

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from deliralike.data.packages import needed
 from deliralike.steps import TOTAL
+from deliralike.training.callbacks.csv_tables import rates
 from deliralike.training.callbacks.writer import Writer
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run
 
 
 class TensorBoard(Writer):
-    """Losses, learning rate and speed as ``train/…`` for each step, metrics as ``validation/…`` for each epoch.
+    """Write values of steps as ``train/…`` and metrics of epochs as ``validation/…``.
 
-    Needs the package tensorboardX. When a run is resumed, TensorBoard hides what came after the checkpoint.
+    The values of a step are losses, learning rate and speed. The callback needs the package
+    tensorboardX. When a run is resumed, TensorBoard hides the values after the checkpoint.
 
     Args:
-        folder: Where TensorBoard looks: ``tensorboard --logdir folder``.
+        folder: The folder for ``tensorboard --logdir folder``.
 
     Raises:
-        DataUnavailable: When it is made: the package is not installed.
+        DataUnavailable: The package is not installed.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        """Look for the package; nothing is written before the run starts."""
+        """Import the package; nothing is written before the run starts."""
         self.folder = Path(folder)
-        self._package = needed("tensorboardX", package="tensorboardX", extra="tensorboard", purpose="TensorBoard")
+        self._package = needed(
+            "tensorboardX", package="tensorboardX", extra="tensorboard", purpose="TensorBoard"
+        )
         self._writer: Any = None
 
     def on_start(self, run: Run) -> None:
@@ -36,7 +39,7 @@ class TensorBoard(Writer):
         self._writer = self._package.SummaryWriter(str(self.folder), purge_step=run.step or None)
 
     def on_step(self, run: Run, step: Step) -> None:
-        """Add what the step gave."""
+        """Add the values of a step."""
         for tag, value in _scalars(step).items():
             self._writer.add_scalar(f"train/{tag}", value, step.step)
 
@@ -54,6 +57,10 @@ class TensorBoard(Writer):
 
 
 def _scalars(step: Step) -> dict[str, float]:
-    rates = {f"lr/{name}": lr for name, lr in step.lr.items()} if isinstance(step.lr, Mapping) else {"lr": step.lr}
-    speed = {"samples_per_second": step.samples / (step.seconds + step.data_seconds or 1e-9)}
-    return {TOTAL: step.loss, **step.losses, **{tag: lr for tag, lr in rates.items() if lr is not None}, **speed}
+    scalars = {TOTAL: step.loss, **step.losses}
+    for tag, lr in rates(step).items():
+        if lr is not None:
+            scalars[tag] = lr
+    seconds = step.seconds + step.data_seconds or 1e-9
+    scalars["samples_per_second"] = step.samples / seconds
+    return scalars

@@ -1,4 +1,4 @@
-"""A callback that leaves something outside of the process: a file, or a line on the screen."""
+"""The base of callbacks that write a file or to the screen."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from deliralike.training.callbacks.callback import Callback
 
 
 class Record(Protocol):
-    """What grows while a run goes on, and can be cut back to what it was at a checkpoint."""
+    """A record that grows while a run goes on, and can be cut back to its state at a checkpoint."""
 
     def measure(self) -> None:
-        """Take what is there as given."""
+        """Take the present contents, to which records are added."""
 
     def cut_back(self, to: Any, /) -> None:
-        """Take away what came after a checkpoint."""
+        """Remove the contents that came after a checkpoint."""
 
 
 def begin(record: Record, resumed_at: Any | None) -> None:
-    """Go on with a record: from where it was at the checkpoint of a resumed run, else after all that it holds."""
+    """Cut a record back to the checkpoint of a resumed run; else go on after its contents."""
     if resumed_at is None:
         record.measure()
     else:
@@ -26,10 +26,11 @@ def begin(record: Record, resumed_at: Any | None) -> None:
 
 
 class Writer(Callback):
-    """The base of callbacks that write or show something: once, however many processes train together.
+    """The base of callbacks that write or show something, in one process of a group only.
 
-    The run tells it nothing in the other processes (see `Run.tell`), so that no writer asks where it runs. When a run
-    is resumed, what was written after the checkpoint is taken back in `on_start`, for the same reason.
+    The run does not call it in the other processes (see `Run.tell`), so that no writer asks for its
+    rank. When a run is resumed, `on_start` removes the records after the checkpoint, for the same
+    reason.
     """
 
     main_only = True

@@ -1,6 +1,12 @@
-"""Experiments: settings from a file, a run as a folder, cross-validation, and the comparison of runs."""
+"""Experiments: settings from a file, a run as a folder, cross-validation, comparison of runs."""
 
-from deliralike.training.experiment.building import build_network, complete, load_data, load_run, train_network
+from deliralike.training.experiment.building import (
+    build_network,
+    complete,
+    load_data,
+    load_run,
+    train_network,
+)
 from deliralike.training.experiment.experiment import Experiment
 from deliralike.training.experiment.files import as_toml, read_settings, write_settings
 from deliralike.training.experiment.folder import (

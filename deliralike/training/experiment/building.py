@@ -1,4 +1,4 @@
-"""From settings to what they name: the data, the network, the loaders and the trainer."""
+"""Building of the data, the network, the loaders and the trainer that settings name."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from deliralike.training.experiment.settings import Settings
 from deliralike.training.history import History
 from deliralike.training.trainer import Trainer
 
-# What judges a task's outputs when settings name nothing; a metric of classes is told their names.
+# The metrics of a task when settings name none; a metric of classes gets their names.
 METRICS_BY_TASK: Mapping[str, tuple[str, ...]] = {"segmentation": ("dice", "loss")}
 METRICS_OF_OTHERS = ("accuracy", "loss")
 _OWN = "own:"  # before the name of data that were given
 
 
 def own_data(dataset: data.Dataset) -> str:
-    """What settings say where the data were given, and no name loads them.
+    """Return the value of the setting `data` for given data, which no name loads.
 
     Example:
         >>> samples = data.Samples(np.zeros((3, 2)), np.zeros(3, np.int64))
@@ -45,18 +45,19 @@ def own_data(dataset: data.Dataset) -> str:
 
 
 def load_data(settings: Settings) -> data.Dataset:
-    """The dataset that settings name; of a fold, that fold's samples.
+    """Return the dataset that settings name; for a fold, the fold's samples.
 
     Raises:
-        DataUnavailable: They are of a run whose data were given.
+        DataUnavailable: The settings are of a run whose data were given.
         UnknownName, ArgumentError: There is no such dataset, or no such option of it.
         DataUnavailable: A package is missing.
     """
     if settings.data.startswith(_OWN):
         raise DataUnavailable(
-            f"data: the run was made on data of its own, called {settings.data.removeprefix(_OWN)!r}, which are not "
-            f"kept: give them again (Experiment(..., dataset=...), load_run(..., dataset=...)), or name a dataset to "
-            f"use instead (--data NAME)"
+            "data: the run was made on data of its own, called "
+            f"{settings.data.removeprefix(_OWN)!r}, which are not kept: give them again "
+            "(Experiment(..., dataset=...), load_run(..., dataset=...)), or name a dataset to "
+            "use instead (--data NAME)"
         )
     with located("data"):
         dataset = data.load(settings.data, **settings.data_settings)
@@ -64,28 +65,38 @@ def load_data(settings: Settings) -> data.Dataset:
 
 
 def fold_of(dataset: data.Dataset, settings: Settings) -> data.Dataset:
-    """The dataset with the samples of one fold; all of it when the settings are of no fold.
+    """Return the dataset with the samples of one fold; the whole one if the settings have no fold.
 
-    The training and the held-out part are shared out anew, together: each sample is held out in one of the folds.
-    Folds have the classes' proportions where there is one label a sample. Those for segmentation are runs of
-    neighbours, since a slice has nearly the labels of the next one.
+    The training and the held-out part are joined and split anew: each sample is held out in one
+    of the folds. Folds have the classes' proportions where there is one label a sample. Those for
+    segmentation are runs of neighbours, since a slice has nearly the labels of the next one.
 
     Raises:
         SettingError: There are too few samples for so many folds.
     """
     if settings.fold is None or settings.folds is None:
         return dataset
-    samples = data.Samples(*map(np.concatenate, zip(dataset.train, dataset.held_out, strict=True)))
-    labels = samples.labels if samples.labels.ndim == 1 and samples.labels.dtype.kind in "iub" else None
-    shuffle = dataset.task != "segmentation"
+    samples = data.Samples(
+        np.concatenate([dataset.train.inputs, dataset.held_out.inputs]),
+        np.concatenate([dataset.train.labels, dataset.held_out.labels]),
+    )
+    has_classes = samples.labels.ndim == 1 and samples.labels.dtype.kind in "iub"
     with located("folds"):
-        shared = data.folds(len(samples.labels), settings.folds, labels=labels, seed=settings.seed, shuffle=shuffle)
-    fold = shared[settings.fold - 1]
+        all_folds = data.folds(
+            len(samples.labels),
+            settings.folds,
+            labels=samples.labels if has_classes else None,
+            seed=settings.seed,
+            shuffle=dataset.task != "segmentation",
+        )
+    fold = all_folds[settings.fold - 1]
     return replace(dataset, train=samples.take(fold.train), held_out=samples.take(fold.held_out))
 
 
 def complete(settings: Settings, dataset: data.Dataset) -> Settings:
-    """The settings with every number that was left out: from the data, the task, and tables of usual numbers.
+    """Return the settings with every number that was left out.
+
+    The numbers come from the data, the task, and tables of usual numbers.
 
     Raises:
         ArgumentError: There is no such setting of the network.
@@ -94,8 +105,9 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
     architecture = zoo.find(settings.network)
     if architecture.task != dataset.task:
         raise SettingError(
-            f"network {settings.network!r} is for {architecture.task}, dataset {dataset.name!r} is for {dataset.task}. "
-            f"For {dataset.task} there are: {', '.join(zoo.list(task=dataset.task))}."
+            f"network {settings.network!r} is for {architecture.task}, dataset {dataset.name!r} "
+            f"is for {dataset.task}. For {dataset.task} there are: "
+            f"{', '.join(zoo.list(task=dataset.task))}."
         )
     chosen = _from_data(architecture.settings, dataset) | dict(settings.network_settings)
     length = settings.length(settings.epochs * _updates(settings, dataset))
@@ -109,23 +121,31 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
 
 
 def build_network(settings: Settings, dataset: data.Dataset) -> AbstractNetwork:
-    """The network that complete settings name, replicated over their devices; held-out samples have been through it.
+    """Build the network of complete settings, replicated over their devices, and try it.
 
     Raises:
         ArgumentError: There is no such setting of the network.
         ShapeError: The network cannot take inputs of this shape.
     """
     network = untried_network(settings)
-    next(predict(network, dataset.held_out.inputs[:2]))  # a shape that does not fit shows here, before all else
+    # A shape that does not fit raises its error here, before all else.
+    next(predict(network, dataset.held_out.inputs[:2]))
     return network
 
 
 def untried_network(settings: Settings) -> AbstractNetwork:
-    """The network that complete settings name, replicated over their devices."""
-    devices: list[str | None] = [*settings.devices] or [None]
-    options: dict[str, Any] = {"seed": settings.seed, "dtype": settings.dtype, "device": devices[0]}
-    network = zoo.build(settings.network, backend=settings.backend, **options, **settings.network_settings)
-    return backends.DataParallel(network, settings.devices) if len(devices) > 1 else network
+    """Build the network of complete settings, replicated over their devices."""
+    network = zoo.build(
+        settings.network,
+        backend=settings.backend,
+        seed=settings.seed,
+        dtype=settings.dtype,
+        device=settings.devices[0] if settings.devices else None,
+        **settings.network_settings,
+    )
+    if len(settings.devices) > 1:
+        return backends.DataParallel(network, settings.devices)
+    return network
 
 
 def make_trainer(
@@ -134,28 +154,56 @@ def make_trainer(
     callbacks: Iterable[Callback] = (),
     losses: Any = None,
 ) -> Trainer:
-    """What trains a network as complete settings say."""
+    """Return the trainer of complete settings for a network."""
     optimizer = network.backend.optimizer(settings.rule(), network, groups=settings.groups or None)
-    metrics, schedule = make_metrics(settings.metrics), make_schedule(settings.schedule, settings.schedule_settings)
-    names = ("precision", "accumulate", "clip_norm", "clip_value", "average", "seed", "rng")
-    options: dict[str, Any] = {name: getattr(settings, name) for name in names}
-    return Trainer(network, optimizer, losses, metrics, callbacks, schedule=schedule, **options)
+    return Trainer(
+        network,
+        optimizer,
+        losses,
+        make_metrics(settings.metrics),
+        callbacks,
+        schedule=make_schedule(settings.schedule, settings.schedule_settings),
+        precision=settings.precision,
+        accumulate=settings.accumulate,
+        clip_norm=settings.clip_norm,
+        clip_value=settings.clip_value,
+        average=settings.average,
+        seed=settings.seed,
+        rng=settings.rng,
+    )
 
 
 def loaders(settings: Settings, dataset: data.Dataset) -> tuple[data.Loader, data.Loader]:
-    """The batches to learn from and those to judge by, as settings say."""
+    """Return the loaders of training and of held-out batches, as settings define them."""
     shared: dict[str, Any] = {
-        "seed": settings.seed, "workers": settings.workers, "worker_kind": settings.worker_kind
-    }  # fmt: skip
-    learn, judge = make_transform(settings.transforms), make_transform(settings.held_out_transforms)
-    train = data.Loader(dataset.train, settings.batch_size, drop_last=settings.drop_last, transform=learn, **shared)
-    return train, data.Loader(dataset.held_out, 512, shuffle=False, transform=judge, **shared)
+        "seed": settings.seed,
+        "workers": settings.workers,
+        "worker_kind": settings.worker_kind,
+    }
+    train = data.Loader(
+        dataset.train,
+        settings.batch_size,
+        drop_last=settings.drop_last,
+        transform=make_transform(settings.transforms),
+        **shared,
+    )
+    held_out = data.Loader(
+        dataset.held_out,
+        512,
+        shuffle=False,
+        transform=make_transform(settings.held_out_transforms),
+        **shared,
+    )
+    return train, held_out
 
 
 def train_network(
-    network: AbstractNetwork, settings: Settings, dataset: data.Dataset, callbacks: Iterable[Callback] = ()
+    network: AbstractNetwork,
+    settings: Settings,
+    dataset: data.Dataset,
+    callbacks: Iterable[Callback] = (),
 ) -> History:
-    """Train a network as complete settings say; nothing is written but by callbacks."""
+    """Train a network with complete settings; only callbacks write files."""
     train, held_out = loaders(settings, dataset)
     return make_trainer(network, settings, callbacks).fit(train, held_out, epochs=settings.epochs)
 
@@ -163,27 +211,31 @@ def train_network(
 def load_run(
     folder: str | Path, backend: str | None = None, dataset: str | data.Dataset | None = None
 ) -> tuple[AbstractNetwork, Settings, data.Dataset]:
-    """The trained network of a run folder, on its own or another backend, with its settings and its or other data.
+    """Load the trained network of a run folder, its settings and its data.
 
     Args:
-        dataset: The name of other data, or the data of one's own that the run was made on.
+        backend: Another backend than the run's own.
+        dataset: The name of other data, or the data that were given to the run.
 
     Raises:
         SettingError: The folder is not that of a run.
-        DataUnavailable: The run was made on data of one's own, and they are not given.
+        DataUnavailable: Data were given to the run, and are not given here.
         StateError, WeightFileError: The weights do not fit, or cannot be read.
     """
     settings = _settings_of(folder, backend)
     if isinstance(dataset, str) and dataset != settings.data:
         settings = settings.with_(data=dataset, data_settings={}, fold=None, folds=None)
-    samples = fold_of(dataset, settings) if isinstance(dataset, data.Dataset) else load_data(settings)
+    if isinstance(dataset, data.Dataset):
+        samples = fold_of(dataset, settings)
+    else:
+        samples = load_data(settings)
     network = build_network(settings, samples)
     weights.load(network, Path(folder) / WEIGHTS)
     return network, settings, samples
 
 
 def load_network(folder: str | Path, backend: str | None = None) -> AbstractNetwork:
-    """The trained network of a run folder alone; see `load_run`."""
+    """Load the trained network of a run folder alone; see `load_run`."""
     network = untried_network(_settings_of(folder, backend))
     weights.load(network, Path(folder) / WEIGHTS)
     return network
@@ -196,18 +248,20 @@ def _settings_of(folder: str | Path, backend: str | None) -> Settings:
 
 
 def _metric(name: str, dataset: data.Dataset) -> dict[str, Any]:
-    return {"name": name, "classes": dataset.classes} if metric_takes(name, "classes") else {"name": name}
+    if metric_takes(name, "classes"):
+        return {"name": name, "classes": dataset.classes}
+    return {"name": name}
 
 
 def _updates(settings: Settings, dataset: data.Dataset) -> int:
-    """How many updates an epoch has."""
+    """Return the number of updates of an epoch."""
     batches = data.batch_count(len(dataset.train.labels), settings.batch_size, settings.drop_last)
     return -(-batches // settings.accumulate)
 
 
 def _from_data(known: Mapping[str, Any], dataset: data.Dataset) -> dict[str, Any]:
-    """What the data say about a network's settings, for those that it has."""
-    found = {
+    """Return the values that the data define for a network's settings, as far as it has them."""
+    values = {
         "in_channels": dataset.channels,
         "image_size": dataset.sample_shape[-1],
         "in_features": int(np.prod(dataset.sample_shape)),
@@ -216,4 +270,4 @@ def _from_data(known: Mapping[str, Any], dataset: data.Dataset) -> dict[str, Any
         "out_channels": len(dataset.classes),
         "dims": len(dataset.sample_shape) - 1,
     }
-    return {name: value for name, value in found.items() if name in known}
+    return {name: value for name, value in values.items() if name in known}

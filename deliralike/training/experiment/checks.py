@@ -1,4 +1,7 @@
-"""What a value of a setting may be: each check takes the setting's key and a value, and gives the value to keep."""
+"""Checks of the values of settings.
+
+Each check takes the key and the value of a setting, and returns the value to keep.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ NAME = "name"
 
 @contextmanager
 def located(where: str) -> Iterator[None]:
-    """Put the place that is looked at in front of an error that is raised inside."""
+    """Prefix an error that is raised inside with a place."""
     try:
         yield
     except DeliralikeError as error:
@@ -33,10 +36,10 @@ def located(where: str) -> Iterator[None]:
 
 
 def plain(key: str, value: Any) -> Any:
-    """A value of its own that shares nothing with the given one: numbers, texts, flags, tuples and dicts of these.
+    """Return a copy of a value that holds only numbers, texts, flags, tuples and dicts of these.
 
     Raises:
-        SettingError: It holds something else, which no file of settings could hold.
+        SettingError: The value holds something else, which no file of settings could hold.
     """
     if isinstance(value, np.generic):
         return plain(key, value.item())
@@ -45,27 +48,33 @@ def plain(key: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(plain(f"{key}[{place}]", each) for place, each in enumerate(value))
     if isinstance(value, Mapping):
-        return {text(f"a key of {key}", name): plain(f"{key}.{name}", each) for name, each in value.items()}
-    raise SettingError(f"{key}={value!r} is a {type(value).__name__}: a setting is a number, a text, true or false, a "
-                       f"list or a table")  # fmt: skip
+        copied = {}
+        for name, each in value.items():
+            checked_name = text(f"a key of {key}", name)
+            copied[checked_name] = plain(f"{key}.{name}", each)
+        return copied
+    raise SettingError(
+        f"{key}={value!r} is a {type(value).__name__}: a setting is a number, a text, true or "
+        "false, a list or a table"
+    )
 
 
 def text(key: str, value: Any) -> str:
-    """Some text."""
+    """Check that a value is a text that is not empty."""
     if not isinstance(value, str) or not value:
         raise _wrong(key, value, "a text")
     return value
 
 
 def flag(key: str, value: Any) -> bool:
-    """True or false."""
+    """Check that a value is true or false."""
     if not isinstance(value, bool):
         raise _wrong(key, value, "true or false")
     return value
 
 
 def whole(least: int) -> Check:
-    """A whole number of at least so many, which a computer counts with: below 2 to the power of 63."""
+    """Return a check for whole numbers of at least `least` and below 2 to the power of 63."""
 
     def check(key: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -78,11 +87,14 @@ def whole(least: int) -> Check:
 
 
 def between(low: float, high: float = math.inf) -> Check:
-    """A finite number above `low` and below `high`."""
-    wanted = f"a number above {low:g}" + (f" and below {high:g}" if high < math.inf else "")
+    """Return a check for finite numbers above `low` and below `high`."""
+    wanted = f"a number above {low:g}"
+    if high < math.inf:
+        wanted += f" and below {high:g}"
 
     def check(key: str, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low < value < high:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not low < value < high:
             raise _wrong(key, value, wanted)
         return float(value)
 
@@ -90,7 +102,7 @@ def between(low: float, high: float = math.inf) -> Check:
 
 
 def one_of(*choices: str) -> Check:
-    """One of these words."""
+    """Return a check for one of these words."""
 
     def check(key: str, value: Any) -> str:
         if value not in choices:
@@ -101,7 +113,7 @@ def one_of(*choices: str) -> Check:
 
 
 def known_to(find: Callable[[str], Any]) -> Check:
-    """A name that `find` knows; it raises an error of its own for another."""
+    """Return a check for names that `find` knows; it raises its own error for other names."""
 
     def check(key: str, value: Any) -> str:
         with located(key):
@@ -112,34 +124,45 @@ def known_to(find: Callable[[str], Any]) -> Check:
 
 
 def optional(check: Check) -> Check:
-    """None, or what the check takes."""
-    return lambda key, value: None if value is None else check(key, value)
+    """Return a check that allows None beside the values of another check."""
+
+    def check_unless_none(key: str, value: Any) -> Any:
+        if value is None:
+            return None
+        return check(key, value)
+
+    return check_unless_none
 
 
 def table(key: str, value: Any) -> dict[str, Any]:
-    """Values by name."""
+    """Check that a value is a table of values by name."""
     if not isinstance(value, Mapping):
         raise _wrong(key, value, "a table, {key = value}")
     return plain(key, value)
 
 
 def tables(key: str, value: Any) -> dict[str, Any]:
-    """Tables by name."""
+    """Check that a value is a table of tables."""
     return {name: table(f"{key}.{name}", each) for name, each in table(key, value).items()}
 
 
 def texts(key: str, value: Any) -> tuple[str, ...]:
-    """A list of texts."""
-    return tuple(text(f"{key}[{place}]", each) for place, each in enumerate(_listed(key, value)))
+    """Check that a value is a list of texts."""
+    items = enumerate(_listed(key, value))
+    return tuple(text(f"{key}[{place}]", each) for place, each in items)
 
 
 def named(key: str, value: Any) -> tuple[dict[str, Any], ...]:
-    """A list of names, each alone or in a table with its numbers: ``["loss", {name = "top-k", k = 3}]``."""
-    return tuple(_entry(f"{key}[{place}]", each) for place, each in enumerate(_listed(key, value)))
+    """Check that a value is a list of names, each alone or in a table with its numbers.
+
+    An example is ``["loss", {name = "top-k", k = 3}]``.
+    """
+    items = enumerate(_listed(key, value))
+    return tuple(_entry(f"{key}[{place}]", each) for place, each in items)
 
 
 def made_by(make: Callable[..., Any], *unwanted: str) -> Check:
-    """A table of settings that `make` has; those in `unwanted` are given by someone else."""
+    """Return a check for a table of arguments of `make`, except those in `unwanted`."""
     allowed = [name for name in inspect.signature(make).parameters if name not in unwanted]
 
     def check(key: str, value: Any) -> dict[str, Any]:
@@ -154,7 +177,8 @@ def _entry(key: str, value: Any) -> dict[str, Any]:
     entry = {NAME: value} if isinstance(value, str) else table(key, value)
     if NAME not in entry:
         raise SettingError(
-            f'{key}={value!r} names nothing: give a name, or a table with one, {{name = "top-k", k = 3}}'
+            f"{key}={value!r} names nothing: give a name, or a table with one, "
+            '{name = "top-k", k = 3}'
         )
     text(f"{key}.{NAME}", entry[NAME])
     return entry

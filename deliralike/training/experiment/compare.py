@@ -1,4 +1,4 @@
-"""Runs beside each other: what their folders say, as rows and as a picture."""
+"""Comparison of runs: the contents of their folders as rows and as a picture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from deliralike.errors import DeliralikeError, SettingError, UnknownName, suggestion
 from deliralike.training.curves import literal
-from deliralike.training.experiment import folder as at
+from deliralike.training.experiment import folder as run_folder
 from deliralike.training.experiment.files import read_content
 from deliralike.training.history import History
 from deliralike.training.metrics.named import METRICS
@@ -23,16 +23,16 @@ UNREADABLE = "unreadable"
 
 @dataclass(frozen=True)
 class Row:
-    """One run, as it stands.
+    """The present state of one run.
 
     Attributes:
-        folder: Where it is.
-        settings: What it was made with, as the file has them; empty where they cannot be read.
-        history: What it has recorded so far.
-        metric: What it is compared by; empty where it has no such metric yet.
+        folder: The folder of the run.
+        settings: Its settings, as the file has them; empty where they cannot be read.
+        history: Its records so far.
+        metric: The metric of the comparison; empty where the run has no such metric yet.
         status: See `Status`; ``"unreadable"`` for a folder that is damaged.
-        reason: Why it ended early, or what is wrong with the folder.
-        seconds: How long it has run.
+        reason: The reason for an early end, or the problem of the folder.
+        seconds: The time that the run has taken.
     """
 
     folder: Path
@@ -45,8 +45,8 @@ class Row:
 
     @property
     def problem(self) -> bool:
-        """Whether something went wrong with it."""
-        return self.status in (UNREADABLE, at.FAILED)
+        """Whether the run failed, or its folder cannot be read."""
+        return self.status in (UNREADABLE, run_folder.FAILED)
 
     @property
     def values(self) -> np.ndarray:
@@ -56,33 +56,39 @@ class Row:
     @property
     def last(self) -> float | None:
         """The latest value of the metric; None before the first epoch."""
-        return float(self.values[-1]) if len(self.values) else None
+        values = self.values
+        if not len(values):
+            return None
+        return float(values[-1])
 
     @property
     def best(self) -> float | None:
         """The best value of the metric; None where there is no number."""
-        numbers = self.values[np.isfinite(self.values)]
+        values = self.values
+        numbers = values[np.isfinite(values)]
         if not len(numbers):
             return None
-        return float(numbers.max() if higher_is_better(self.metric) else numbers.min())
+        best = numbers.max() if higher_is_better(self.metric) else numbers.min()
+        return float(best)
 
 
 def higher_is_better(metric: str) -> bool:
-    """Whether more of a metric is better, by its name; a name that is not in the table counts so.
+    """Return whether a higher value of the metric of that name is better; true for unknown names.
 
     Example:
         >>> higher_is_better("accuracy"), higher_is_better("loss"), higher_is_better("dice/mean")
         (True, False, True)
     """
     kind = METRICS.get(metric.partition("/")[0])
-    return bool(getattr(getattr(kind, "func", kind), "higher_is_better", True))
+    kind = getattr(kind, "func", kind)  # of a partial
+    return bool(getattr(kind, "higher_is_better", True))
 
 
 def read_runs(parent: str | Path, metric: str | None = None) -> list[Row]:
-    """The runs in a folder and in folders below it, in the order of their names.
+    """Return the runs in a folder and in folders below it, in the order of their names.
 
     Args:
-        metric: What to compare by; each run's first one when left out.
+        metric: The metric to compare by; each run's first one when left out.
 
     Raises:
         SettingError: There is no such folder, or there is no run in it.
@@ -90,38 +96,76 @@ def read_runs(parent: str | Path, metric: str | None = None) -> list[Row]:
     """
     parent = Path(parent)
     if not parent.is_dir():
-        raise SettingError(f"there is no folder {str(parent)!r}: 'deliralike train' makes runs/ where it is called")
-    found = {path.parent for path in parent.rglob(at.SETTINGS)}
-    single = sorted(folder for folder in found if not any(folder in other.parents for other in found))
-    if not single:
-        raise SettingError(f"there is no run in {str(parent)!r}: no folder in it has a {at.SETTINGS}")
-    rows = [read_run(folder, metric) for folder in single]
-    known = {name for row in rows for epoch in row.history.epochs for name in epoch.held_out}
+        raise SettingError(
+            f"there is no folder {str(parent)!r}: 'deliralike train' makes runs/ where it is called"
+        )
+    folders = _folders_of_runs(parent)
+    if not folders:
+        raise SettingError(
+            f"there is no run in {str(parent)!r}: no folder in it has a {run_folder.SETTINGS}"
+        )
+    rows = [read_run(folder, metric) for folder in folders]
+    known: set[str] = set()
+    for row in rows:
+        known.update(_recorded(row.history))
     if metric is not None and known and not any(row.metric for row in rows):
         raise UnknownName(f"no run has a metric {metric!r}. {suggestion(metric, known)}")
     return rows
 
 
 def read_run(folder: Path, metric: str | None = None) -> Row:
-    """One run, also one that goes on, was killed or is damaged."""
+    """Return one run, also one that goes on, was killed or is damaged."""
     try:
-        settings, history = read_content(folder / at.SETTINGS), at.read_history(folder)
-        status = at.read_status(folder) or at.Status(UNREADABLE, f"there is no {at.STATUS}")
+        settings = read_content(folder / run_folder.SETTINGS)
+        history = run_folder.read_history(folder)
+        status = run_folder.read_status(folder)
     except DeliralikeError as error:
         return Row(folder, {}, History(), reason=str(error))
-    return Row(folder, settings, history, _metric(history, metric), status.status, status.reason, status.seconds)
+    if status is None:
+        status = run_folder.Status(UNREADABLE, f"there is no {run_folder.STATUS}")
+    return Row(
+        folder,
+        settings,
+        history,
+        _metric(history, metric),
+        status.status,
+        status.reason,
+        status.seconds,
+    )
 
 
 def _metric(history: History, wanted: str | None) -> str:
-    """The name of the metric among those recorded; of one that has several figures, their mean."""
-    recorded = list(dict.fromkeys(name for epoch in history.epochs for name in epoch.held_out))
+    """Return the name of the metric in the records; of one with several figures, their mean."""
+    recorded = _recorded(history)
     if wanted is None:
-        means = [name for name in recorded if "/" not in name or name.endswith("/mean")]
-        return next(iter(means), "")
-    return next((name for name in (wanted, f"{wanted}/mean") if name in recorded), "")
+        for name in recorded:
+            if "/" not in name or name.endswith("/mean"):
+                return name
+        return ""
+    for name in (wanted, f"{wanted}/mean"):
+        if name in recorded:
+            return name
+    return ""
 
 
-# The picture -------------------------------------------------------------------------------------------------------
+def _recorded(history: History) -> list[str]:
+    """Return the names of the recorded metrics in order of appearance."""
+    names: dict[str, None] = {}
+    for epoch in history.epochs:
+        names.update(dict.fromkeys(epoch.held_out))
+    return list(names)
+
+
+def _folders_of_runs(parent: Path) -> list[Path]:
+    """Return the folders with settings that hold no other such folder, which would be folds."""
+    folders = {path.parent for path in parent.rglob(run_folder.SETTINGS)}
+    parents: set[Path] = set()
+    for folder in folders:
+        parents.update(folder.parents)
+    return sorted(folders - parents)
+
+
+# The picture --------------------------------------------------------------------------------------
 
 _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#000000", "#8a6f00")
 _LINES = ("-", "--", ":", "-.")
@@ -142,15 +186,20 @@ def draw_runs(rows: Mapping[str, Row], path: str | Path) -> Path:
     _prepared(above, f"held-out {', '.join(metrics)}")
     _prepared(below, "training loss, mean of each epoch")
     for index, (name, row) in enumerate(shown.items()):
-        style = {"color": _COLOURS[index % len(_COLOURS)], "linestyle": _LINES[index // len(_COLOURS) % len(_LINES)]}
-        above.plot(
-            np.arange(1, len(row.values) + 1), row.values, label=literal(name), marker="o", markersize=3.5, **style
-        )
+        style: dict[str, Any] = {
+            "color": _COLOURS[index % len(_COLOURS)],
+            "linestyle": _LINES[index // len(_COLOURS) % len(_LINES)],
+        }
+        style |= {"marker": "o", "markersize": 3.5}
+        values = row.values
         losses = _losses(row.history)
-        below.plot(np.arange(1, len(losses) + 1), losses, marker="o", markersize=3.5, **style)
+        above.plot(np.arange(1, len(values) + 1), values, label=literal(name), **style)
+        below.plot(np.arange(1, len(losses) + 1), losses, **style)
     below.set_xlabel("epoch")
     below.xaxis.get_major_locator().set_params(integer=True)
-    figure.legend(*above.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)
+    figure.legend(
+        *above.get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9
+    )
     _save(figure, Path(path))
     return Path(path)
 
@@ -159,7 +208,11 @@ def _losses(history: History) -> list[float]:
     by_epoch: dict[int, list[float]] = {}
     for step in history.steps:
         by_epoch.setdefault(step.epoch, []).append(step.loss)
-    return [float(np.mean(by_epoch.get(epoch.epoch, [math.nan]))) for epoch in history.epochs]
+    means = []
+    for epoch in history.epochs:
+        losses = by_epoch.get(epoch.epoch, [math.nan])
+        means.append(float(np.mean(losses)))
+    return means
 
 
 def _prepared(axis: Any, title: str) -> None:

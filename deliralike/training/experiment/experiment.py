@@ -12,8 +12,14 @@ from deliralike.errors import SettingError
 from deliralike.parallel import Alone, Processes
 from deliralike.parallel.nodes import place_on_node
 from deliralike.training.callbacks import Callback
-from deliralike.training.experiment import folder as at
-from deliralike.training.experiment.building import build_network, complete, fold_of, load_data, own_data
+from deliralike.training.experiment import folder as run_folder
+from deliralike.training.experiment.building import (
+    build_network,
+    complete,
+    fold_of,
+    load_data,
+    own_data,
+)
 from deliralike.training.experiment.files import read_settings, settings_from, write_settings
 from deliralike.training.experiment.folds import FoldsResult, run_folds
 from deliralike.training.experiment.run import Prepared, RunResult, finished_result
@@ -23,23 +29,27 @@ MakeCallbacks = Callable[[], Iterable[Callback]]
 
 
 class Experiment:
-    """A run that can be made: from settings, in a notebook as well as on the command line.
+    """Settings from which runs are made, in a notebook as well as on the command line.
 
     Args:
-        settings: They themselves, a file of them, the folder of a run, or a mapping.
-        dataset: Data of your own in the place of those that the settings name. A run's record says so, ``data =
-            "own:NAME"``: whoever goes on with the run, or predicts with it, gives them again.
+        settings: Settings, a file of settings, the folder of a run, or a mapping.
+        dataset: Your own data in the place of those that the settings name. The record of a run
+            has ``data = "own:NAME"`` then, and the data are given again to resume the run, or to
+            predict with it.
         losses: As `Trainer` has them; by the data's task when left out.
-        callbacks: A function that makes callbacks of your own. It is called for every run, so that none is used twice.
-        processes: Those that train together, from `deliralike.join`; each makes the same calls, the first one writes.
-        changes: Settings to set instead, by name.
+        callbacks: A function that makes your own callbacks. It is called for every run, so that
+            none is used twice.
+        processes: The group of processes that train together, from `deliralike.join`; each makes
+            the same calls, the first one writes.
+        changes: Settings to change, by name.
 
     Raises:
         SettingError, UnknownName, ArgumentError: A setting makes no sense.
 
     Example:
         >>> import tempfile
-        >>> digits = Experiment({"network": "mlp", "network_settings": {"hidden": [8]}}, epochs=1, batch_size=256)
+        >>> settings = {"network": "mlp", "network_settings": {"hidden": [8]}}
+        >>> digits = Experiment(settings, epochs=1, batch_size=256)
         >>> with tempfile.TemporaryDirectory() as place:
         ...     result = digits.run(f"{place}/first")
         ...     sorted(path.name for path in result.folder.iterdir())[-3:]
@@ -59,20 +69,31 @@ class Experiment:
         **changes: Any,
     ) -> None:
         """Check the settings; nothing is loaded."""
-        own = {} if dataset is None else {"data": own_data(dataset), "data_settings": {}}
-        self.settings = _settings(settings).with_(**{**changes, **own})
-        self.dataset, self.losses, self.callbacks = dataset, losses, callbacks or tuple
+        if dataset is not None:
+            changes |= {"data": own_data(dataset), "data_settings": {}}
+        self.settings = _settings(settings).with_(**changes)
+        self.dataset = dataset
+        self.losses = losses
+        self.callbacks: MakeCallbacks = callbacks or tuple
         self.processes = Alone() if processes is None else processes
 
     def __repr__(self) -> str:
-        chosen = self.settings
-        return f"Experiment({chosen.network} on {self._name_of_data()}, {chosen.backend}, {chosen.epochs} epochs)"
+        settings = self.settings
+        data_name = settings.data if self.dataset is None else self.dataset.name
+        return (
+            f"Experiment({settings.network} on {data_name}, {settings.backend}, "
+            f"{settings.epochs} epochs)"
+        )
 
     def with_(self, **changes: Any) -> Experiment:
-        """Another experiment with these settings changed; this one stays as it is."""
-        names = ("dataset", "losses", "callbacks", "processes")
-        options: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return Experiment(self.settings.with_(**changes), **options)
+        """Return another experiment with these settings changed."""
+        return Experiment(
+            self.settings.with_(**changes),
+            dataset=self.dataset,
+            losses=self.losses,
+            callbacks=self.callbacks,
+            processes=self.processes,
+        )
 
     def run(
         self,
@@ -82,45 +103,50 @@ class Experiment:
         callbacks: Iterable[Callback] = (),
         accept: Sequence[str] = (),
     ) -> RunResult:
-        """Train, and leave everything in a folder.
+        """Train, and write everything into a folder.
 
         Args:
-            folder: A new one; the next of ``runs/NETWORK-0001``, ``-0002`` … when left out.
-            resume: Go on with the run in `folder` where it stood, if it is there. A finished run is not repeated:
-                its result is returned. Backend, devices and the number of epochs may have changed.
-            callbacks: More of them, for this run.
-            accept: Settings, or fingerprints as `Trainer.fit` has them, that may differ where the run goes on:
-                ``["clip_norm", "loss"]``.
+            folder: A new folder; the next of ``runs/NETWORK-0001``, ``-0002`` … when left out.
+            resume: Go on with the run in `folder` at its position, if the folder exists. A finished
+                run is not repeated: its result is returned. Backend, devices and the number of
+                epochs may have changed.
+            callbacks: More callbacks, for this run.
+            accept: Settings, or fingerprints as `Trainer.fit` has them, that may differ where the
+                run goes on: ``["clip_norm", "loss"]``.
 
         Raises:
-            SettingError: The folder is there already, is in use, or holds another run; or there are several folds.
-            CheckpointError: The checkpoint is one of another run. The folder is left as it was.
+            SettingError: The folder exists already, is in use, or holds another run; or there are
+                several folds.
+            CheckpointError: The checkpoint is one of another run. The folder does not change.
             KeyboardInterrupt: Ctrl-C; the folder can be resumed.
         """
         settings, dataset = self.complete()
-        there = resume and folder is not None and Path(folder).exists()
-        existing = Path(folder or "") if self.processes.of_root("whether the folder is there", there) else None
-        if existing is not None and (result := finished_result(existing, settings, accept)):
+        exists_here = resume and folder is not None and Path(folder).exists()
+        if not self.processes.of_root("whether the folder is there", exists_here):
+            prepared = self.prepare(settings, dataset, accept)
+            return prepared.train(self.new_folder(folder, settings), callbacks)
+        existing = Path(folder or "")
+        result = finished_result(existing, settings, accept)
+        if result is not None:
             return result
         prepared = self.prepare(settings, dataset, accept)
-        if existing is not None:
-            return prepared.train(existing, callbacks, resume=True)
-        return prepared.train(self.new_folder(folder, settings), callbacks)
+        return prepared.train(existing, callbacks, resume=True)
 
     def new_folder(self, folder: str | PathLike[str] | None, settings: Settings) -> Path:
         """Make the folder of a run, once for all processes."""
-        made = None
+        new = None
         if self.processes.is_root:
-            made = at.new_or_next_folder(folder, settings.network)
-            write_settings(made / at.SETTINGS, settings)  # at once: what is killed from here on can be gone on with
-        return self.processes.of_root("the folder of the run", made)
+            new = run_folder.new_or_next_folder(folder, settings.network)
+            # Written at once: a run that is killed from here on can be resumed.
+            write_settings(new / run_folder.SETTINGS, settings)
+        return self.processes.of_root("the folder of the run", new)
 
     def folds(self, k: int | None = None, folder: str | PathLike[str] | None = None) -> FoldsResult:
-        """Cross-validation: a run for each fold, in ``folder/fold-1``, ``fold-2`` …, each from a fresh start.
+        """Cross-validate: make a run for each fold, in ``folder/fold-1``, ``fold-2`` ….
 
-        Every fold has its own network, optimizer, callbacks and log, so one alone, ``with_(folds=5, fold=2)``, is the
-        same as in the row. Where the folder has folds of the same settings already, finished ones are not repeated,
-        and one that was interrupted goes on.
+        Every fold has its own network, optimizer, callbacks and log, so a single one,
+        ``with_(folds=5, fold=2)``, is the same as among all. Where the folder has folds of the
+        same settings already, finished ones are not repeated, and an interrupted one goes on.
 
         Args:
             k: The number of folds; the settings' own when left out.
@@ -133,11 +159,11 @@ class Experiment:
         return run_folds(experiment.settings, folder, experiment.run_fold)
 
     def run_fold(self, folder: Path, fold: int) -> RunResult:
-        """Run one fold in its folder, or go on with it; the result that is there when it has finished."""
+        """Run one fold in its folder, or resume it; return the old result if it has finished."""
         return self.with_(fold=fold).run(folder, resume=True)
 
     def complete(self) -> tuple[Settings, data.Dataset]:
-        """The data, and the settings with every number that was left out.
+        """Return the data, and the settings with every number that was left out.
 
         Raises:
             SettingError: There are several folds, or the network is for another task.
@@ -145,26 +171,32 @@ class Experiment:
         """
         if self.settings.folds is not None and self.settings.fold is None:
             raise SettingError(
-                f"these settings are of {self.settings.folds} folds: call folds(), or choose one of them with fold=1"
+                f"these settings are of {self.settings.folds} folds: call folds(), or choose one "
+                "of them with fold=1"
             )
-        dataset = load_data(self.settings) if self.dataset is None else fold_of(self.dataset, self.settings)
+        if self.dataset is None:
+            dataset = load_data(self.settings)
+        else:
+            dataset = fold_of(self.dataset, self.settings)
         return complete(self.settings, dataset), dataset
 
-    def prepare(self, settings: Settings, dataset: data.Dataset, accept: Sequence[str] = ()) -> Prepared:
-        """Build the network of complete settings: whatever can go wrong does so before a folder is made."""
+    def prepare(
+        self, settings: Settings, dataset: data.Dataset, accept: Sequence[str] = ()
+    ) -> Prepared:
+        """Build the network of complete settings, so that errors come before a folder is made."""
         if settings.rng == "native":
-            backends.get(settings.backend).seed(settings.seed)  # before layers make streams of their own
+            # Before layers make streams of their own.
+            backends.get(settings.backend).seed(settings.seed)
         here = settings.with_(devices=device_here(settings.devices, self.processes))
         network = backends.DistributedDataParallel(build_network(here, dataset), self.processes)
         callbacks = tuple(self.callbacks())
-        return Prepared(settings, dataset, network, self.losses, callbacks, self.processes, tuple(accept))
-
-    def _name_of_data(self) -> str:
-        return self.settings.data if self.dataset is None else self.dataset.name
+        return Prepared(
+            settings, dataset, network, self.losses, callbacks, self.processes, tuple(accept)
+        )
 
 
 def device_here(devices: Sequence[str], processes: Processes) -> Sequence[str]:
-    """Of a node's devices the one of this process; all of them where it is alone.
+    """Return the device of this process among its node's; all devices if there is one process.
 
     Raises:
         SettingError: There are more processes on this node than devices.
@@ -173,8 +205,10 @@ def device_here(devices: Sequence[str], processes: Processes) -> Sequence[str]:
         return devices
     place = place_on_node(processes)
     if place >= len(devices):
-        raise SettingError(f"{processes} is number {place} on its node, which has the devices {list(devices)}: name "
-                           f"one for each process, or one for all")  # fmt: skip
+        raise SettingError(
+            f"{processes} is number {place} on its node, which has the devices {list(devices)}: "
+            "name one for each process, or one for all"
+        )
     return devices[place : place + 1]
 
 
@@ -184,6 +218,11 @@ def _settings(given: Any) -> Settings:
     if isinstance(given, Mapping):
         return settings_from(given)
     if not isinstance(given, str | PathLike):
-        raise SettingError(f"an experiment is made from Settings, a file or a mapping, not a {type(given).__name__}")
+        raise SettingError(
+            "an experiment is made from Settings, a file or a mapping, not a "
+            f"{type(given).__name__}"
+        )
     path = Path(given)
-    return read_settings(path / at.SETTINGS if path.is_dir() else path)
+    if path.is_dir():
+        path = path / run_folder.SETTINGS
+    return read_settings(path)

@@ -1,4 +1,4 @@
-"""The folder of a run: what its files are called, how it is made and held, and what it says of the run's state."""
+"""The folder of a run: the names of its files, its making, its lock, and the run's status."""
 
 from __future__ import annotations
 
@@ -16,24 +16,37 @@ from typing import Any
 from deliralike.errors import SettingError, naming
 from deliralike.training.history import Epoch, History, Step
 
-SETTINGS, CODE, ENVIRONMENT, STATUS = "settings.toml", "code.json", "environment.json", "status.json"
-METRICS, TABLES, CURVES, PICTURES = "metrics.jsonl", ("steps.csv", "epochs.csv"), "curves.png", "pictures"
+SETTINGS = "settings.toml"
+CODE = "code.json"
+ENVIRONMENT = "environment.json"
+STATUS = "status.json"
+METRICS = "metrics.jsonl"
+TABLES = ("steps.csv", "epochs.csv")
+CURVES = "curves.png"
+PICTURES = "pictures"
 TENSORBOARD = "tensorboard"
-CHECKPOINTS, WEIGHTS, SUMMARY = "checkpoints", "weights.safetensors", "summary.json"
-RUNNING, FINISHED, INTERRUPTED, FAILED, KILLED = "running", "finished", "interrupted", "failed", "killed"
+CHECKPOINTS = "checkpoints"
+WEIGHTS = "weights.safetensors"
+SUMMARY = "summary.json"
+
+RUNNING = "running"
+FINISHED = "finished"
+INTERRUPTED = "interrupted"
+FAILED = "failed"
+KILLED = "killed"
 
 
 @dataclass(frozen=True)
 class Status:
-    """How a run stands.
+    """The status of a run.
 
     Attributes:
-        status: ``"running"``, ``"finished"``, ``"interrupted"`` (a signal), ``"failed"`` (an error), or ``"killed"``:
-            it says that it runs, and no process does.
-        reason: Why it ended early, also where it has finished so; empty otherwise.
-        started: When it was started first, in seconds since 1970.
-        seconds: How long it has run in all.
-        metrics: What the final weights were judged at, once the run has finished.
+        status: ``"running"``, ``"finished"``, ``"interrupted"`` (a signal), ``"failed"`` (an
+            error), or ``"killed"``: the file has ``"running"``, and no process holds the folder.
+        reason: The reason for an early end, also of a finished run; empty otherwise.
+        started: The time of the first start, in seconds since 1970.
+        seconds: The time that the run has taken in all.
+        metrics: The metrics of the final weights, once the run has finished.
     """
 
     status: str
@@ -43,49 +56,58 @@ class Status:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-# Making and holding ----------------------------------------------------------------------------------------------
+# Making and holding -------------------------------------------------------------------------------
 
 
 def refuse_existing(path: str | Path) -> None:
-    """An error when there is something of that name already: a run never writes over another."""
+    """Raise an error if the path exists already: a run never overwrites another."""
     if Path(path).exists():
-        raise SettingError(f"{str(path)!r} exists already and is left as it is: choose another folder")
+        raise SettingError(
+            f"{str(path)!r} exists already and is left as it is: choose another folder"
+        )
 
 
 def new_folder(path: str | Path) -> Path:
-    """Make a folder that was not there before, and those above it.
+    """Make a new folder, and those above it.
 
     Raises:
-        SettingError: There is something of that name already, or it cannot be made.
+        SettingError: The path exists already, or the folder cannot be made.
     """
     refuse_existing(path)
     path = Path(path)
     try:
         path.mkdir(parents=True)
     except OSError as error:
-        raise SettingError(f"the folder {str(path)!r} cannot be made ({error.strerror}): choose another one") from error
+        raise SettingError(
+            f"the folder {str(path)!r} cannot be made ({error.strerror}): choose another one"
+        ) from error
     return path
 
 
 def next_folder(parent: str | Path, prefix: str) -> Path:
-    """Make the first folder of ``prefix-0001``, ``prefix-0002`` … that was not there before."""
+    """Make the first folder of ``prefix-0001``, ``prefix-0002`` … that does not exist."""
     for number in range(1, 10_000):
         path = Path(parent) / f"{prefix}-{number:04d}"
         if not path.exists():
             return new_folder(path)
-    raise SettingError(f"{str(parent)!r} is full: it has 9,999 folders {prefix}-…; remove some, or choose another one")
+    raise SettingError(
+        f"{str(parent)!r} is full: it has 9,999 folders {prefix}-…; remove some, or choose "
+        "another one"
+    )
 
 
 def new_or_next_folder(path: str | os.PathLike[str] | None, prefix: str) -> Path:
     """Make this folder, or the next one of that prefix under ``runs``."""
-    return next_folder("runs", prefix) if path is None else new_folder(Path(path))
+    if path is None:
+        return next_folder("runs", prefix)
+    return new_folder(Path(path))
 
 
 def refuse_none(folder: Path) -> None:
-    """An error when a folder is neither that of a run nor that of folds.
+    """Raise an error if a folder is neither that of a run nor that of folds.
 
     Raises:
-        SettingError: Says what it is instead.
+        SettingError: The message says what the folder is instead.
     """
     if (folder / SETTINGS).is_file():
         return
@@ -94,16 +116,19 @@ def refuse_none(folder: Path) -> None:
 
 
 def refuse_several(folder: Path) -> None:
-    """An error when a folder holds several runs."""
-    if several := sorted(path.parent for path in folder.glob(f"*/{SETTINGS}")):
-        raise SettingError(f"{str(folder)!r} holds several runs: name one, for example {str(several[0])!r}")
+    """Raise an error if a folder holds several runs."""
+    several = sorted(path.parent for path in folder.glob(f"*/{SETTINGS}"))
+    if several:
+        raise SettingError(
+            f"{str(folder)!r} holds several runs: name one, for example {str(several[0])!r}"
+        )
 
 
 def refuse_no_run(folder: Path) -> None:
-    """An error when a folder is not that of one run.
+    """Raise an error if a folder is not that of one run.
 
     Raises:
-        SettingError: Says what it is instead.
+        SettingError: The message says what the folder is instead.
     """
     refuse_several(folder)
     refuse_none(folder)
@@ -111,7 +136,7 @@ def refuse_no_run(folder: Path) -> None:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a run's folder for this process while the run goes on; it is let go even when the process is killed.
+    """Lock a run's folder for this process in a block; a killed process releases it too.
 
     Raises:
         SettingError: Another process holds it.
@@ -122,7 +147,8 @@ def held(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SettingError(
-                f"the run in {str(folder)!r} is going on in another process: wait for it, or stop it"
+                f"the run in {str(folder)!r} is going on in another process: wait for it, or stop "
+                "it"
             ) from None
         yield
     finally:
@@ -137,19 +163,19 @@ def _is_held(folder: Path) -> bool:
         return True
 
 
-# What it says of the run -------------------------------------------------------------------------------------------
+# Status and history -------------------------------------------------------------------------------
 
 
 class Record:
-    """The status of a run, as it is written: nothing until it begins.
+    """The writer of a run's status; nothing is written until the run begins.
 
     Attributes:
-        reason: Why the run ends early; empty otherwise.
-        metrics: What the final weights were judged at.
+        reason: The reason for an early end; empty otherwise.
+        metrics: The metrics of the final weights.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Nothing is written yet."""
+        """Take the folder without writing."""
         self.folder = folder
         self.reason = ""
         self.metrics: Mapping[str, float] = {}
@@ -157,31 +183,36 @@ class Record:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the run goes on, or has."""
+        """Whether the run has begun."""
         return self._begun is not None
 
     def begin(self) -> None:
-        """Say that the run goes on."""
-        before, now = read_status(self.folder), time.time()
-        status = replace(before, status=RUNNING, reason="") if before else Status(RUNNING, started=now)
+        """Write that the run is running."""
+        before = read_status(self.folder)
+        now = time.time()
+        if before is None:
+            status = Status(RUNNING, started=now)
+        else:
+            status = replace(before, status=RUNNING, reason="")
         write_status(self.folder, status)
-        self._begun = status, now
+        self._begun = (status, now)
 
     def end(self, status: str, reason: str, metrics: Mapping[str, float]) -> None:
-        """Say how it ended; what was refused before it began leaves the status as it is."""
+        """Write how the run ended; a run that has not begun leaves the status as it is."""
         if self._begun is None:
             return
         running, begin = self._begun
         seconds = running.seconds + time.time() - begin
-        write_status(self.folder, replace(running, status=status, reason=reason, seconds=seconds, metrics=metrics))
+        ended = replace(running, status=status, reason=reason, seconds=seconds, metrics=metrics)
+        write_status(self.folder, ended)
 
 
 @contextmanager
 def recorded(folder: Path, *, at_once: bool = True) -> Iterator[Record]:
-    """Keep the status of a run that goes on in this block, and how it ended.
+    """Write the status of a run in this block, and how the run ended.
 
     Args:
-        at_once: Whether the run begins here; where not, with `Record.begin`.
+        at_once: Whether the run begins here; if not, it begins with `Record.begin`.
     """
     record = Record(folder)
     if at_once:
@@ -198,13 +229,14 @@ def recorded(folder: Path, *, at_once: bool = True) -> Iterator[Record]:
 
 
 def write_status(folder: Path, status: Status) -> None:
-    """Write a run's status; it is there as a whole at any moment."""
+    """Write a run's status; the file is whole at any moment."""
     content = asdict(status)
-    write_json(folder / STATUS, content | {"metrics": {name: _finite(value) for name, value in status.metrics.items()}})
+    content["metrics"] = {name: _finite(value) for name, value in status.metrics.items()}
+    write_json(folder / STATUS, content)
 
 
 def read_status(folder: Path) -> Status | None:
-    """How a run stands; None where it has not said.
+    """Read the status of a run; None if there is no file.
 
     Raises:
         SettingError: The file does not hold a status.
@@ -215,23 +247,28 @@ def read_status(folder: Path) -> Status | None:
     known = {each.name for each in fields(Status)}
     if not isinstance(content, dict) or "status" not in content or not set(content) <= known:
         raise SettingError(f"{str(folder / STATUS)!r} does not hold the status of a run")
-    status = Status(**content | {"metrics": _number(content.get("metrics", {}))})
-    return replace(status, status=KILLED) if status.status == RUNNING and not _is_held(folder) else status
+    content["metrics"] = _number(content.get("metrics", {}))
+    status = Status(**content)
+    if status.status == RUNNING and not _is_held(folder):
+        return replace(status, status=KILLED)
+    return status
 
 
 def read_history(folder: Path) -> History:
-    """What a run has recorded in `METRICS`; lines that are damaged, or cut off by a kill, are left out.
+    """Read the records of a run in `METRICS`, without damaged lines and those cut off by a kill.
 
     Raises:
         SettingError: The file cannot be read.
     """
     history = History()
     path = folder / METRICS
+    if not path.exists():
+        return history
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise SettingError(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
-    for record in map(_record, lines):
+    for record in map(_record, text.splitlines()):
         if isinstance(record, Step):
             history.steps.append(record)
         elif isinstance(record, Epoch):
@@ -240,22 +277,29 @@ def read_history(folder: Path) -> History:
 
 
 def _record(line: str) -> Step | Epoch | None:
-    """What a line says; None where it is no record, or not a whole one."""
+    """Return the record of a line; None if it is no record, or not a whole one."""
     try:
         content = json.loads(line)
         kind = _KINDS[content["kind"]]
         known = {each.name for each in fields(kind)}
-        record: Step | Epoch = kind(**{name: _number(value) for name, value in content.items() if name in known})
-        figures = record.losses if isinstance(record, Step) else record.held_out
-        numbers = [record.loss, record.seconds, record.samples] if isinstance(record, Step) else [record.steps]
-        _ = [float(number) for number in [record.epoch, *numbers, *figures.values()]]
+        values = {name: _number(value) for name, value in content.items() if name in known}
+        record: Step | Epoch = kind(**values)
+        for number in _numbers_of(record):
+            float(number)  # an error if it is none
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return record
 
 
+def _numbers_of(record: Step | Epoch) -> list[float]:
+    if isinstance(record, Step):
+        losses = record.losses.values()
+        return [record.epoch, record.loss, record.seconds, record.samples, *losses]
+    return [record.epoch, record.steps, *record.held_out.values()]
+
+
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON aside and move it into its place, so that the old or the new is there at any moment."""
+    """Write JSON aside and move it into its place, so that the file is whole at any moment."""
     aside = path.with_name(f".{path.name}.new")
     with naming(path):
         aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
@@ -263,10 +307,10 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """What a file of JSON holds.
+    """Read a file of JSON.
 
     Raises:
-        SettingError: It cannot be read.
+        SettingError: The file cannot be read.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -279,7 +323,7 @@ def _finite(value: float) -> float | None:
 
 
 def _number(value: Any) -> Any:
-    """JSON has no NaN: a record has null there."""
+    """Return a value with NaN in the place of None, since JSON has no NaN."""
     if isinstance(value, Mapping):
         return {name: _number(each) for name, each in value.items()}
     return math.nan if value is None else value

@@ -1,4 +1,4 @@
-"""Cross-validation: one run a fold, each from a fresh start, and what they say together."""
+"""Cross-validation: one run for each fold, each from a fresh start, and a summary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError
-from deliralike.training.experiment import folder as at
+from deliralike.training.experiment import folder as run_folder
 from deliralike.training.experiment.files import read_settings, write_settings
 from deliralike.training.experiment.run import RunResult, refuse_another
 from deliralike.training.experiment.settings import Settings
@@ -23,17 +23,17 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """The mean of one figure per fold, and how sure it is.
+    """The mean of one figure over the folds, with its confidence interval.
 
     Attributes:
-        mean: Over the folds.
-        low, high: Student's interval for the mean at 95 %. Folds share most of their training data, so it is somewhat
-            too narrow (Bengio and Grandvalet 2004); NaN for one fold alone.
+        mean: The mean over the folds.
+        low, high: Student's interval for the mean at 95 %. Folds share most of their training data,
+            so it is somewhat too narrow (Bengio and Grandvalet 2004); NaN for one fold alone.
         values: The figure of each fold in order.
 
     Example:
-        >>> found = Interval.of([0.9, 0.92, 0.94])
-        >>> round(found.mean, 4), round(found.low, 4), round(found.high, 4)
+        >>> interval = Interval.of([0.9, 0.92, 0.94])
+        >>> round(interval.mean, 4), round(interval.low, 4), round(interval.high, 4)
         (0.92, 0.8703, 0.9697)
     """
 
@@ -44,11 +44,14 @@ class Interval:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Interval:
-        """The interval of the mean of these values."""
-        mean, spread = float(np.mean(values)), math.nan
-        if len(values) > 1:
+        """Return the interval of the mean of these values."""
+        mean = float(np.mean(values))
+        count = len(values)
+        spread = math.nan
+        if count > 1:
             student = importlib.import_module("scipy.stats").t
-            spread = float(student.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
+            quantile = student.ppf((1 + LEVEL) / 2, count - 1)
+            spread = float(quantile * np.std(values, ddof=1) / count**0.5)
         return cls(mean, mean - spread, mean + spread, tuple(map(float, values)))
 
     def __str__(self) -> str:
@@ -57,11 +60,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class FoldsResult:
-    """What the folds have left.
+    """The result of cross-validation.
 
     Attributes:
-        folder: It holds a folder for each of them.
-        runs: Their results in order.
+        folder: The folder, with a folder in it for each fold.
+        runs: The results of the folds in order.
         metrics: Each figure over the folds, with its confidence interval.
     """
 
@@ -73,42 +76,50 @@ class FoldsResult:
 RunFold = Callable[[Path, int], RunResult]
 
 
-def run_folds(settings: Settings, folder: str | PathLike[str] | None, run_fold: RunFold) -> FoldsResult:
-    """Run every fold in a folder of its own, and write what they say together; see `Experiment.folds`."""
+def run_folds(
+    settings: Settings, folder: str | PathLike[str] | None, run_fold: RunFold
+) -> FoldsResult:
+    """Run every fold in its own folder, and write the summary; see `Experiment.folds`."""
     if settings.folds is None:
         raise SettingError("these settings have no folds: give their number, folds=5")
     parent = folds_folder(settings, folder)
-    runs = [run_fold(fold_folder(parent, number), number) for number in range(1, settings.folds + 1)]
+    runs = []
+    for number in range(1, settings.folds + 1):
+        runs.append(run_fold(fold_folder(parent, number), number))
     result = FoldsResult(parent, tuple(runs), summary([run.metrics for run in runs]))
-    content = {name: asdict(each) for name, each in result.metrics.items()}
-    at.write_json(parent / at.SUMMARY, {"folds": settings.folds, "level": LEVEL, "metrics": content})
+    metrics = {name: asdict(interval) for name, interval in result.metrics.items()}
+    content = {"folds": settings.folds, "level": LEVEL, "metrics": metrics}
+    run_folder.write_json(parent / run_folder.SUMMARY, content)
     return result
 
 
 def fold_folder(parent: Path, fold: int) -> Path:
-    """Where one fold is."""
+    """Return the folder of one fold."""
     return parent / f"fold-{fold}"
 
 
 def folds_folder(settings: Settings, folder: str | PathLike[str] | None) -> Path:
-    """The folder for the folds: a new one, or one with folds of the same settings.
+    """Return the folder for the folds: a new one, or one with folds of the same settings.
 
     Raises:
-        SettingError: There is something else in it.
+        SettingError: The folder holds something else.
     """
     settings = settings.with_(fold=None)
     if folder is None or not Path(folder).exists():
-        made = at.new_or_next_folder(folder, f"{settings.network}-folds")
-        write_settings(made / at.SETTINGS, settings)
-        return made
+        new = run_folder.new_or_next_folder(folder, f"{settings.network}-folds")
+        write_settings(new / run_folder.SETTINGS, settings)
+        return new
     folder = Path(folder)
-    if not (folder / at.SETTINGS).is_file():
-        at.refuse_existing(folder)
-    refuse_another(folder, read_settings(folder / at.SETTINGS), settings)
+    if not (folder / run_folder.SETTINGS).is_file():
+        run_folder.refuse_existing(folder)
+    refuse_another(folder, read_settings(folder / run_folder.SETTINGS), settings)
     return folder
 
 
 def summary(figures: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
-    """Each figure that all folds have, over the folds."""
-    shared = [name for name in figures[0] if all(np.ndim(each.get(name, ())) == 0 and name in each for each in figures)]
-    return {name: Interval.of([each[name] for each in figures]) for name in shared}
+    """Return the interval of each figure that all folds have."""
+    intervals = {}
+    for name in figures[0]:
+        if all(name in each and np.ndim(each[name]) == 0 for each in figures):
+            intervals[name] = Interval.of([each[name] for each in figures])
+    return intervals

@@ -1,4 +1,4 @@
-"""What the names in settings stand for: transforms, metrics, schedules and callbacks, made from a name and numbers."""
+"""Transforms, metrics and schedules made from the names and numbers in settings."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ TRANSFORMS: Mapping[str, Callable[..., Any]] = {
 
 
 def make_transform(entries: Sequence[Entry]) -> Callable[..., Any] | None:
-    """The transforms of samples that entries name, one after the other; None for no entry.
+    """Return the transforms of samples that entries name, composed; None for no entry.
 
     Raises:
         UnknownName: There is no such transform.
         ArgumentError, SettingError: One has no such number, or lacks one, or it makes no sense.
     """
-    made = [_made(TRANSFORMS, "transform", entry) for entry in entries]
-    return transforms.Compose(made) if made else None
+    if not entries:
+        return None
+    return transforms.Compose([_make(TRANSFORMS, "transform", entry) for entry in entries])
 
 
 def make_metrics(entries: Sequence[Entry]) -> dict[str, Metric]:
-    """The metrics that entries name, by name.
+    """Return the metrics that entries name, by name.
 
     Raises:
         UnknownName: There is no such metric.
@@ -48,32 +49,40 @@ def make_metrics(entries: Sequence[Entry]) -> dict[str, Metric]:
 
 
 def make_schedule(name: str | None, numbers: Mapping[str, Any]) -> Schedule | None:
-    """The schedule of that name with its numbers; None for none.
+    """Return the schedule of that name with its numbers; None if there is no name.
 
     Raises:
-        UnknownName, ArgumentError, SettingError: There is no such schedule or number, or it makes no sense.
+        UnknownName, ArgumentError, SettingError: There is no such schedule or number, or it makes
+            no sense.
     """
-    return None if name is None else schedules.schedule(name, **numbers)
+    if name is None:
+        return None
+    return schedules.schedule(name, **numbers)
 
 
 def schedule_takes(name: str, setting: str) -> bool:
-    """Whether a schedule has a setting."""
+    """Return whether a schedule has a setting."""
     return setting in inspect.signature(schedules.SCHEDULES[name]).parameters
 
 
 def metric_takes(name: str, setting: str) -> bool:
-    """Whether a metric has a setting."""
+    """Return whether a metric has a setting."""
     return setting in inspect.signature(METRICS[name]).parameters
 
 
-def _made(table: Mapping[str, Callable[..., Any]], kind: str, entry: Entry) -> Any:
-    name, numbers = entry[NAME], _numbers(entry)
+def _make(table: Mapping[str, Callable[..., Any]], kind: str, entry: Entry) -> Any:
+    name = entry[NAME]
+    numbers = _numbers(entry)
     if name not in table:
         raise UnknownName(f"there is no {kind} {name!r}. {suggestion(name, table)}")
     parameters = inspect.signature(table[name]).parameters
     refuse_unknown_settings(f"{kind} {name!r}", numbers, parameters)
-    if missing := [key for key, each in parameters.items() if each.default is each.empty and key not in numbers]:
-        raise ArgumentError(f'{kind} {name!r} needs {" and ".join(missing)}: {{name = "{name}", {missing[0]} = …}}')
+    required = [key for key, each in parameters.items() if each.default is each.empty]
+    missing = [key for key in required if key not in numbers]
+    if missing:
+        raise ArgumentError(
+            f'{kind} {name!r} needs {" and ".join(missing)}: {{name = "{name}", {missing[0]} = …}}'
+        )
     return table[name](**numbers)
 
 

@@ -1,4 +1,4 @@
-"""What a run was made with: the version of the code, and the environment."""
+"""The version of the code and the environment of a run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PATIENCE = 10.0  # seconds that git may take
 
 
 def code_version(folder: str | Path = ".") -> dict[str, Any]:
-    """The version of the package, and the commit of the working tree that `folder` is in.
+    """Return the version of the package, and the commit of the working tree around `folder`.
 
-    ``"commit"`` is None where there is no git, or no tree of its; ``"changed"`` says whether files under version
-    control differ from the commit.
+    ``"commit"`` is None where there is no git, or no working tree; ``"changed"`` is whether files
+    under version control differ from the commit.
 
     Example:
         >>> sorted(code_version())
@@ -36,7 +36,7 @@ def code_version(folder: str | Path = ".") -> dict[str, Any]:
 
 
 def environment(network: AbstractNetwork) -> dict[str, Any]:
-    """What results may depend on beside the settings: versions, devices, precision flags, threads."""
+    """Return the versions, devices, precision flags and threads that results may depend on."""
     backend = network.backend
     return {
         "python": platform.python_version(),
@@ -51,10 +51,12 @@ def environment(network: AbstractNetwork) -> dict[str, Any]:
 
 
 def _git(folder: str | Path, *arguments: str) -> str | None:
-    """What git prints; None when it is not there, fails or takes too long."""
+    """Return the output of git; None if git is not installed, fails or takes too long."""
     command = ["git", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_PATIENCE)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=_PATIENCE
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

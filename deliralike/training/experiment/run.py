@@ -1,11 +1,11 @@
-"""One run: what is ready to train, training in a folder, and the result that the folder holds."""
+"""One run: its preparation, its training in a folder, and the result in the folder."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,21 +16,31 @@ from deliralike.network import AbstractNetwork
 from deliralike.parallel import Alone, Processes
 from deliralike.training.callbacks import Callback
 from deliralike.training.curves import draw_curves
-from deliralike.training.experiment import folder as at
+from deliralike.training.experiment import folder as run_folder
 from deliralike.training.experiment.building import load_network, loaders, make_trainer
 from deliralike.training.experiment.files import read_settings, write_settings
 from deliralike.training.experiment.record import code_version, environment
-from deliralike.training.experiment.settings import Settings
+from deliralike.training.experiment.settings import Settings, names
 from deliralike.training.experiment.watching import callbacks_of, latest_checkpoint
 from deliralike.training.history import History
 from deliralike.training.interrupt import Interrupted
 from deliralike.training.run import Run
 from deliralike.training.trainer import Trainer
 
-# What may change when a run is resumed; all else decides what it computes.
-MAY_CHANGE = ("backend", "devices", "workers", "worker_kind", "epochs", "checkpoints", "pictures", "tensorboard")
+# The settings that may change when a run is resumed; all others decide its results.
+MAY_CHANGE = (
+    "backend",
+    "devices",
+    "workers",
+    "worker_kind",
+    "epochs",
+    "checkpoints",
+    "pictures",
+    "tensorboard",
+)
 
-# What may differ in a checkpoint, by its fingerprints, where a setting does; the setting's own name where none is here.
+# The fingerprints of a checkpoint that may differ where an accepted setting does. A setting that is
+# not here has one fingerprint of its own name.
 _OF_DATA = ("data", "samples", "validation")
 FINGERPRINTS: Mapping[str, tuple[str, ...]] = {
     "data": _OF_DATA,
@@ -48,19 +58,21 @@ FINGERPRINTS: Mapping[str, tuple[str, ...]] = {
     "early_stopping": (),
     "stop_on_nan": (),
 }
-_BEGINNING, _END = "the checkpoint to go on from", "the end of the run"  # of runs of several processes
+# The messages of runs of several processes.
+_BEGINNING = "the checkpoint to go on from"
+_END = "the end of the run"
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run has left.
+    """The result of a run.
 
     Attributes:
-        folder: Where everything is.
-        settings: What it was made with, complete.
+        folder: The folder of the run.
+        settings: The complete settings.
         history: Every step and epoch, those before a resume included.
-        metrics: What the final weights were judged at.
-        stopped: Why it ended early; empty when it did not.
+        metrics: The metrics of the final weights.
+        stopped: The reason for an early end; empty otherwise.
     """
 
     folder: Path
@@ -79,7 +91,7 @@ class RunResult:
 
 
 class _Beginning(Callback):
-    """Tells that the run goes on: the checkpoint, if there is one, fits it."""
+    """A callback that calls a function once the checkpoint, if there is one, has been loaded."""
 
     main_only = True
 
@@ -87,13 +99,17 @@ class _Beginning(Callback):
         self._begin = begin
 
     def on_start(self, run: Run) -> None:
-        """Before all others."""
+        """Call the function, before all other callbacks."""
         self._begin()
 
 
 @dataclass
 class Prepared:
-    """A run that is ready: its complete settings, data and network; and what may differ where it is resumed."""
+    """A run that is ready to train: its complete settings, its data and its network.
+
+    Attributes:
+        accept: The settings that may differ where the run is resumed.
+    """
 
     settings: Settings
     dataset: data.Dataset
@@ -103,8 +119,10 @@ class Prepared:
     processes: Processes = field(default_factory=Alone)
     accept: tuple[str, ...] = ()
 
-    def train(self, folder: Path, callbacks: Iterable[Callback] = (), *, resume: bool = False) -> RunResult:
-        """Train in a folder that has been made; from its latest checkpoint when it is resumed.
+    def train(
+        self, folder: Path, callbacks: Iterable[Callback] = (), *, resume: bool = False
+    ) -> RunResult:
+        """Train in an existing folder, from its latest checkpoint if the run is resumed.
 
         Raises:
             SettingError: Another process trains in the folder.
@@ -120,118 +138,167 @@ class Prepared:
         return load_result(folder, self.network)
 
     def _train_first(self, folder: Path, callbacks: Iterable[Callback], resume: bool) -> None:
-        """What the first process does: it writes."""
-        with at.held(folder), at.recorded(folder, at_once=not resume) as record, self._drawn(folder, record):
-            checkpoint = self.processes.of_root(_BEGINNING, latest_checkpoint(folder) if resume else None)
+        """Train in the first process, which writes the files."""
+        with (
+            run_folder.held(folder),
+            run_folder.recorded(folder, at_once=not resume) as record,
+            self._drawn(folder, record),
+        ):
+            latest = latest_checkpoint(folder) if resume else None
+            checkpoint = self.processes.of_root(_BEGINNING, latest)
             beginning = _Beginning(lambda: self._begin(folder, record, anew=checkpoint is None))
             trainer = self._trainer(folder, callbacks, [beginning])
             train, held_out = loaders(self.settings, self.dataset)
             history = trainer.fit(
-                train, held_out, epochs=self.settings.epochs, resume=checkpoint, accept=self._accepted()
+                train,
+                held_out,
+                epochs=self.settings.epochs,
+                resume=checkpoint,
+                accept=self._accepted(),
             )
-            record.reason, record.metrics = history.stopped, self._judged(trainer, history, held_out)
+            record.metrics = self._final_metrics(trainer, history, held_out)
+            record.reason = history.stopped
             with trainer.average.applied() if trainer.average else nullcontext():
-                weights.write(folder / at.WEIGHTS, self.network)
+                weights.write(folder / run_folder.WEIGHTS, self.network)
 
-    def _begin(self, folder: Path, record: at.Record, anew: bool) -> None:
-        """Change the folder, now that the run is the one that it holds."""
+    def _begin(self, folder: Path, record: run_folder.Record, anew: bool) -> None:
+        """Write the start of the run into the folder, now that the checkpoint has been accepted."""
         if anew:
             _forget(folder)
         if not record.has_begun:
             record.begin()
-        write_settings(folder / at.SETTINGS, self.settings)
+        write_settings(folder / run_folder.SETTINGS, self.settings)
         self._record(folder)
 
     def _accepted(self) -> list[str]:
-        """The fingerprints that may differ, of the settings that may."""
-        return sorted({each for name in self.accept for each in FINGERPRINTS.get(name, (name,))})
+        """Return the fingerprints of the accepted settings."""
+        names: set[str] = set()
+        for setting in self.accept:
+            names.update(FINGERPRINTS.get(setting, (setting,)))
+        return sorted(names)
 
     def _train_along(self, folder: Path, callbacks: Iterable[Callback], resume: bool) -> None:
-        """What the others do: all but writing."""
+        """Train in another process than the first, without writing."""
         checkpoint = self.processes.of_root(_BEGINNING, None)
         trainer = self._trainer(folder, callbacks)
         train, held_out = loaders(self.settings, self.dataset)
-        history = trainer.fit(train, held_out, epochs=self.settings.epochs, resume=checkpoint, accept=self._accepted())
-        self._judged(trainer, history, held_out)
+        history = trainer.fit(
+            train, held_out, epochs=self.settings.epochs, resume=checkpoint, accept=self._accepted()
+        )
+        self._final_metrics(trainer, history, held_out)
 
     @contextmanager
-    def _drawn(self, folder: Path, record: at.Record) -> Iterator[None]:
+    def _drawn(self, folder: Path, record: run_folder.Record) -> Iterator[None]:
         """Draw the curves of the whole run at the end, also when it came early."""
         settings = self.settings
         title = f"{settings.network} on {self.dataset.name}, {settings.dtype}, seed {settings.seed}"
         try:
             yield
         finally:
-            if record.has_begun and (history := at.read_history(folder)).steps:
-                draw_curves({self.network.backend.version(): history}, folder / at.CURVES, title)
+            history = run_folder.read_history(folder) if record.has_begun else History()
+            if history.steps:
+                draw_curves(
+                    {self.network.backend.version(): history}, folder / run_folder.CURVES, title
+                )
 
-    def _trainer(self, folder: Path, callbacks: Iterable[Callback], first: Iterable[Callback] = ()) -> Trainer:
+    def _trainer(
+        self, folder: Path, callbacks: Iterable[Callback], first: Iterable[Callback] = ()
+    ) -> Trainer:
         own = callbacks_of(self.settings, self.dataset, folder)
         every = [*first, *own, *self.callbacks, *callbacks]
         return make_trainer(self.network, self.settings, every, self.losses)
 
-    def _judged(self, trainer: Trainer, history: History, held_out: data.Loader) -> Mapping[str, float]:
-        """What the final weights are worth: as the last epoch said, unless earlier ones have been put back."""
-        restored = bool((self.settings.early_stopping or {}).get("restore_best"))
-        return trainer.evaluate(held_out) if restored or not history.epochs else history.epochs[-1].held_out
+    def _final_metrics(
+        self, trainer: Trainer, history: History, held_out: data.Loader
+    ) -> Mapping[str, float]:
+        """Return the metrics of the final weights.
+
+        They are those of the last epoch, unless earlier weights have been restored.
+        """
+        early_stopping = self.settings.early_stopping or {}
+        if early_stopping.get("restore_best") or not history.epochs:
+            return trainer.evaluate(held_out)
+        return history.epochs[-1].held_out
 
     def _record(self, folder: Path) -> None:
         """Add this start to the records of the code and the environment."""
-        for name, entry in ((at.CODE, code_version()), (at.ENVIRONMENT, environment(self.network))):
-            before = at.read_json(folder / name) if (folder / name).exists() else []
-            at.write_json(folder / name, [*before, {**entry, "seed": self.settings.seed}])
+        self._append(folder / run_folder.CODE, code_version())
+        self._append(folder / run_folder.ENVIRONMENT, environment(self.network))
+
+    def _append(self, path: Path, entry: Mapping[str, Any]) -> None:
+        before = run_folder.read_json(path) if path.exists() else []
+        run_folder.write_json(path, [*before, {**entry, "seed": self.settings.seed}])
 
 
 def load_result(folder: str | PathLike[str], network: AbstractNetwork | None = None) -> RunResult:
-    """The result of a run that has finished.
+    """Return the result of a run that has finished.
 
     Raises:
         SettingError: The folder is not that of a run, or the run has not finished.
     """
     folder = Path(folder)
-    at.refuse_no_run(folder)
-    status = at.read_status(folder)
-    if status is None or status.status != at.FINISHED:
+    run_folder.refuse_no_run(folder)
+    status = run_folder.read_status(folder)
+    if status is None or status.status != run_folder.FINISHED:
         raise SettingError(f"the run in {str(folder)!r} has not finished: resume it")
-    settings, history = read_settings(folder / at.SETTINGS), at.read_history(folder)
+    settings = read_settings(folder / run_folder.SETTINGS)
+    history = run_folder.read_history(folder)
     history.stopped = status.reason
-    return RunResult(folder, settings, history, status.metrics, status.reason, [network] if network else [])
+    networks = [] if network is None else [network]
+    return RunResult(folder, settings, history, status.metrics, status.reason, networks)
 
 
-def finished_result(folder: Path, settings: Settings, accept: Collection[str] = ()) -> RunResult | None:
-    """The result in a run's folder, if it has finished all epochs of these settings; None if there is more to do.
+def finished_result(
+    folder: Path, settings: Settings, accept: Collection[str] = ()
+) -> RunResult | None:
+    """Return the result in a run's folder if it has finished all epochs of these settings.
+
+    Returns:
+        None if there are more epochs to do.
 
     Raises:
         SettingError: The folder is not that of a run, or the run has other settings than these.
     """
-    at.refuse_no_run(folder)
-    before = read_settings(folder / at.SETTINGS)
+    run_folder.refuse_no_run(folder)
+    before = read_settings(folder / run_folder.SETTINGS)
     refuse_another(folder, before, settings, accept)
-    return load_result(folder) if is_finished(folder) and settings.epochs <= before.epochs else None
+    if is_finished(folder) and settings.epochs <= before.epochs:
+        return load_result(folder)
+    return None
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a folder holds a run that has come to its end."""
-    status = at.read_status(folder)
-    return status is not None and status.status == at.FINISHED
+    """Return whether a folder holds a run that has come to its end."""
+    status = run_folder.read_status(folder)
+    return status is not None and status.status == run_folder.FINISHED
 
 
-def refuse_another(folder: Path, before: Settings, now: Settings, accept: Collection[str] = ()) -> None:
-    """An error when a folder's run has other settings that decide what it computes, and they are not accepted."""
-    for each in fields(Settings):
-        old, new = getattr(before, each.name), getattr(now, each.name)
-        if each.name not in (*MAY_CHANGE, *accept) and not _same(old, new):
+def refuse_another(
+    folder: Path, before: Settings, now: Settings, accept: Collection[str] = ()
+) -> None:
+    """Raise an error if a folder's run has other settings that decide its results.
+
+    Settings in `accept` may differ.
+    """
+    may_differ = (*MAY_CHANGE, *accept)
+    for name in names():
+        old = getattr(before, name)
+        new = getattr(now, name)
+        if name not in may_differ and not _same(old, new):
             raise SettingError(
-                f"{str(folder)!r} holds a run with {each.name}={old!r}, and it cannot go on with {each.name}={new!r}: "
-                f"choose another folder, or take the change on purpose, accept=[{each.name!r}] (--accept {each.name})"
+                f"{str(folder)!r} holds a run with {name}={old!r}, and it cannot go on with "
+                f"{name}={new!r}: choose another folder, or take the change on purpose, "
+                f"accept=[{name!r}] (--accept {name})"
             )
 
 
 def _same(old: Any, new: Any) -> bool:
-    return old == new or (isinstance(old, float) and isinstance(new, float) and math.isnan(old) and math.isnan(new))
+    if isinstance(old, float) and isinstance(new, float) and math.isnan(old):
+        return math.isnan(new)
+    return old == new
 
 
 def _forget(folder: Path) -> None:
-    """Take away what a run has recorded that was killed before its first checkpoint."""
-    for name in (at.METRICS, *at.TABLES):
+    """Remove the records of a run that was killed before its first checkpoint."""
+    for name in (run_folder.METRICS, *run_folder.TABLES):
         (folder / name).unlink(missing_ok=True)

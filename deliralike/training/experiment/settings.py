@@ -1,4 +1,4 @@
-"""The settings of a run: what each of them is, may be and does stands here, and nowhere else."""
+"""The settings of a run, each with its default, its check and its documentation."""
 
 from __future__ import annotations
 
@@ -14,11 +14,17 @@ from deliralike.training.callbacks.checkpoint import Checkpoint
 from deliralike.training.callbacks.early_stopping import EarlyStopping
 from deliralike.training.experiment import checks
 from deliralike.training.experiment.checks import Check, located
-from deliralike.training.experiment.parts import make_metrics, make_schedule, make_transform, schedule_takes
+from deliralike.training.experiment.parts import (
+    make_metrics,
+    make_schedule,
+    make_transform,
+    schedule_takes,
+)
 from deliralike.training.schedules import SCHEDULES
 from deliralike.training.trainer import RANDOM
 
-# Learning rates that train the small networks of the zoo on small images; a place to start, not a recommendation.
+# Learning rates that train the small networks of the zoo on small images; a place to start, not a
+# recommendation.
 OPTIMIZER_SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "sgd": {"lr": 0.05, "momentum": 0.9},
     "adam": {"lr": 0.003},
@@ -33,9 +39,14 @@ OPTIMIZER_SETTINGS: Mapping[str, Mapping[str, Any]] = {
 
 
 def _is(check: Check, doc: str, default: Any = None) -> Any:
-    """A setting: what it may be, what it does, and its value when it is left out; MISSING where it must be given."""
-    makes = {"default_factory": lambda: dict(default)} if isinstance(default, dict) else {"default": default}
-    return field(**makes, metadata={"check": check, "doc": doc})
+    """Return the field of a setting with its check, its documentation and its default.
+
+    The default is MISSING where the setting must be given.
+    """
+    metadata = {"check": check, "doc": doc}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 def _known_backend(name: str) -> None:
@@ -45,12 +56,14 @@ def _known_backend(name: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that decides a run; the same settings with another `backend` give the same run.
+    """All values that decide a run; the same settings with another `backend` give the same run.
 
-    Every value is checked and copied, so that two settings share nothing. `documentation` says what each does.
+    Every value is checked and copied, so that two settings share nothing. `documentation` explains
+    each setting.
 
     Raises:
-        SettingError, UnknownName, ArgumentError: A setting makes no sense; the message begins with its name.
+        SettingError, UnknownName, ArgumentError: A setting makes no sense; the message begins with
+            its name.
 
     Example:
         >>> settings = Settings(network="mlp", network_settings={"hidden": [64, 32]}, clip_norm=1)
@@ -62,63 +75,95 @@ class Settings:
         deliralike.errors.SettingError: epochs=0 must be a whole number of at least 1
     """
 
-    network: str = _is(checks.known_to(zoo.find), 'A network of the zoo, such as "resnet8".', MISSING)
+    network: str = _is(
+        checks.known_to(zoo.find), 'A network of the zoo, such as "resnet8".', MISSING
+    )
     network_settings: Mapping[str, Any] = _is(
-        checks.table, "What to change in it. Channels, sizes and classes are taken from the data when left out.", {}
+        checks.table,
+        "What to change in it. Channels, sizes and classes are taken from the data when left out.",
+        {},
     )
     data: str = _is(checks.text, "A dataset by name.", "digits")
     data_settings: Mapping[str, Any] = _is(
-        checks.table, "Options of the dataset, such as held_out = 0.2, the fraction that is held out.", {}
+        checks.table,
+        "Options of the dataset, such as held_out = 0.2, the fraction that is held out.",
+        {},
     )
     transforms: Sequence[Any] = _is(
-        checks.named, 'What is done to each training sample, by name: ["flip", {name = "noise", std = 0.1}].', ()
+        checks.named,
+        'What is done to each training sample, by name: ["flip", {name = "noise", std = 0.1}].',
+        (),
     )
     held_out_transforms: Sequence[Any] = _is(checks.named, "The same for samples to judge by.", ())
     batch_size: int = _is(checks.whole(1), "Samples in each batch.", 32)
-    drop_last: bool = _is(checks.flag, "Whether to leave out a last batch that is smaller than the others.", False)
+    drop_last: bool = _is(
+        checks.flag, "Whether to leave out a last batch that is smaller than the others.", False
+    )
     workers: int = _is(checks.whole(0), "Threads or processes that make batches ahead; 0: none.", 0)
     worker_kind: str = _is(checks.one_of("thread", "process"), '"thread" or "process".', "thread")
-    folds: int | None = _is(checks.optional(checks.whole(2)), "Cross-validation with so many folds; none: one split.")
+    folds: int | None = _is(
+        checks.optional(checks.whole(2)), "Cross-validation with so many folds; none: one split."
+    )
     fold: int | None = _is(
-        checks.optional(checks.whole(1)), "Which of the folds is held out in this run, from 1; none: all in turn."
+        checks.optional(checks.whole(1)),
+        "Which of the folds is held out in this run, from 1; none: all in turn.",
     )
 
     backend: str = _is(checks.known_to(_known_backend), '"torch", "chainer", "jax" …', "torch")
     devices: Sequence[str] = _is(
         checks.texts,
-        "Devices of the backend; the network is replicated over several, and of several processes each takes one. "
-        "Empty: the first one.",
+        "Devices of the backend; the network is replicated over several, and of several "
+        "processes each takes one. Empty: the first one.",
         (),
     )
-    dtype: str = _is(checks.text, 'The type of parameters and results: "float32", "float64" …', "float32")
+    dtype: str = _is(
+        checks.text, 'The type of parameters and results: "float32", "float64" …', "float32"
+    )
     precision: str | None = _is(
-        checks.optional(checks.one_of(*PRECISIONS)), 'A shorter type for the forward pass: "bfloat16" or "float16".'
+        checks.optional(checks.one_of(*PRECISIONS)),
+        'A shorter type for the forward pass: "bfloat16" or "float16".',
     )
     rng: str = _is(
         checks.one_of(*RANDOM),
-        'Random layers: "portable", equal on every backend, or "native", the framework\'s own, which is faster.',
+        'Random layers: "portable", equal on every backend, or "native", the framework\'s own, '
+        "which is faster.",
         "portable",
     )
-    seed: int = _is(checks.whole(0), "Keys the start values, the order of samples, transforms and random layers.", 0)
+    seed: int = _is(
+        checks.whole(0),
+        "Keys the start values, the order of samples, transforms and random layers.",
+        0,
+    )
 
-    optimizer: str = _is(checks.one_of(*rules.RULES), f"An update rule: {', '.join(rules.RULES)}.", "sgd")
+    optimizer: str = _is(
+        checks.one_of(*rules.RULES), f"An update rule: {', '.join(rules.RULES)}.", "sgd"
+    )
     optimizer_settings: Mapping[str, Any] = _is(
-        checks.table, "Its numbers, such as lr = 0.1. A learning rate that is left out depends on the rule.", {}
+        checks.table,
+        "Its numbers, such as lr = 0.1. A learning rate that is left out depends on the rule.",
+        {},
     )
     groups: Mapping[str, Any] = _is(
-        checks.tables, 'Other numbers for parameters by pattern: {"*.bias" = {weight_decay = 0.0}}.', {}
+        checks.tables,
+        'Other numbers for parameters by pattern: {"*.bias" = {weight_decay = 0.0}}.',
+        {},
     )
     schedule: str | None = _is(
         checks.optional(checks.one_of(*SCHEDULES)),
         f"How the learning rate goes, step by step: {', '.join(SCHEDULES)}.",
     )
     schedule_settings: Mapping[str, Any] = _is(
-        checks.table, "Its numbers. The length of the whole run, in updates, is filled in when left out.", {}
+        checks.table,
+        "Its numbers. The length of the whole run, in updates, is filled in when left out.",
+        {},
     )
     accumulate: int = _is(checks.whole(1), "How many batches make one update together.", 1)
-    clip_norm: float | None = _is(checks.optional(checks.between(0)), "The most that the gradients' joint norm may be.")
+    clip_norm: float | None = _is(
+        checks.optional(checks.between(0)), "The most that the gradients' joint norm may be."
+    )
     clip_value: float | None = _is(
-        checks.optional(checks.between(0)), "The most that each element of a gradient may be, up or down."
+        checks.optional(checks.between(0)),
+        "The most that each element of a gradient may be, up or down.",
     )
     average: float | None = _is(
         checks.optional(checks.between(0, 1)),
@@ -127,7 +172,9 @@ class Settings:
     epochs: int = _is(checks.whole(1), "Passes over the training data.", 5)
 
     metrics: Sequence[Any] = _is(
-        checks.named, 'What held-out data are judged by: ["loss", {name = "top-k", k = 3}]. Empty: by the task.', ()
+        checks.named,
+        'What held-out data are judged by: ["loss", {name = "top-k", k = 3}]. Empty: by the task.',
+        (),
     )
     early_stopping: Mapping[str, Any] | None = _is(
         checks.optional(checks.made_by(EarlyStopping)),
@@ -135,34 +182,41 @@ class Settings:
     )
     checkpoints: Mapping[str, Any] | None = _is(
         checks.optional(checks.made_by(Checkpoint, "folder")),
-        "How often the whole state is saved, and how much is kept; none: never. With monitor and mode the best too.",
+        "How often the whole state is saved, and how much is kept; none: never. With monitor and "
+        "mode the best too.",
         {"every_epochs": 1, "keep": 2},
     )
-    pictures: int = _is(checks.whole(0), "Draw held-out samples with predictions every so many epochs; 0: never.", 0)
-    tensorboard: bool = _is(checks.flag, "Write for TensorBoard as well, into a folder of the run's.", False)
+    pictures: int = _is(
+        checks.whole(0), "Draw held-out samples with predictions every so many epochs; 0: never.", 0
+    )
+    tensorboard: bool = _is(
+        checks.flag, "Write for TensorBoard as well, into a folder of the run's.", False
+    )
     stop_on_nan: int = _is(
         checks.whole(0),
-        "Stop at a number that is not finite, and name the first: a loss at each step, others every so many steps; 0: "
-        "go on.",
+        "Stop at a number that is not finite, and name the first: a loss at each step, others "
+        "every so many steps; 0: go on.",
         0,
     )
 
     def __post_init__(self) -> None:
-        """Check and copy every value, and what the values together mean."""
+        """Check and copy every value, and check the values together."""
         for each in fields(self):
-            object.__setattr__(self, each.name, each.metadata["check"](each.name, getattr(self, each.name)))
+            check: Check = each.metadata["check"]
+            value = check(each.name, getattr(self, each.name))
+            object.__setattr__(self, each.name, value)
         self._check_fold()
         Groups.of(self.rule(), self.groups)
         self._check_parts()
 
     def rule(self) -> rules.Rule:
-        """The update rule with its numbers, those from the table of usual learning rates included."""
+        """Return the update rule with its numbers; missing ones are those of the usual table."""
         numbers = {**OPTIMIZER_SETTINGS.get(self.optimizer, {}), **self.optimizer_settings}
         with located("optimizer_settings"):
             return rules.rule(self.optimizer, **numbers)
 
     def with_(self, **changes: Any) -> Settings:
-        """The same settings but for these; devices are not taken over to another backend.
+        """Return settings with some values changed; another backend does not keep the devices.
 
         Example:
             >>> Settings(network="mlp", devices=["cpu"]).with_(backend="jax").devices
@@ -174,18 +228,25 @@ class Settings:
         return replace(self, **changes)
 
     def _check_fold(self) -> None:
-        if self.fold is not None and not self.fold <= (self.folds or 0):
-            wanted = (
-                "folds to be set" if self.folds is None else f"a number from 1 to {self.folds}, the number of folds"
+        if self.fold is None:
+            return
+        if self.folds is None:
+            raise SettingError(f"fold={self.fold!r} needs folds to be set")
+        if self.fold > self.folds:
+            raise SettingError(
+                f"fold={self.fold!r} needs a number from 1 to {self.folds}, the number of folds"
             )
-            raise SettingError(f"fold={self.fold!r} needs {wanted}")
 
     def _check_parts(self) -> None:
-        """Make what settings name by name and numbers, to see that it can be made."""
+        """Make the parts that settings name, to check that they can be made."""
         if self.schedule is None and self.schedule_settings:
-            raise SettingError(f"schedule_settings={self.schedule_settings!r} are numbers of no schedule: name it")
+            raise SettingError(
+                f"schedule_settings={self.schedule_settings!r} are numbers of no schedule: name it"
+            )
         makers: dict[str, Callable[[], Any]] = {
-            "schedule_settings": lambda: make_schedule(self.schedule, {**self.length(1), **self.schedule_settings}),
+            "schedule_settings": lambda: make_schedule(
+                self.schedule, {**self.length(1), **self.schedule_settings}
+            ),
             "metrics": lambda: make_metrics(self.metrics),
             "transforms": lambda: make_transform(self.transforms),
             "held_out_transforms": lambda: make_transform(self.held_out_transforms),
@@ -198,23 +259,27 @@ class Settings:
                     make()
             except DeliralikeError:
                 raise
-            except (TypeError, ValueError, OverflowError) as error:  # of a text where a number is wanted
+            except (TypeError, ValueError, OverflowError) as error:
+                # The error of a text where a number is wanted.
                 raise SettingError(
-                    f"{name}={getattr(self, name)!r} cannot be made: {error}. A setting is of another type than wanted"
+                    f"{name}={getattr(self, name)!r} cannot be made: {error}. A setting is of "
+                    "another type than wanted"
                 ) from error
 
     def length(self, steps: int) -> dict[str, int]:
-        """What the schedule calls the number of updates of the whole run, with that number; empty if it has none."""
-        return {"steps": steps} if self.schedule and schedule_takes(self.schedule, "steps") else {}
+        """Return the schedule's setting for the number of updates of the run, if it has one."""
+        if self.schedule and schedule_takes(self.schedule, "steps"):
+            return {"steps": steps}
+        return {}
 
 
 def names() -> list[str]:
-    """The names of all settings in order."""
+    """Return the names of all settings in order."""
     return [each.name for each in fields(Settings)]
 
 
 def documentation() -> dict[str, str]:
-    """What each setting does.
+    """Return the documentation of each setting.
 
     Example:
         >>> documentation()["batch_size"]

@@ -1,4 +1,4 @@
-"""The callbacks that a run's settings ask for, and the files that they fill."""
+"""The callbacks of a run's settings, and the files that they write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from deliralike.training.callbacks import (
     StopOnNaN,
     TensorBoard,
 )
-from deliralike.training.experiment import folder as at
+from deliralike.training.experiment import folder as run_folder
 from deliralike.training.experiment.parts import make_transform
 from deliralike.training.experiment.settings import Settings
 
@@ -28,29 +28,33 @@ SHOWN = 8  # samples in a picture
 
 
 def callbacks_of(settings: Settings, dataset: data.Dataset, folder: Path) -> Iterator[Callback]:
-    """What watches a run in a folder; all of it is new."""
-    yield JsonLines(folder / at.METRICS)
+    """Yield new callbacks for a run in a folder."""
+    yield JsonLines(folder / run_folder.METRICS)
     yield Csv(folder)
     if settings.tensorboard:
-        yield TensorBoard(folder / at.TENSORBOARD)
+        yield TensorBoard(folder / run_folder.TENSORBOARD)
     if settings.pictures:
-        yield Images(folder / at.PICTURES, some_held_out(settings, dataset), settings.pictures)
+        yield Images(
+            folder / run_folder.PICTURES, some_held_out(settings, dataset), settings.pictures
+        )
     if settings.early_stopping is not None:
         yield EarlyStopping(**settings.early_stopping)
     if settings.stop_on_nan:
         yield StopOnNaN(settings.stop_on_nan)
     if settings.checkpoints is not None:
-        yield Checkpoint(folder / at.CHECKPOINTS, **settings.checkpoints)
+        yield Checkpoint(folder / run_folder.CHECKPOINTS, **settings.checkpoints)
 
 
 def some_held_out(settings: Settings, dataset: data.Dataset) -> Any:
-    """Samples from all over the held-out part, transformed as those that are judged."""
+    """Return samples from all over the held-out part, transformed as those of validation."""
     count = len(dataset.held_out.labels)
-    chosen = dataset.held_out.take(np.unique(np.linspace(0, count - 1, SHOWN).astype(int)))
+    places = np.unique(np.linspace(0, count - 1, SHOWN).astype(int))
+    samples = dataset.held_out.take(places)
     transform = make_transform(settings.held_out_transforms)
-    return next(data.Loader(chosen, SHOWN, seed=settings.seed, shuffle=False, transform=transform).batches())
+    loader = data.Loader(samples, SHOWN, seed=settings.seed, shuffle=False, transform=transform)
+    return next(loader.batches())
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint that a run goes on from; None where there is none yet."""
-    return Checkpoints.latest(folder / at.CHECKPOINTS)
+    """Return the latest checkpoint of a run; None if there is none."""
+    return Checkpoints.latest(folder / run_folder.CHECKPOINTS)

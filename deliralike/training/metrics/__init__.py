@@ -1,4 +1,4 @@
-"""Metrics over whole epochs: evidence from every batch, one figure from all of it, and its confidence interval."""
+"""Metrics over whole epochs: evidence from every batch, and a figure with confidence interval."""
 
 from deliralike.training.metrics.accuracy import Accuracy, TopK, accuracy
 from deliralike.training.metrics.calibration import CalibrationError
@@ -9,7 +9,12 @@ from deliralike.training.metrics.metric import FromFunction, Metric, MetricFunct
 from deliralike.training.metrics.named import known, metric
 from deliralike.training.metrics.overlap import Dice, IoU
 from deliralike.training.metrics.ranking import AveragePrecision, RocAuc
-from deliralike.training.metrics.regression import R2, MeanAbsoluteError, MeanSquaredError, RootMeanSquaredError
+from deliralike.training.metrics.regression import (
+    R2,
+    MeanAbsoluteError,
+    MeanSquaredError,
+    RootMeanSquaredError,
+)
 from deliralike.training.metrics.surface import Hausdorff
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""How often the right label is first, or among the first."""
+"""Accuracy: the fraction of labels whose class has the highest score, or one of the highest."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from deliralike.training.metrics.scores import Labelled, labelled, ratio
 class Accuracy(Metric):
     """The fraction of labels whose class has the highest score.
 
-    Of equal scores the first counts as the highest. NaN where a score is NaN, or where no label counts.
+    Of equal scores the first counts as the highest. NaN where a score is NaN, or where no label
+    counts.
 
     Args:
         ignored: The label that does not count.
-        from_probabilities: Whether scores are probabilities; it matters for those of one channel only.
+        from_probabilities: Whether scores are probabilities; it matters for those of one channel
+            only.
 
     Shapes:
         Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
 
     Example:
-        >>> Accuracy(ignored=-1)(np.array([[2.0, 1.0], [0.0, 3.0], [1.0, 0.0]]), np.array([0, 0, -1]))
+        >>> scores = np.array([[2.0, 1.0], [0.0, 3.0], [1.0, 0.0]])
+        >>> Accuracy(ignored=-1)(scores, np.array([0, 0, -1]))
         0.5
     """
 
@@ -36,26 +39,32 @@ class Accuracy(Metric):
     from_probabilities: bool = False
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
-        """How many labels of a sample are right, and how many count."""
-        found = labelled(
-            outputs, targets, ignored=self.ignored, from_probabilities=self.from_probabilities, metric=self.name
+        """Return the number of right labels of each sample, and the number of labels that count."""
+        batch = labelled(
+            outputs,
+            targets,
+            ignored=self.ignored,
+            from_probabilities=self.from_probabilities,
+            metric=self.name,
         )
-        right = ((self._first(found) & found.counted).sum(axis=1)).astype(np.float64)
-        return {"right": np.where(found.nan, np.nan, right), "counted": found.counted.sum(axis=1)}
+        is_right = self._is_right(batch) & batch.counted
+        right = is_right.sum(axis=1).astype(np.float64)
+        return {"right": np.where(batch.nan, np.nan, right), "counted": batch.counted.sum(axis=1)}
 
     def compute(self, evidence: Any) -> float:
-        """All right labels by all that count."""
+        """Return the fraction of right labels among those that count."""
         return ratio(evidence["right"].sum(), evidence["counted"].sum())
 
-    def _first(self, found: Labelled) -> np.ndarray:
-        return found.predicted() == found.labels
+    def _is_right(self, batch: Labelled) -> np.ndarray:
+        return batch.predicted() == batch.labels
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopK(Accuracy):
-    """The fraction of labels whose class is among the `k` highest scores; with ``k=1`` the accuracy.
+    """The fraction of labels whose class is among the `k` highest scores; for ``k=1`` the accuracy.
 
-    Of equal scores the first counts as the higher. NaN where a score is NaN, or where no label counts.
+    Of equal scores the first counts as the higher. NaN where a score is NaN, or where no label
+    counts.
 
     Shapes:
         Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
@@ -71,7 +80,7 @@ class TopK(Accuracy):
     k: int = 5
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Check the settings."""
         if self.k < 1:
             raise SettingError(f"top-k needs k of at least 1, not {self.k!r}")
 
@@ -80,16 +89,20 @@ class TopK(Accuracy):
         """``top-`` and the number."""
         return f"top-{self.k}"
 
-    def _first(self, found: Labelled) -> np.ndarray:
-        if self.k > found.classes:
-            raise SettingError(f"{self.name} needs at least {self.k} classes, and the scores have {found.classes}")
-        own = np.take_along_axis(found.scores, found.labels[:, np.newaxis], axis=1)
-        earlier = np.arange(found.classes)[:, np.newaxis] < found.labels[:, np.newaxis]
-        return ((found.scores > own) | ((found.scores == own) & earlier)).sum(axis=1) < self.k
+    def _is_right(self, batch: Labelled) -> np.ndarray:
+        if self.k > batch.classes:
+            raise SettingError(
+                f"{self.name} needs at least {self.k} classes, and the scores have {batch.classes}"
+            )
+        labels = batch.labels[:, np.newaxis]  # (samples, 1, places)
+        own = np.take_along_axis(batch.scores, labels, axis=1)
+        is_earlier = np.arange(batch.classes)[:, np.newaxis] < labels
+        is_before = (batch.scores > own) | ((batch.scores == own) & is_earlier)
+        return is_before.sum(axis=1) < self.k
 
 
 def accuracy(scores: np.ndarray, labels: np.ndarray) -> float:
-    """The fraction of labels whose class has the highest score; see `Accuracy`.
+    """Return the fraction of labels whose class has the highest score; see `Accuracy`.
 
     Shapes:
         Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.

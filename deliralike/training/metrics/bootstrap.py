@@ -1,4 +1,4 @@
-"""Confidence intervals by bootstrap: the statistic of many draws with replacement, keyed by a seed."""
+"""Confidence intervals by bootstrap: statistics of many draws with replacement, keyed by a seed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ NORMAL = NormalDist()
 
 
 def units(samples: int, groups: Sequence[Any] | np.ndarray | None) -> Units:
-    """What is drawn: the rows of each sample, or of each group in the order in which groups first appear.
+    """Return the units that are drawn: the rows of each sample, or of each group.
 
-    Units of one row each are an array ``(samples, 1)``, which is faster to draw from.
+    Groups have the order of their first samples. Units of one row each are an array
+    ``(samples, 1)``, which is faster to draw from.
 
     Example:
         >>> [rows.tolist() for rows in units(4, ["b", "a", "b", "b"])]
@@ -28,7 +29,10 @@ def units(samples: int, groups: Sequence[Any] | np.ndarray | None) -> Units:
     if groups is None:
         return np.arange(samples)[:, np.newaxis]
     if len(groups) != samples:
-        raise BatchError(f"groups names a group for each sample: it has {len(groups)}, and {samples} samples were seen")
+        raise BatchError(
+            f"groups names a group for each sample: it has {len(groups)}, and {samples} samples "
+            "were seen"
+        )
     members: dict[Any, list[int]] = {}
     for row, group in enumerate(np.asarray(groups).tolist()):
         members.setdefault(group, []).append(row)
@@ -44,21 +48,24 @@ def intervals(
     seed: int = 0,
     method: str = "percentile",
 ) -> list[tuple[float, float]]:
-    """The interval of each figure of a statistic.
+    """Return the interval of each figure of a statistic.
 
     Args:
-        statistic: A function of row numbers that gives an array of figures, always as many.
+        statistic: A function of row numbers that returns a fixed number of figures.
         units: The rows that are drawn together.
     """
     _check(level, resamples, method, len(units))
     value = statistic(np.concatenate(units))
-    drawn = np.stack([statistic(_draw(units, numbers)) for numbers in _numbers(len(units), resamples, seed)])
+    count = len(units)
+    draws = _numbers(count, resamples, seed)
+    drawn = np.stack([statistic(_draw(units, numbers)) for numbers in draws])
     tails = [_tails(level)] * len(value)
     if method == "bca":
-        all_but = (np.delete(np.arange(len(units)), i) for i in range(len(units)))
-        left_out = np.stack([statistic(_draw(units, numbers)) for numbers in all_but])
-        tails = [_corrected(level, *figures) for figures in zip(value, drawn.T, left_out.T, strict=True)]
-    return [_ends(*figures) for figures in zip(value, drawn.T, tails, strict=True)]
+        subsets = (np.delete(np.arange(count), i) for i in range(count))
+        left_out = np.stack([statistic(_draw(units, numbers)) for numbers in subsets])
+        columns = zip(value, drawn.T, left_out.T, strict=True)
+        tails = [_corrected(level, *column) for column in columns]
+    return [_ends(*column) for column in zip(value, drawn.T, tails, strict=True)]
 
 
 METHODS = ("percentile", "bca")
@@ -70,13 +77,17 @@ def _check(level: float, resamples: int, method: str, count: int) -> None:
     if resamples < 1:
         raise SettingError(f"resamples must be at least 1, not {resamples!r}")
     if method not in METHODS:
-        raise SettingError(f"there is no method {method!r} of intervals. {suggestion(method, METHODS)}")
+        raise SettingError(
+            f"there is no method {method!r} of intervals. {suggestion(method, METHODS)}"
+        )
     if count < 2:
-        raise BatchError(f"an interval by bootstrap needs at least two samples or groups, and there is {count}")
+        raise BatchError(
+            f"an interval by bootstrap needs at least two samples or groups, and there is {count}"
+        )
 
 
 def _numbers(count: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """The units of each draw, from raw words of Philox, which NumPy promises never to change."""
+    """Return the units of each draw, made from raw words of Philox, which NumPy never changes."""
     bits = np.random.Philox(key=start.key(seed, "training/bootstrap"))
     return (bits.random_raw(count) % np.uint64(count) for _ in range(resamples))
 
@@ -91,15 +102,24 @@ def _tails(level: float) -> tuple[float, float]:
     return (1 - level) / 2, (1 + level) / 2
 
 
-def _corrected(level: float, value: float, drawn: np.ndarray, left_out: np.ndarray) -> tuple[float, float]:
-    """The tails of BCa: shifted by the bias of the draws, stretched by the skewness that the jackknife shows."""
-    drawn, left_out = drawn[~np.isnan(drawn)], left_out[~np.isnan(left_out)]
-    below = ((drawn < value).mean() + (drawn <= value).mean()) / 2 if len(drawn) else 0.0
+def _corrected(
+    level: float, value: float, drawn: np.ndarray, left_out: np.ndarray
+) -> tuple[float, float]:
+    """Return the tails of BCa: shifted by the bias of the draws, stretched by the skewness.
+
+    The skewness is that of the jackknife.
+    """
+    drawn = drawn[~np.isnan(drawn)]
+    left_out = left_out[~np.isnan(left_out)]
+    if not len(drawn):
+        return float("nan"), float("nan")
+    below = ((drawn < value).mean() + (drawn <= value).mean()) / 2
     if not 0 < below < 1:
         return float("nan"), float("nan")
-    apart = left_out.mean() - left_out
-    spread = 6 * float((apart**2).sum()) ** 1.5
-    bias, skewness = NORMAL.inv_cdf(below), float((apart**3).sum()) / spread if spread else 0.0
+    deviations = left_out.mean() - left_out
+    spread = 6 * float((deviations**2).sum()) ** 1.5
+    bias = NORMAL.inv_cdf(below)
+    skewness = float((deviations**3).sum()) / spread if spread else 0.0
 
     def tail(level: float) -> float:
         shifted = bias + NORMAL.inv_cdf(level)

@@ -1,4 +1,4 @@
-"""Whether a confidence of 80 % is right in 80 % of the cases."""
+"""Calibration: whether a confidence of 80 % is right in 80 % of the cases."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from deliralike.training.metrics.scores import Labelled, labelled, ratio
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationError(Metric):
-    """The expected calibration error: the mean gap between confidence and accuracy, over bins of confidence.
+    """The expected calibration error: the mean gap between confidence and accuracy over bins.
 
-    The confidence is the probability of the predicted class, for two classes and for more. Bins are equally wide and
-    include their upper end. NaN where a score is NaN, or where no label counts.
+    Bins are ranges of confidence. The confidence is the probability of the predicted class, for two
+    classes and for more. Bins are equally wide and include their upper end. NaN where a score is
+    NaN, or where no label counts.
 
     Args:
-        bins: How many bins there are between 0 and 1.
+        bins: The number of bins between 0 and 1.
         ignored: The label that does not count.
         from_probabilities: Whether scores are probabilities; else they are logits.
 
@@ -44,32 +45,39 @@ class CalibrationError(Metric):
     from_probabilities: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Check the settings."""
         if self.bins < 1:
             raise SettingError(f"{self.name} needs at least one bin, not {self.bins!r}")
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
-        """What each bin gets from a sample: the sum of ``right - confidence``; and how many labels count.
+        """Return each sample's sum of ``right - confidence`` in each bin, and its counted labels.
 
         Shapes:
             ``gaps`` is ``(samples, bins)``.
         """
-        found = labelled(
-            outputs, targets, ignored=self.ignored, from_probabilities=self.from_probabilities, metric=self.name
+        batch = labelled(
+            outputs,
+            targets,
+            ignored=self.ignored,
+            from_probabilities=self.from_probabilities,
+            metric=self.name,
         )
-        confidence = self._confidence(found)
-        gaps = np.where(found.counted, (found.predicted() == found.labels) - confidence, 0.0)
-        inner = np.linspace(0, 1, self.bins + 1)[1:-1]
-        bins = np.searchsorted(inner, confidence) + np.arange(len(gaps))[:, np.newaxis] * self.bins
-        sums = np.bincount(bins.ravel(), gaps.ravel(), gaps.shape[0] * self.bins).reshape(-1, self.bins)
-        return {"gaps": sums, "counted": found.counted.sum(axis=1)}
+        confidence = self._confidence(batch)
+        is_right = batch.predicted() == batch.labels
+        gaps = np.where(batch.counted, is_right - confidence, 0.0)
+        inner_edges = np.linspace(0, 1, self.bins + 1)[1:-1]
+        first_bins = np.arange(len(gaps))[:, np.newaxis] * self.bins  # of each sample
+        bins = first_bins + np.searchsorted(inner_edges, confidence)
+        sums = np.bincount(bins.ravel(), gaps.ravel(), len(gaps) * self.bins)
+        return {"gaps": sums.reshape(-1, self.bins), "counted": batch.counted.sum(axis=1)}
 
     def compute(self, evidence: Any) -> float:
-        """The sizes of the bins' gaps by the number of labels."""
-        return ratio(np.abs(evidence["gaps"].sum(axis=0)).sum(), evidence["counted"].sum())
+        """Return the sum of the sizes of the bins' gaps, divided by the number of labels."""
+        gaps = evidence["gaps"].sum(axis=0)
+        return ratio(np.abs(gaps).sum(), evidence["counted"].sum())
 
-    def _confidence(self, found: Labelled) -> np.ndarray:
-        scores = found.scores.astype(np.float64)
+    def _confidence(self, batch: Labelled) -> np.ndarray:
+        scores = batch.scores.astype(np.float64)
         if self.from_probabilities:
             return scores.max(axis=1)
         with np.errstate(invalid="ignore"):  # infinite logits give NaN

@@ -1,4 +1,4 @@
-"""Which class is taken for which."""
+"""The confusion matrix: how often each class is predicted as each class."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from deliralike.training.metrics.scores import class_names, labelled
 
 @dataclass(frozen=True, kw_only=True)
 class ConfusionMatrix(Metric):
-    """How many labels of each class were predicted as each class: figures called ``"true/predicted"``.
+    """The number of labels of each class that were predicted as each class.
 
-    All are NaN where a score is NaN.
+    The figures are called ``"true/predicted"``. All are NaN where a score is NaN.
 
     Args:
         classes: Names of the classes; their numbers when not given.
-        normalise: Give fractions of the true class instead of counts; NaN for a class without labels.
+        normalise: Give fractions of the true class instead of counts; NaN for a class without
+            labels.
         ignored: The label that does not count.
-        from_probabilities: Whether scores are probabilities; it matters for those of one channel only.
+        from_probabilities: Whether scores are probabilities; it matters for those of one channel
+            only.
 
     Shapes:
         Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
@@ -40,25 +42,37 @@ class ConfusionMatrix(Metric):
     from_probabilities: bool = False
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
-        """Cells of the matrix and how much a sample adds to them: one cell for one label, else all of them."""
-        found = labelled(
-            outputs, targets, ignored=self.ignored, from_probabilities=self.from_probabilities, metric=self.name
+        """Return the cells of the matrix and the numbers that each sample adds to them.
+
+        A sample with one label has one cell, other samples have all cells.
+        """
+        batch = labelled(
+            outputs,
+            targets,
+            ignored=self.ignored,
+            from_probabilities=self.from_probabilities,
+            metric=self.name,
         )
-        class_names(self.classes, found.classes, self.name)
-        cells, adds = found.labels * found.classes + found.predicted(), found.counted.astype(np.float64)
+        class_names(self.classes, batch.classes, self.name)
+        cells = batch.labels * batch.classes + batch.predicted()
+        adds = batch.counted.astype(np.float64)
         if cells.shape[1] != 1:
-            cells, adds = _summed(cells, adds, found.classes**2)
-        adds[found.nan] = np.nan
-        return {"cells": cells, "adds": adds, "classes": np.full(len(cells), found.classes)}
+            cells, adds = _summed(cells, adds, batch.classes**2)
+        adds[batch.nan] = np.nan
+        return {"cells": cells, "adds": adds, "classes": np.full(len(cells), batch.classes)}
 
     def compute(self, evidence: Any) -> dict[str, float]:
-        """The matrix, cell by cell."""
+        """Return the matrix, cell by cell."""
         matrix = self.matrix(evidence)
         names = class_names(self.classes, len(matrix), self.name)
-        return {f"{true}/{found}": float(matrix[i, j]) for i, true in enumerate(names) for j, found in enumerate(names)}
+        figures = {}
+        for i, true in enumerate(names):
+            for j, predicted in enumerate(names):
+                figures[f"{true}/{predicted}"] = float(matrix[i, j])
+        return figures
 
     def matrix(self, evidence: Any) -> np.ndarray:
-        """The matrix as an array: row = true class, column = predicted class."""
+        """Return the matrix as an array: row = true class, column = predicted class."""
         classes = int(evidence["classes"][0])
         flat = np.bincount(evidence["cells"].ravel(), evidence["adds"].ravel(), classes**2)
         matrix = flat.reshape(classes, classes)
@@ -71,5 +85,6 @@ class ConfusionMatrix(Metric):
 
 
 def _summed(cells: np.ndarray, adds: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    sums = np.stack([np.bincount(row, weights, count) for row, weights in zip(cells, adds, strict=True)])
+    rows = zip(cells, adds, strict=True)
+    sums = np.stack([np.bincount(row, weights, count) for row, weights in rows])
     return np.broadcast_to(np.arange(count), sums.shape), sums

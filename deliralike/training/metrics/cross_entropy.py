@@ -1,4 +1,4 @@
-"""How surprised the scores are by the labels."""
+"""Cross-entropy of scores and labels, on the host."""
 
 from __future__ import annotations
 
@@ -35,33 +35,38 @@ class CrossEntropy(Metric):
     from_probabilities: bool = False
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
-        """The sum over a sample's labels, and how many count."""
-        found = labelled(
-            outputs, targets, ignored=self.ignored, from_probabilities=self.from_probabilities, metric="cross-entropy"
+        """Return the sum over each sample's labels, and the number of labels that count."""
+        batch = labelled(
+            outputs,
+            targets,
+            ignored=self.ignored,
+            from_probabilities=self.from_probabilities,
+            metric="cross-entropy",
         )
-        return {"sum": self._losses(found).sum(axis=1), "counted": found.counted.sum(axis=1)}
+        return {"sum": self._losses(batch).sum(axis=1), "counted": batch.counted.sum(axis=1)}
 
     def compute(self, evidence: Any) -> float:
-        """The mean over all labels that count."""
+        """Return the mean over all labels that count."""
         return ratio(evidence["sum"].sum(), evidence["counted"].sum())
 
-    def _losses(self, found: Labelled) -> np.ndarray:
-        scores = found.scores.astype(np.float64)
-        with np.errstate(divide="ignore", invalid="ignore"):  # log(0) is an infinite loss; inf - inf is NaN
+    def _losses(self, batch: Labelled) -> np.ndarray:
+        scores = batch.scores.astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # log(0) is an infinite loss; inf - inf is NaN
             log_p = np.log(scores) if self.from_probabilities else log_softmax(scores)
-        own = np.take_along_axis(log_p, found.labels[:, np.newaxis], axis=1)[:, 0]
+        own = np.take_along_axis(log_p, batch.labels[:, np.newaxis], axis=1)[:, 0]
         own = np.where(np.isnan(scores).any(axis=1), np.nan, own)
-        return np.where(found.counted, -own, 0.0)
+        return np.where(batch.counted, -own, 0.0)
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:
-    """Log-probabilities from logits along axis 1."""
+    """Return log-probabilities from logits along axis 1."""
     shifted = scores - scores.max(axis=1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 
 
 def cross_entropy(scores: np.ndarray, labels: np.ndarray) -> float:
-    """The mean negative log-probability of the labels, from logits; see `CrossEntropy`.
+    """Return the mean negative log-probability of the labels, from logits; see `CrossEntropy`.
 
     Shapes:
         Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.

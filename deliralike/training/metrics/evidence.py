@@ -1,4 +1,4 @@
-"""The evidence of one metric, gathered batch by batch, and the figure and its confidence interval from all of it."""
+"""The evidence of a metric, collected batch by batch, with its figure and confidence interval."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Interval = tuple[float, float]
 
 
 class Evidence:
-    """What a metric keeps of the batches it has seen.
+    """The evidence that a metric keeps of its batches.
 
     Args:
         metric: A metric, or a function of (outputs, targets), for which all of both is kept.
@@ -31,13 +31,13 @@ class Evidence:
     """
 
     def __init__(self, metric: Metric | MetricFunction) -> None:
-        """Nothing has been seen yet."""
+        """Begin without any batch."""
         self.metric = as_metric(metric)
         self.samples = 0
         self._batches: list[Any] = []
 
     def add(self, outputs: Any, targets: Any) -> None:
-        """Keep what a batch contributes.
+        """Add the evidence of a batch.
 
         Raises:
             BatchError: The outputs do not fit the targets, or there is no sample.
@@ -47,12 +47,12 @@ class Evidence:
         self._batches.append(rows)
 
     def merge(self, of_all: Callable[[list[Any]], list[Any]]) -> None:
-        """Keep the batches of all processes; `of_all` gives them, from this one's."""
+        """Replace the batches by those of all processes, which `of_all` returns."""
         self._batches = of_all(self._batches)
         self.samples = sum(data.size(rows) for rows in self._batches)
 
     def rows(self) -> Any:
-        """The evidence of all samples, in the order they came in: one nest of arrays, one row a sample.
+        """Return the evidence of all samples in their order: a nest of arrays, one row a sample.
 
         Raises:
             BatchError: Nothing was added.
@@ -63,7 +63,7 @@ class Evidence:
         return self._batches[0]
 
     def value(self) -> float | dict[str, float]:
-        """The figure over all samples, or several by name.
+        """Return the figure over all samples, or several figures by name.
 
         Raises:
             BatchError: Nothing was added.
@@ -79,18 +79,19 @@ class Evidence:
         groups: Sequence[Any] | np.ndarray | None = None,
         method: str = "percentile",
     ) -> Interval | dict[str, Interval]:
-        """A confidence interval by bootstrap over samples; one for each figure of a metric that has several.
+        """Return a confidence interval by bootstrap over samples, or one for each figure.
 
-        The same seed gives the same interval on every machine. Resamples for which the figure is undefined (NaN) are
-        left out; both ends are NaN where the figure itself is.
+        The same seed gives the same interval on every machine. Resamples for which the figure is
+        undefined (NaN) are left out; both ends are NaN where the figure itself is.
 
         Args:
             level: The confidence, between 0 and 1.
-            resamples: How often as many samples are drawn with replacement.
-            groups: Which group (a patient, say) each sample belongs to, in the order they were added. Whole groups are
-                drawn then, since samples of one group are no independent evidence.
-            method: ``"percentile"``, or ``"bca"``: corrected for bias and skewness, at the price of one more
-                computation for each sample or group.
+            resamples: The number of draws of as many samples, with replacement.
+            groups: The group (a patient, say) of each sample, in the order in which samples were
+                added. Whole groups are drawn then, since samples of one group are no independent
+                evidence.
+            method: ``"percentile"``, or ``"bca"``: corrected for bias and skewness, at the price of
+                one more computation for each sample or group.
 
         Returns:
             ``(low, high)``.
@@ -105,7 +106,8 @@ class Evidence:
         Example:
             >>> from deliralike.training.metrics import Accuracy
             >>> evidence = Evidence(Accuracy())
-            >>> evidence.add(np.eye(2)[[0, 1, 1, 0, 1, 0, 0, 1]], np.array([0, 1, 0, 0, 1, 1, 0, 1]))
+            >>> scores = np.eye(2)[[0, 1, 1, 0, 1, 0, 0, 1]]
+            >>> evidence.add(scores, np.array([0, 1, 0, 0, 1, 1, 0, 1]))
             >>> evidence.interval(level=0.9)
             (0.5, 1.0)
         """
@@ -116,14 +118,25 @@ class Evidence:
 
         value = self.value()
         ends = bootstrap.intervals(
-            statistic, bootstrap.units(self.samples, groups), level=level, resamples=resamples, seed=seed, method=method
+            statistic,
+            bootstrap.units(self.samples, groups),
+            level=level,
+            resamples=resamples,
+            seed=seed,
+            method=method,
         )
-        return dict(zip(value, ends, strict=True)) if isinstance(value, Mapping) else ends[0]
+        if isinstance(value, Mapping):
+            return dict(zip(value, ends, strict=True))
+        return ends[0]
 
 
 def concatenate(batches: Sequence[Any]) -> Any:
-    """Nests of arrays as one, row after row; leaves that are no arrays are those of the first."""
-    return nest.map(lambda *leaves: np.concatenate(leaves) if _is_rows(leaves[0]) else leaves[0], *batches)
+    """Join nests of arrays, row after row; leaves that are no arrays are those of the first."""
+
+    def joined(*leaves: Any) -> Any:
+        return np.concatenate(leaves) if _is_rows(leaves[0]) else leaves[0]
+
+    return nest.map(joined, *batches)
 
 
 def _take(rows: Any, chosen: np.ndarray) -> Any:
@@ -135,4 +148,5 @@ def _is_rows(leaf: Any) -> bool:
 
 
 def _figures(value: float | dict[str, float]) -> np.ndarray:
-    return np.array(list(value.values()) if isinstance(value, Mapping) else [value], np.float64)
+    figures = list(value.values()) if isinstance(value, Mapping) else [value]
+    return np.array(figures, np.float64)

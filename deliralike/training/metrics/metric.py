@@ -1,4 +1,4 @@
-"""What a metric is: small evidence from every batch, and one figure from the evidence of all samples."""
+"""The metric interface: small evidence from every batch, one figure from that of all samples."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ MetricFunction = Callable[[Any, Any], float]
 
 
 class Metric(ABC):
-    """A figure that judges outputs by their targets, over all samples and never as a mean of batches.
+    """A figure that compares outputs with targets over all samples, never as a mean of batches.
 
-    A batch is turned into `evidence` and can then be forgotten; `compute` sees the evidence of all samples at once, so
-    the figure does not depend on where the batches end, and a bootstrap over samples is a choice of rows.
+    A batch is turned into `evidence` and can then be forgotten; `compute` sees the evidence of all
+    samples at once, so the figure does not depend on where the batches end, and a bootstrap over
+    samples is a choice of rows.
 
     Attributes:
-        name: What results call it when no other name is given.
+        name: The name in results when no other name is given.
         higher_is_better: Whether a higher figure is the better one.
 
     Example:
@@ -35,42 +36,48 @@ class Metric(ABC):
 
     @abstractmethod
     def evidence(self, outputs: Any, targets: Any) -> Any:
-        """What a batch contributes: a nest of arrays with one row for each sample."""
+        """Return the evidence of a batch: a nest of arrays with one row for each sample."""
 
     @abstractmethod
     def compute(self, evidence: Any) -> float | dict[str, float]:
-        """The figure, or several by name, from the rows of all samples."""
+        """Return the figure, or several by name, from the rows of all samples."""
 
     def __call__(self, outputs: Any, targets: Any) -> float | dict[str, float]:
-        """The figure for these samples alone."""
+        """Return the figure for these samples alone."""
         return self.compute(self.evidence(outputs, targets))
 
 
 class FromFunction(Metric):
-    """A plain function ``(outputs, targets) -> float`` as a metric: its evidence is all outputs and targets."""
+    """A plain function ``(outputs, targets) -> float`` as a metric.
+
+    Its evidence is all outputs and targets.
+    """
 
     higher_is_better = True
 
     def __init__(self, function: MetricFunction, *, higher_is_better: bool = True) -> None:
-        """Wrap a function; a dict of figures is as good as one."""
-        self.function, self.higher_is_better = function, higher_is_better
+        """Wrap a function, which returns a figure or a dict of figures."""
+        self.function = function
+        self.higher_is_better = higher_is_better
         self.name = getattr(function, "__name__", type(function).__name__)
 
     def evidence(self, outputs: Any, targets: Any) -> Any:
-        """The outputs and the targets as they are."""
+        """Return the outputs and the targets unchanged."""
         return outputs, targets
 
     def compute(self, evidence: Any) -> float | dict[str, float]:
-        """What the function says of all samples."""
+        """Return the function's result for all samples."""
         result: Any = self.function(*evidence)
-        return {key: float(value) for key, value in result.items()} if isinstance(result, Mapping) else float(result)
+        if isinstance(result, Mapping):
+            return {key: float(value) for key, value in result.items()}
+        return float(result)
 
 
 def as_metric(metric: Metric | MetricFunction) -> Metric:
-    """A metric as it is; a plain function ``(outputs, targets) -> float`` as a metric.
+    """Return a metric unchanged, or a plain function ``(outputs, targets) -> float`` as a metric.
 
     Raises:
-        SettingError: It is neither.
+        SettingError: `metric` is neither.
     """
     if isinstance(metric, Metric):
         return metric

@@ -1,4 +1,4 @@
-"""Where metrics are found by name, for settings files and the command line."""
+"""Metrics by name, for settings files and the command line."""
 
 from __future__ import annotations
 
@@ -15,16 +15,21 @@ from deliralike.training.metrics.cross_entropy import CrossEntropy
 from deliralike.training.metrics.metric import Metric
 from deliralike.training.metrics.overlap import Dice, IoU
 from deliralike.training.metrics.ranking import AveragePrecision, RocAuc
-from deliralike.training.metrics.regression import R2, MeanAbsoluteError, MeanSquaredError, RootMeanSquaredError
+from deliralike.training.metrics.regression import (
+    R2,
+    MeanAbsoluteError,
+    MeanSquaredError,
+    RootMeanSquaredError,
+)
 from deliralike.training.metrics.surface import Hausdorff
 
 
 def metric(name: str, **settings: Any) -> Metric:
-    """The metric of that name, with its settings.
+    """Return the metric of that name, with its settings.
 
     Raises:
         UnknownName: There is no such metric; the nearest names are given.
-        ArgumentError: It has no such setting.
+        ArgumentError: The metric has no such setting.
         SettingError: A setting makes no sense.
 
     Example:
@@ -33,12 +38,13 @@ def metric(name: str, **settings: Any) -> Metric:
     """
     if name not in METRICS:
         raise UnknownName(f"there is no metric {name!r}. {suggestion(name, METRICS)}")
-    refuse_unknown_settings(f"metric {name!r}", settings, inspect.signature(METRICS[name]).parameters)
-    return METRICS[name](**settings)
+    kind = METRICS[name]
+    refuse_unknown_settings(f"metric {name!r}", settings, inspect.signature(kind).parameters)
+    return kind(**settings)
 
 
 def known() -> list[str]:
-    """The names of all metrics.
+    """Return the names of all metrics.
 
     Example:
         >>> known()[:4]

@@ -1,4 +1,4 @@
-"""How far the predicted and the true region of a class overlap."""
+"""Overlap of the predicted and the true region of a class: Dice and IoU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ OVER = ("samples", "voxels")
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap(Metric):
-    """What `Dice` and `IoU` share: for each sample and class, the sizes of both regions and of what they share."""
+    """The base of `Dice` and `IoU`: the sizes of both regions and of their intersection.
+
+    The sizes are counted for each sample and class.
+    """
 
     higher_is_better = True
     classes: Sequence[str] | None = None
@@ -28,31 +31,42 @@ class Overlap(Metric):
     from_probabilities: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Check the settings."""
         if self.over not in OVER:
-            raise SettingError(f"{self.name} is taken over samples or voxels, not {self.over!r}. "
-                               f"{suggestion(self.over, OVER)}")  # fmt: skip
+            raise SettingError(
+                f"{self.name} is taken over samples or voxels, not {self.over!r}. "
+                f"{suggestion(self.over, OVER)}"
+            )
         refuse_mean(self.classes, self.name)
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
-        """The voxels of the predicted region, the true one and of both at once: each ``(samples, classes)``."""
-        found = labelled(
-            outputs, targets, ignored=self.ignored, from_probabilities=self.from_probabilities, metric=self.name
+        """Return the voxels of the predicted region, of the true one and of their intersection.
+
+        Shapes:
+            Each ``(samples, classes)``.
+        """
+        batch = labelled(
+            outputs,
+            targets,
+            ignored=self.ignored,
+            from_probabilities=self.from_probabilities,
+            metric=self.name,
         )
-        class_names(self.classes, found.classes, self.name)
-        predicted = found.predicted()
-        counts = {
-            "both": _count(found, np.where(predicted == found.labels, predicted, found.classes)),
-            "predicted": _count(found, predicted),
-            "true": _count(found, found.labels),
+        class_names(self.classes, batch.classes, self.name)
+        predicted = batch.predicted()
+        both = np.where(predicted == batch.labels, predicted, batch.classes)
+        return {
+            "both": _count(batch, both),
+            "predicted": _count(batch, predicted),
+            "true": _count(batch, batch.labels),
         }
-        return {name: np.where(found.nan[:, np.newaxis], np.nan, count) for name, count in counts.items()}
 
     def compute(self, evidence: Any) -> dict[str, float]:
-        """The figure of each class, and their mean."""
+        """Return the figure of each class, and their mean."""
         if self.over == "voxels":
             evidence = {name: count.sum(axis=0, keepdims=True) for name, count in evidence.items()}
-        figures, present = self._figures(**evidence), evidence["predicted"] + evidence["true"] != 0
+        figures = self._figures(**evidence)
+        present = evidence["predicted"] + evidence["true"] != 0
         return by_class(figures, present, self.classes, self.include_background, self.name)
 
     @abstractmethod
@@ -61,18 +75,20 @@ class Overlap(Metric):
 
 @dataclass(frozen=True, kw_only=True)
 class Dice(Overlap):
-    """Twice the shared region by the sum of both: figures by class, and ``"mean"``.
+    """Twice the intersection by the sum of both regions: figures by class, and ``"mean"``.
 
-    A class that is neither predicted nor true in a sample has no figure there and is left out of the mean over
-    samples; predicted but absent, or present but missed, it counts 0. A class without any figure is NaN and left out
-    of the mean over classes. All are NaN where a score is NaN.
+    A class that is neither predicted nor true in a sample has no figure there and is left out of
+    the mean over samples; predicted but absent, or present but missed, it counts 0. A class without
+    any figure is NaN and left out of the mean over classes. All are NaN where a score is NaN.
 
     Args:
         classes: Names of the classes; their numbers when not given.
-        over: ``"samples"``: the mean of every sample's figure; ``"voxels"``: one figure from the voxels of all samples.
+        over: ``"samples"``: the mean of every sample's figure; ``"voxels"``: one figure from the
+            voxels of all samples.
         include_background: Whether class 0 is among the figures and the mean.
         ignored: The label of voxels that do not count.
-        from_probabilities: Whether scores are probabilities; it matters for those of one channel only.
+        from_probabilities: Whether scores are probabilities; it matters for those of one channel
+            only.
 
     Shapes:
         Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
@@ -94,7 +110,9 @@ class Dice(Overlap):
 
 @dataclass(frozen=True, kw_only=True)
 class IoU(Overlap):
-    """The shared region by the union of both: figures by class, and ``"mean"``. Settings and rules are those of `Dice`.
+    """The intersection of both regions by their union: figures by class, and ``"mean"``.
+
+    Settings and rules are those of `Dice`.
 
     Shapes:
         Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
@@ -115,9 +133,13 @@ class IoU(Overlap):
 
 
 def by_class(
-    figures: np.ndarray, defined: np.ndarray, classes: Sequence[str] | None, include_background: bool, metric: str
+    figures: np.ndarray,
+    defined: np.ndarray,
+    classes: Sequence[str] | None,
+    include_background: bool,
+    metric: str,
 ) -> dict[str, float]:
-    """The mean of each class over the samples where it is defined, and the mean over classes that have one.
+    """Return the mean of each class over the samples where it is defined, and the mean of these.
 
     Shapes:
         Figures and defined ``(samples, classes)``.
@@ -126,22 +148,31 @@ def by_class(
     present = defined.sum(axis=0)
     means = _ratios(np.where(defined, figures, 0).sum(axis=0), present)
     first = 0 if include_background else 1
-    found = dict(zip(names[first:], means[first:].tolist(), strict=True))
-    return found | {"mean": float(_ratios(means[first:][present[first:] > 0].sum(), (present[first:] > 0).sum()))}
+    names, means, has_mean = names[first:], means[first:], present[first:] > 0
+    by_name = dict(zip(names, means.tolist(), strict=True))
+    by_name["mean"] = float(_ratios(means[has_mean].sum(), has_mean.sum()))
+    return by_name
 
 
 def refuse_mean(classes: Sequence[str] | None, metric: str) -> None:
-    """An error when a class has the name of the mean over classes."""
+    """Raise an error if a class has the name of the mean over classes."""
     if classes is not None and "mean" in classes:
-        raise SettingError(f"{metric}: a class cannot be called 'mean', which is the mean over classes")
+        raise SettingError(
+            f"{metric}: a class cannot be called 'mean', which is the mean over classes"
+        )
 
 
-def _count(found: Labelled, values: np.ndarray) -> np.ndarray:
-    """How often each class stands in a sample; what is no class is not counted: ``(samples, classes)``."""
-    classes = found.classes + 1
-    kept = np.where(found.counted, values, found.classes) + np.arange(len(values))[:, np.newaxis] * classes
-    counts = np.bincount(kept.ravel(), minlength=len(values) * classes).reshape(-1, classes)
-    return counts[:, :-1].astype(np.float64)
+def _count(batch: Labelled, values: np.ndarray) -> np.ndarray:
+    """Return the number of places of each class in each sample: ``(samples, classes)``.
+
+    Samples with a NaN have NaN.
+    """
+    columns = batch.classes + 1  # the last one takes the places that do not count
+    first_columns = np.arange(len(values))[:, np.newaxis] * columns  # of each sample
+    places = first_columns + np.where(batch.counted, values, batch.classes)
+    counts = np.bincount(places.ravel(), minlength=len(values) * columns)
+    of_classes = counts.reshape(-1, columns)[:, :-1].astype(np.float64)
+    return np.where(batch.nan[:, np.newaxis], np.nan, of_classes)
 
 
 def _ratios(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How well scores rank positives above negatives, whatever the threshold."""
+"""Ranking of positives above negatives by their scores, whatever the threshold."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ AVERAGES = ("macro", "weighted")
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking(Metric):
-    """What `RocAuc` and `AveragePrecision` share: one class against the rest, for each class.
+    """The base of `RocAuc` and `AveragePrecision`: one class against the rest, for each class.
 
-    Two classes are one question: class 1 against class 0. A class for which the question makes no sense, since all
-    labels are of it or none is, is left out of the mean; its own figure is NaN, as is the mean when all are.
+    Two classes are one question: class 1 against class 0. A class for which the question makes no
+    sense, since all labels are of it or none is, is left out of the mean; its own figure is NaN, as
+    is the mean when all are.
     """
 
     higher_is_better = True
@@ -33,53 +34,80 @@ class Ranking(Metric):
     from_probabilities: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Check the settings."""
         if self.average not in AVERAGES:
-            raise SettingError(f"{self.name} has no average {self.average!r}. {suggestion(self.average, AVERAGES)}")
+            raise SettingError(
+                f"{self.name} has no average {self.average!r}. {suggestion(self.average, AVERAGES)}"
+            )
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
-        """The scores of each question, in the order of probabilities, and where its answer is yes.
+        """Return the scores of each question in the order of probabilities, and its answers.
 
         Shapes:
             ``(samples, questions, places)``; ``counted`` is ``(samples, questions or 1, places)``.
         """
-        return self._of_several(outputs, targets) if self.multilabel else self._of_one(outputs, targets)
+        if self.multilabel:
+            return self._of_several(outputs, targets)
+        return self._of_one(outputs, targets)
 
     def compute(self, evidence: Any) -> float | dict[str, float]:
-        """The mean over the questions, or with `by_class` each figure and ``"mean"``."""
-        counted = np.broadcast_to(evidence["counted"], evidence["scores"].shape)
-        columns = [
-            (evidence["scores"][:, i][counted[:, i]], evidence["positive"][:, i][counted[:, i]])
-            for i in range(counted.shape[1])
-        ]
-        figures = np.array([self._figure(*column) for column in columns])
-        mean = _mean(figures, [positive.sum() for _, positive in columns], self.average)
-        if any(np.isnan(scores).any() for scores, _ in columns):
-            mean = float("nan")
+        """Return the mean over the questions, or with `by_class` each figure and ``"mean"``."""
+        all_scores = evidence["scores"]
+        all_counted = np.broadcast_to(evidence["counted"], all_scores.shape)
+        figures = []
+        positives = []
+        has_nan = False
+        for question in range(all_scores.shape[1]):
+            counted = all_counted[:, question]
+            scores = all_scores[:, question][counted]
+            positive = evidence["positive"][:, question][counted]
+            figures.append(self._figure(scores, positive))
+            positives.append(positive.sum())
+            has_nan = has_nan or bool(np.isnan(scores).any())
+        mean = float("nan") if has_nan else _mean(np.array(figures), positives, self.average)
         if not self.by_class:
             return mean
-        return dict(zip(self._names(len(figures)), figures.tolist(), strict=True)) | {"mean": mean}
+        by_name = dict(zip(self._names(len(figures)), figures, strict=True))
+        return by_name | {"mean": mean}
 
     @abstractmethod
     def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float: ...
 
     def _of_one(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
-        options: dict[str, Any] = {"ignored": self.ignored, "from_probabilities": self.from_probabilities}
-        found = labelled(outputs, targets, metric=self.name, **options)
-        class_names(self.classes, found.classes, self.name)
-        odds = found.scores.astype(np.float64) if self.from_probabilities else log_odds(found.scores.astype(np.float64))
-        asked = np.arange(found.classes) if found.classes > 2 else np.array([1])
-        positive = found.labels[:, np.newaxis] == asked[:, np.newaxis]
-        return {"scores": odds[:, asked], "positive": positive, "counted": found.counted[:, np.newaxis]}
+        batch = labelled(
+            outputs,
+            targets,
+            ignored=self.ignored,
+            from_probabilities=self.from_probabilities,
+            metric=self.name,
+        )
+        class_names(self.classes, batch.classes, self.name)
+        scores = batch.scores.astype(np.float64)
+        if not self.from_probabilities:
+            scores = log_odds(scores)
+        asked = np.arange(batch.classes) if batch.classes > 2 else np.array([1])
+        positive = batch.labels[:, np.newaxis] == asked[:, np.newaxis]
+        return {
+            "scores": scores[:, asked],
+            "positive": positive,
+            "counted": batch.counted[:, np.newaxis],
+        }
 
     def _of_several(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
-        scores, labels = array_of(outputs, "scores", self.name), array_of(targets, "labels", self.name)
+        scores = array_of(outputs, "scores", self.name)
+        labels = array_of(targets, "labels", self.name)
         if scores.ndim < 2 or scores.shape != labels.shape:
-            raise BatchError(f"scores of shape {scores.shape} do not fit labels of shape {labels.shape}: with several "
-                             f"labels a sample both are (samples, labels, ...)")  # fmt: skip
+            raise BatchError(
+                f"scores of shape {scores.shape} do not fit labels of shape {labels.shape}: with "
+                "several labels a sample both are (samples, labels, ...)"
+            )
         class_names(self.classes, scores.shape[1], self.name)
-        scores, labels = (array.reshape(*scores.shape[:2], -1) for array in (scores, labels))
-        counted = np.ones(labels.shape, bool) if self.ignored is None else labels != self.ignored
+        flat_shape = (*scores.shape[:2], -1)
+        scores = scores.reshape(flat_shape)
+        labels = labels.reshape(flat_shape)
+        counted = np.ones(labels.shape, bool)
+        if self.ignored is not None:
+            counted = labels != self.ignored
         if not np.isin(labels[counted], (0, 1)).all():
             raise BatchError(f"{self.name} of several labels a sample wants labels of 0 and 1")
         return {"scores": scores.astype(np.float64), "positive": labels == 1, "counted": counted}
@@ -92,24 +120,29 @@ class Ranking(Metric):
 
 @dataclass(frozen=True, kw_only=True)
 class RocAuc(Ranking):
-    """The area under the ROC curve: how often a positive scores higher than a negative, ties counted half.
+    """The area under the ROC curve: the chance that a positive scores higher than a negative.
 
-    Several classes are each asked against the rest, with the probabilities that the logits stand for. A class that
-    all labels or none are of has no area: it is left out of the mean; NaN when there is no other, or a score is NaN.
+    Ties count half. Several classes are each asked against the rest, with the probabilities that
+    the logits stand for. A class that all labels or none are of has no area: it is left out of the
+    mean; NaN when there is no other, or a score is NaN.
 
     Args:
-        average: The mean over classes, ``"macro"`` (each counts the same) or ``"weighted"`` (by its labels).
+        average: The mean over classes, ``"macro"`` (each counts the same) or ``"weighted"`` (by its
+            labels).
         classes: Names of the classes; their numbers when not given.
         by_class: Give the figure of each class and ``"mean"``.
-        multilabel: Whether each class is a question of its own: labels have the shape of the scores, 0 or 1.
+        multilabel: Whether each class is a question of its own: labels have the shape of the
+            scores, 0 or 1.
         ignored: The label that does not count.
         from_probabilities: Whether scores are probabilities; else they are logits.
 
     Shapes:
-        Scores ``(samples, classes, ...)`` or, for two classes, ``(samples, 1, ...)``; labels ``(samples, ...)``.
+        Scores ``(samples, classes, ...)`` or, for two classes, ``(samples, 1, ...)``; labels
+        ``(samples, ...)``.
 
     Source:
-        Fawcett 2006, doi 10.1016/j.patrec.2005.10.010; one against the rest: Provost and Domingos 2000.
+        Fawcett 2006, doi 10.1016/j.patrec.2005.10.010; one against the rest: Provost and Domingos
+        2000.
 
     Example:
         >>> RocAuc()(np.array([[0.1], [0.4], [0.35], [0.8]]), np.array([0, 0, 1, 1]))
@@ -127,19 +160,22 @@ class RocAuc(Ranking):
 
 @dataclass(frozen=True, kw_only=True)
 class AveragePrecision(Ranking):
-    """The mean precision over all positives, going down from the highest score; equal scores are one step.
+    """The mean precision over all positives, from the highest score down; ties are one step.
 
-    It is the area under the steps of precision and recall, without interpolation. A class without positives has none:
-    it is left out of the mean; NaN when there is no other, or where a score is NaN. Settings are those of `RocAuc`.
+    It is the area under the steps of precision and recall, without interpolation. A class without
+    positives has none: it is left out of the mean; NaN when there is no other, or where a score is
+    NaN. Settings are those of `RocAuc`.
 
     Shapes:
-        Scores ``(samples, classes, ...)`` or, for two classes, ``(samples, 1, ...)``; labels ``(samples, ...)``.
+        Scores ``(samples, classes, ...)`` or, for two classes, ``(samples, 1, ...)``; labels
+        ``(samples, ...)``.
 
     Source:
         Manning, Raghavan and Schütze 2008, Introduction to Information Retrieval, section 8.4.
 
     Example:
-        >>> round(AveragePrecision()(np.array([[0.1], [0.4], [0.35], [0.8]]), np.array([0, 0, 1, 1])), 4)
+        >>> scores = np.array([[0.1], [0.4], [0.35], [0.8]])
+        >>> round(AveragePrecision()(scores, np.array([0, 0, 1, 1])), 4)
         0.8333
     """
 
@@ -154,16 +190,22 @@ class AveragePrecision(Ranking):
 
 
 def curve(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many positives and negatives score at least as high as each distinct score, from none to all."""
+    """Return the numbers of positives and negatives with at least each distinct score.
+
+    The numbers rise from none to all.
+    """
     order = np.argsort(-scores, kind="stable")
     ranked = scores[order]
-    last = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], np.ones(min(1, len(ranked)), bool)))
+    is_last = np.ones(len(ranked), bool)  # of equal scores
+    is_last[:-1] = ranked[1:] != ranked[:-1]
+    last = np.flatnonzero(is_last)
     hits = np.cumsum(positive[order])[last]
-    return np.append(0, hits).astype(np.float64), np.append(0, last + 1 - hits).astype(np.float64)
+    alarms = last + 1 - hits
+    return np.append(0, hits).astype(np.float64), np.append(0, alarms).astype(np.float64)
 
 
 def log_odds(logits: np.ndarray) -> np.ndarray:
-    """``log(p / (1 - p))`` of each class, which ranks as `p` does and does not saturate at 1.
+    """Return ``log(p / (1 - p))`` of each class, which ranks as `p` does and does not saturate.
 
     Infinite where no other class is possible; NaN where a logit is NaN or plus infinity.
 
@@ -174,7 +216,8 @@ def log_odds(logits: np.ndarray) -> np.ndarray:
     highest = np.take_along_axis(logits, top, axis=1)
     with np.errstate(invalid="ignore"):  # inf - inf
         exp = np.exp(logits - highest)
-        rest = exp.sum(axis=1, keepdims=True) - exp  # the highest's 1 is in it, so no digits are lost, but in its own
+        # The highest's 1 is in the sum, so no digits are lost, except in its own.
+        rest = exp.sum(axis=1, keepdims=True) - exp
     np.put_along_axis(rest, top, 1.0, axis=1)
     others = highest + np.log(rest)
     without = logits.copy()

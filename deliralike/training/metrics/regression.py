@@ -1,4 +1,4 @@
-"""How far outputs are from their targets."""
+"""Errors of outputs against their targets."""
 
 from __future__ import annotations
 
@@ -13,30 +13,37 @@ from deliralike.training.metrics.scores import array_of, ratio
 
 
 class Errors(Metric):
-    """What metrics of errors share: both arrays with the places of a sample along one axis, in float64."""
+    """The base of metrics of errors: arrays in float64, a sample's places along one axis."""
 
     higher_is_better = False
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
-        """The sum over a sample's places, and how many there are."""
+        """Return the sum over each sample's places, and the number of places."""
         errors, _ = self._flat(outputs, targets)
-        return {"sum": self._cost(errors).sum(axis=1), "places": np.full(len(errors), errors.shape[1])}
+        return {
+            "sum": self._cost(errors).sum(axis=1),
+            "places": np.full(len(errors), errors.shape[1]),
+        }
 
     def compute(self, evidence: Any) -> float:
-        """The mean over all places."""
+        """Return the mean over all places."""
         return ratio(evidence["sum"].sum(), evidence["places"].sum())
 
     def _cost(self, errors: np.ndarray) -> np.ndarray:
         return errors**2
 
     def _flat(self, outputs: Any, targets: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Errors and targets, ``(samples, places)``."""
-        found, wanted = array_of(outputs, "outputs", self.name), array_of(targets, "targets", self.name)
-        if found.shape != wanted.shape or not found.ndim:
-            raise BatchError(f"outputs of shape {found.shape} do not fit targets of shape {wanted.shape}: "
-                             f"{self.name} wants the same shape, (samples, ...)")  # fmt: skip
-        wanted = wanted.reshape(len(wanted), -1).astype(np.float64)
-        return found.reshape(len(found), -1).astype(np.float64) - wanted, wanted
+        """Return errors and targets, ``(samples, places)``."""
+        output = array_of(outputs, "outputs", self.name)
+        target = array_of(targets, "targets", self.name)
+        if output.shape != target.shape or not output.ndim:
+            raise BatchError(
+                f"outputs of shape {output.shape} do not fit targets of shape {target.shape}: "
+                f"{self.name} wants the same shape, (samples, ...)"
+            )
+        output = output.reshape(len(output), -1).astype(np.float64)
+        target = target.reshape(len(target), -1).astype(np.float64)
+        return output - target, target
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,9 @@ class MeanSquaredError(Errors):
 
 @dataclass(frozen=True)
 class RootMeanSquaredError(Errors):
-    """The root of the mean squared error of all samples and places, not a mean of roots; NaN where an output is.
+    """The root of the mean squared error of all samples and places, not a mean of roots.
+
+    It is NaN where an output is.
 
     Shapes:
         ``(samples, ...)``, both the same.
@@ -87,15 +96,16 @@ class RootMeanSquaredError(Errors):
     name = "rmse"
 
     def compute(self, evidence: Any) -> float:
-        """The root of the mean over all places."""
+        """Return the root of the mean over all places."""
         return float(np.sqrt(super().compute(evidence)))
 
 
 @dataclass(frozen=True)
 class R2(Errors):
-    """The fraction of the targets' variance that the outputs explain: 1 is perfect, 0 as good as the mean.
+    """The fraction of the targets' variance that the outputs explain: 1 is perfect, 0 the mean.
 
-    All places of all samples count as values of one quantity. NaN where an output is, or where the targets do not vary.
+    All places of all samples count as values of one quantity. NaN where an output is, or where the
+    targets do not vary.
 
     Shapes:
         ``(samples, ...)``, both the same.
@@ -109,19 +119,21 @@ class R2(Errors):
     higher_is_better = True
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
-        """The squared errors of a sample, and the mean and the squares around it of its targets."""
-        errors, wanted = self._flat(outputs, targets)
-        mean = wanted.mean(axis=1, keepdims=True)
+        """Return each sample's squared errors, and its targets' mean and squared deviations."""
+        errors, target = self._flat(outputs, targets)
+        mean = target.mean(axis=1, keepdims=True)
         return {
             "sum": (errors**2).sum(axis=1),
             "places": np.full(len(errors), errors.shape[1]),
             "mean": mean[:, 0],
-            "around": ((wanted - mean) ** 2).sum(axis=1),
+            "around": ((target - mean) ** 2).sum(axis=1),
         }
 
     def compute(self, evidence: Any) -> float:
-        """One minus squared errors by squares around the mean of all targets; the centred sums lose no digits."""
-        places, means = evidence["places"], evidence["mean"]
+        """Return one minus the squared errors by the squared deviations of all targets."""
+        places = evidence["places"]
+        means = evidence["mean"]
         mean = ratio((places * means).sum(), places.sum())
+        # Centred sums lose no digits.
         around = evidence["around"].sum() + (places * (means - mean) ** 2).sum()
         return 1.0 - ratio(evidence["sum"].sum(), around)

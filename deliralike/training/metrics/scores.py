@@ -1,4 +1,4 @@
-"""What metrics of labels share: scores and labels in one shape, checked; what counts; where a score is NaN."""
+"""Checked scores and labels in one shape, for metrics of labels."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class Labelled:
     Attributes:
         scores: Logits or probabilities of each class.
         labels: Whole numbers; 0 where the label does not count.
-        counted: Where the label counts.
-        shape: The sample's own shape, of which `places` is the product; empty for one label a sample.
+        counted: Whether the label counts.
+        shape: The sample's own shape, of which `places` is the product; empty for one label a
+            sample.
 
     Shapes:
         Scores ``(samples, classes, places)``, labels and counted ``(samples, places)``.
@@ -38,11 +39,12 @@ class Labelled:
 
     @property
     def nan(self) -> np.ndarray:
-        """The samples with a NaN among the scores that count; their evidence is NaN, and so is the figure."""
-        return (np.isnan(self.scores).any(axis=1) & self.counted).any(axis=1)
+        """The samples with a NaN among the scores that count; their evidence has to be NaN."""
+        is_nan = np.isnan(self.scores).any(axis=1)
+        return (is_nan & self.counted).any(axis=1)
 
     def predicted(self) -> np.ndarray:
-        """The class of the highest score, the first of equal ones: ``(samples, places)``."""
+        """Return the class of the highest score, the first of equal ones: ``(samples, places)``."""
         return self.scores.argmax(axis=1)
 
 
@@ -54,68 +56,83 @@ def labelled(
     from_probabilities: bool = False,
     metric: str = "a metric",
 ) -> Labelled:
-    """Scores and labels of a batch, checked.
+    """Return the checked scores and labels of a batch.
 
-    Scores with one channel are those of class 1 of two: logits of its odds, or with `from_probabilities` its
-    probability; they become the scores of two classes.
+    Scores with one channel are those of class 1 of two: logits of its odds, or with
+    `from_probabilities` its probability; they become the scores of two classes.
 
     Args:
         ignored: The label that does not count.
-        metric: What errors call the metric.
+        metric: The name of the metric in errors.
 
     Shapes:
         Outputs ``(samples, classes, ...)`` and targets ``(samples, ...)``.
 
     Raises:
-        BatchError: The outputs are no array, do not fit the labels, or the labels are not whole numbers.
+        BatchError: The outputs are no array, do not fit the labels, or the labels are not whole
+            numbers.
         IndexRangeError: A label names no class.
     """
-    scores, labels = array_of(outputs, "scores", metric), array_of(targets, "labels", metric)
+    scores = array_of(outputs, "scores", metric)
+    labels = array_of(targets, "labels", metric)
     if scores.ndim < 2 or scores.shape[:1] + scores.shape[2:] != labels.shape:
         raise BatchError(
-            f"scores of shape {scores.shape} do not fit labels of shape {labels.shape}: wanted (samples, classes, ...)"
+            f"scores of shape {scores.shape} do not fit labels of shape {labels.shape}: wanted "
+            "(samples, classes, ...)"
         )
     if labels.dtype.kind not in "iub":
-        raise BatchError(f"labels of {metric} are whole numbers, not {labels.dtype}: use labels.astype('int64')")
+        raise BatchError(
+            f"labels of {metric} are whole numbers, not {labels.dtype}: use labels.astype('int64')"
+        )
     flat = _two_classes(scores.reshape(*scores.shape[:2], -1), from_probabilities)
     labels = labels.reshape(len(labels), -1).astype(np.int64, copy=False)
-    counted = np.ones(labels.shape, bool) if ignored is None else labels != ignored
+    counted = np.ones(labels.shape, bool)
+    if ignored is not None:
+        counted = labels != ignored
     _refuse_outside(labels, counted, flat.shape[1], metric, ignored)
     return Labelled(flat, np.where(counted, labels, 0), counted, scores.shape[2:])
 
 
 def array_of(value: Any, what: str, metric: str) -> np.ndarray:
-    """A host array in float32, float64 or a type of whole numbers.
+    """Return a host array in float32, float64 or a type of whole numbers.
 
     Raises:
-        BatchError: It is a container, or empty.
+        BatchError: The value is a container, or empty.
     """
     if not isinstance(value, np.ndarray | np.generic):
         raise BatchError(
-            f"{metric} wants one NumPy array of {what}, not {nest.described(value)}: give a function of "
-            f"(outputs, targets) that picks it"
+            f"{metric} wants one NumPy array of {what}, not {nest.described(value)}: give a "
+            "function of (outputs, targets) that picks it"
         )
     array = np.asarray(value)
     if array.size == 0:
-        raise BatchError(f"{metric} needs at least one sample, and the {what} have the shape {array.shape}")
-    return array if array.dtype.kind in "iub" or array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+        raise BatchError(
+            f"{metric} needs at least one sample, and the {what} have the shape {array.shape}"
+        )
+    if array.dtype.kind in "iub" or array.dtype in (np.float32, np.float64):
+        return array
+    return array.astype(np.float64)
 
 
 def class_names(classes: Sequence[str] | None, count: int, metric: str) -> list[str]:
-    """The names of the classes: those given, else their numbers.
+    """Return the names of the classes: those given, else their numbers.
 
     Raises:
         SettingError: There are more or fewer names than classes.
     """
-    names = [str(number) for number in range(count)] if classes is None else [str(name) for name in classes]
+    names = [str(name) for name in (range(count) if classes is None else classes)]
     if len(names) != count:
-        raise SettingError(f"{metric} was given {len(names)} names of classes, and the scores have {count} classes")
+        raise SettingError(
+            f"{metric} was given {len(names)} names of classes, and the scores have {count} classes"
+        )
     return names
 
 
 def ratio(part: float, whole: float) -> float:
-    """``part / whole``; NaN where there is nothing to divide by."""
-    return float(part / whole) if whole else float("nan")
+    """Return ``part / whole``; NaN where there is nothing to divide by."""
+    if not whole:
+        return float("nan")
+    return float(part / whole)
 
 
 def _two_classes(scores: np.ndarray, from_probabilities: bool) -> np.ndarray:
@@ -125,12 +142,14 @@ def _two_classes(scores: np.ndarray, from_probabilities: bool) -> np.ndarray:
     return np.concatenate([other, scores], axis=1)
 
 
-def _refuse_outside(labels: np.ndarray, counted: np.ndarray, classes: int, metric: str, ignored: int | None) -> None:
+def _refuse_outside(
+    labels: np.ndarray, counted: np.ndarray, classes: int, metric: str, ignored: int | None
+) -> None:
     outside = counted & ((labels < 0) | (labels >= classes))
     if outside.any():
         sample = int(np.flatnonzero(outside.any(axis=1))[0])
         hint = "" if ignored is not None else "; a label that does not count is named by ignored=…"
         raise IndexRangeError(
-            f"{metric}: sample {sample} of the batch has the label {labels[outside][0]}, and the classes are 0 to "
-            f"{classes - 1}{hint}"
+            f"{metric}: sample {sample} of the batch has the label {labels[outside][0]}, and the "
+            f"classes are 0 to {classes - 1}{hint}"
         )

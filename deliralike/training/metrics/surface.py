@@ -1,4 +1,4 @@
-"""How far apart the surfaces of the predicted and the true region of a class are."""
+"""Distance between the surfaces of the predicted and the true region of a class."""
 
 from __future__ import annotations
 
@@ -17,23 +17,27 @@ from deliralike.training.metrics.scores import class_names, labelled
 
 @dataclass(frozen=True, kw_only=True)
 class Hausdorff(Metric):
-    """The largest distance from one surface to the other, either way: figures by class, and ``"mean"``.
+    """The largest distance from one surface to the other: figures by class, and ``"mean"``.
 
-    A surface is the voxels of a region with a neighbour (across a face) outside it, the picture's border included.
-    With `percentile` below 100 it is the larger of the two directed percentiles instead of the largest distance.
+    The distance is the larger one of both directions. A surface is the voxels of a region with a
+    neighbour (across a face) outside it, the picture's border included. With `percentile` below 100
+    it is the larger of the two directed percentiles instead of the largest distance.
 
-    A class that is neither predicted nor true in a sample has no figure there and is left out of the mean over
-    samples. Where only one of the two regions is empty the distance is `missing`. A class without any figure is NaN and
-    left out of the mean over classes. All are NaN where a score is NaN.
+    A class that is neither predicted nor true in a sample has no figure there and is left out of
+    the mean over samples. Where only one of the two regions is empty the distance is `missing`. A
+    class without any figure is NaN and left out of the mean over classes. All are NaN where a score
+    is NaN.
 
     Args:
         classes: Names of the classes; their numbers when not given.
         percentile: 95 is less moved by single voxels than 100.
         spacing: The size of a voxel along each axis, in millimetres say; 1 when not given.
-        missing: The distance to a region that is not there: infinite, or a number such as the picture's diagonal.
+        missing: The distance to a region that is not there: infinite, or a number such as the
+            picture's diagonal.
         include_background: Whether class 0 is among the figures and the mean.
         ignored: The label of voxels that do not count; they belong to no region.
-        from_probabilities: Whether scores are probabilities; it matters for those of one channel only.
+        from_probabilities: Whether scores are probabilities; it matters for those of one channel
+            only.
 
     Shapes:
         Scores ``(samples, classes, *size)``, labels ``(samples, *size)``.
@@ -60,7 +64,7 @@ class Hausdorff(Metric):
     from_probabilities: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Check the settings."""
         if not 0 < self.percentile <= 100:
             raise SettingError(f"percentile lies above 0 and up to 100, not at {self.percentile!r}")
         if self.spacing is not None and min(self.spacing, default=0.0) <= 0:
@@ -70,47 +74,74 @@ class Hausdorff(Metric):
     @property
     def name(self) -> str:  # type: ignore[override]
         """``hausdorff``, and the percentile unless it is 100."""
-        return "hausdorff" if self.percentile == 100 else f"hausdorff{self.percentile:g}"
+        if self.percentile == 100:
+            return "hausdorff"
+        return f"hausdorff{self.percentile:g}"
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, np.ndarray]:
-        """The distance of each class in each sample, and whether there is one: ``(samples, classes)``."""
-        found = labelled(
-            outputs, targets, ignored=self.ignored, from_probabilities=self.from_probabilities, metric=self.name
+        """Return the distance of each class in each sample, and whether it is defined.
+
+        Shapes:
+            ``(samples, classes)``.
+        """
+        batch = labelled(
+            outputs,
+            targets,
+            ignored=self.ignored,
+            from_probabilities=self.from_probabilities,
+            metric=self.name,
         )
-        class_names(self.classes, found.classes, self.name)
-        spacing = self._spacing(found.shape)
-        shape = (len(found.labels), *found.shape)
-        regions = [np.where(found.counted, labels, -1).reshape(shape) for labels in (found.predicted(), found.labels)]
-        distances = np.full((len(found.labels), found.classes), np.nan)
-        for i, (predicted, true) in enumerate(zip(*regions, strict=True)):
-            for c in range(0 if self.include_background else 1, found.classes):
-                distances[i, c] = self._distance(predicted == c, true == c, spacing)
-        return {"distances": distances, "defined": ~np.isnan(distances) | found.nan[:, np.newaxis], "nan": found.nan}
+        class_names(self.classes, batch.classes, self.name)
+        spacing = self._spacing(batch.shape)
+        shape = (len(batch.labels), *batch.shape)
+        predicted = np.where(batch.counted, batch.predicted(), -1).reshape(shape)
+        true = np.where(batch.counted, batch.labels, -1).reshape(shape)
+        distances = np.full((len(batch.labels), batch.classes), np.nan)
+        first = 0 if self.include_background else 1
+        for i in range(len(distances)):
+            for c in range(first, batch.classes):
+                distances[i, c] = self._distance(predicted[i] == c, true[i] == c, spacing)
+        return {
+            "distances": distances,
+            "defined": ~np.isnan(distances) | batch.nan[:, np.newaxis],
+            "nan": batch.nan,
+        }
 
     def compute(self, evidence: Any) -> dict[str, float]:
-        """The mean distance of each class, and their mean."""
+        """Return the mean distance of each class, and their mean."""
         distances = np.where(evidence["nan"][:, np.newaxis], np.nan, evidence["distances"])
-        return by_class(distances, evidence["defined"], self.classes, self.include_background, self.name)
+        return by_class(
+            distances, evidence["defined"], self.classes, self.include_background, self.name
+        )
 
     def _spacing(self, shape: tuple[int, ...]) -> np.ndarray:
         if not shape:
-            raise BatchError(f"{self.name} wants scores (samples, classes, *size): these have no size")
+            raise BatchError(
+                f"{self.name} wants scores (samples, classes, *size): these have no size"
+            )
         if self.spacing is not None and len(self.spacing) != len(shape):
-            raise SettingError(f"spacing={self.spacing!r} has {len(self.spacing)} axes, and samples have {len(shape)}")
-        return np.ones(len(shape)) if self.spacing is None else np.array(self.spacing, np.float64)
+            raise SettingError(
+                f"spacing={self.spacing!r} has {len(self.spacing)} axes, and samples have "
+                f"{len(shape)}"
+            )
+        if self.spacing is None:
+            return np.ones(len(shape))
+        return np.array(self.spacing, np.float64)
 
     def _distance(self, predicted: np.ndarray, true: np.ndarray, spacing: np.ndarray) -> float:
         if not predicted.any() and not true.any():
             return float("nan")
         if not predicted.any() or not true.any():
             return self.missing
-        first, second = surface(predicted) * spacing, surface(true) * spacing
-        ways = (_nearest(first, second), _nearest(second, first))
-        return max(float(np.percentile(distances, self.percentile)) for distances in ways)
+        first = surface(predicted) * spacing
+        second = surface(true) * spacing
+        forward = float(np.percentile(_nearest(first, second), self.percentile))
+        backward = float(np.percentile(_nearest(second, first), self.percentile))
+        return max(forward, backward)
 
 
 def surface(region: np.ndarray) -> np.ndarray:
-    """The places of a region with a neighbour across a face outside it: ``(voxels, axes)``, in voxels.
+    """Return the places of a region with a neighbour outside it, across a face: ``(voxels, axes)``.
 
     Example:
         >>> surface(np.array([0, 1, 1, 1, 0], bool)).ravel().tolist()
@@ -120,7 +151,7 @@ def surface(region: np.ndarray) -> np.ndarray:
 
 
 def _nearest(points: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The distance of each point to the nearest of the others."""
+    """Return the distance of each point to the nearest of the others."""
     return _scipy("spatial").cKDTree(others).query(points)[0]
 
 

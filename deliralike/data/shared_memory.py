@@ -1,8 +1,9 @@
-"""How a batch gets from a worker process to its reader: large arrays through a file in memory, the rest with pickle.
+"""The way of a batch from a worker process to its reader.
 
-Python's pipe is slow for them: it carried 160 MB a second where this way carried several times as much. The file is
-gone as soon as it is read. Without a folder in memory, or when that is full (containers often allow 64 MB), a batch
-goes through the pipe.
+Large arrays pass through a file in memory, the rest is pickled. Python's pipe is slow for large
+arrays: it carried 160 MB a second where a file in memory carried several times as much. The file is
+removed as soon as it is read. Without a folder in memory, or when that is full (containers often
+allow 64 MB), a batch goes through the pipe.
 """
 
 import pickle
@@ -22,7 +23,7 @@ _MEMORY = Path("/dev/shm")  # on Linux a file system in memory
 
 @dataclass(frozen=True)
 class Parcel:
-    """A pickled value; the contents of its arrays follow each other in `file`, if there is one."""
+    """A pickled value; the contents of its arrays stand one after the other in `file`, if any."""
 
     pickled: bytes
     file: str = ""
@@ -31,29 +32,34 @@ class Parcel:
 
 @contextmanager
 def folder() -> Iterator[str]:
-    """A folder in memory that is gone with all its files at the end of the block; an empty text if there is none."""
+    """Make a folder in memory that is removed with all its files at the end of the block.
+
+    Yields:
+        Its path, or an empty text if the system has no such memory.
+    """
     try:
-        made = tempfile.TemporaryDirectory(prefix="deliralike-", dir=_MEMORY)
+        directory = tempfile.TemporaryDirectory(prefix="deliralike-", dir=_MEMORY)
     except OSError:
         yield ""
         return
-    with made as path:
+    with directory as path:
         yield path
 
 
 def pack(value: Any, folder: str) -> Parcel:
-    """Pack a value up, in the worker."""
+    """Pack a value into a parcel, in the worker."""
     buffers: list[pickle.PickleBuffer] = []
     pickled = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    raw = [buffer.raw() for buffer in buffers]
+    views = [buffer.raw() for buffer in buffers]
+    sizes = tuple(view.nbytes for view in views)
     file = Path(folder, uuid.uuid4().hex)
-    if not folder or sum(view.nbytes for view in raw) < _LEAST or not _written(file, raw):
-        return Parcel(pickle.dumps(value, protocol=5))
-    return Parcel(pickled, str(file), tuple(view.nbytes for view in raw))
+    if folder and sum(sizes) >= _LEAST and _written(file, views):
+        return Parcel(pickled, str(file), sizes)
+    return Parcel(pickle.dumps(value, protocol=5))
 
 
 def unpack(parcel: Parcel) -> Any:
-    """The value, in memory of its own; the file is removed."""
+    """Return the value, in memory of its own, and remove the file."""
     if not parcel.file:
         return pickle.loads(parcel.pickled)
     arrays: list[Any] = [np.empty(size, np.uint8) for size in parcel.sizes]
@@ -65,7 +71,7 @@ def unpack(parcel: Parcel) -> Any:
 
 
 def discard(parcel: Parcel) -> None:
-    """Remove the file unread."""
+    """Remove the file without reading it."""
     if parcel.file:
         Path(parcel.file).unlink(missing_ok=True)
 

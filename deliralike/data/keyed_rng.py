@@ -1,0 +1,116 @@
+"""Random numbers of the data: a generator for each sample and batch, keyed by its purpose.
+
+So an augmentation does not depend on the batch size, the workers, or the place where a run was
+resumed.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deliralike.nn import start
+
+_GENERATOR_NAMES = ("generator", "rng")
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@dataclass(frozen=True)
+class KeyedRng:
+    """A source of generators for one seed and purpose.
+
+    Example:
+        >>> flips = KeyedRng(seed=0, path="data/transform")
+        >>> bool(flips.generator(1, 2).random() == flips.generator(1, 2).random())
+        True
+    """
+
+    seed: int
+    path: str
+
+    def generator(self, epoch: int, number: int, repeat: int = 0) -> np.random.Generator:
+        """Return the generator of a sample or batch in an epoch.
+
+        Args:
+            number: The number of the sample or batch.
+            repeat: How often the sample came before in the epoch.
+        """
+        key = start.key(self.seed, self.path)
+        counter = [0, repeat, number, epoch]  # the first word counts the draws
+        return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+@dataclass(frozen=True)
+class Call:
+    """A user's function of a value, and how it takes the generator: not at all, second, or by name.
+
+    Attributes:
+        generator_as: The name of the argument that takes the generator; empty if it is the second
+            argument; None if the function takes none.
+    """
+
+    function: Callable[..., Any]
+    generator_as: str | None = None
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> "Call":
+        """Read off the signature how a function takes the generator.
+
+        It takes one if it has a second argument without a default, or an argument named
+        ``generator`` or ``rng``.
+        """
+        return cls(function, _generator_as(function))
+
+    def __call__(self, value: Any, generator: Callable[[], np.random.Generator]) -> Any:
+        """Call the function; the generator is made only if the function takes one."""
+        if self.generator_as is None:
+            return self.function(value)
+        if self.generator_as == "":
+            return self.function(value, generator())
+        return self.function(value, **{self.generator_as: generator()})
+
+
+def has_argument(function: Callable[..., Any], name: str) -> bool:
+    """Return whether the function has an argument of that name."""
+    return any(parameter.name == name for parameter in _parameters(function))
+
+
+def has_required_argument(function: Callable[..., Any]) -> bool:
+    """Return whether the function has a positional argument without a default."""
+    positional = [each for each in _parameters(function) if each.kind in _POSITIONAL]
+    return any(parameter.default is parameter.empty for parameter in positional)
+
+
+def uniform(seed: int, path: str, draw: int, count: int) -> np.ndarray:
+    """Return numbers in [0, 1), which are the same in every version of NumPy."""
+    words = random_words(seed, path, draw, count)
+    return (words >> np.uint64(11)) * 2.0**-53
+
+
+def random_words(seed: int, path: str, draw: int, count: int) -> np.ndarray:
+    """Return raw words of the Philox generator, which NumPy promises never to change.
+
+    They are keyed by `seed`, the text `path` and the number of the draw.
+    """
+    bits = np.random.Philox(key=start.key(seed, path), counter=[0, 0, 0, draw])
+    return bits.random_raw(count)
+
+
+def _generator_as(function: Callable[..., Any]) -> str | None:
+    parameters = _parameters(function)
+    named = [each.name for each in parameters if each.name in _GENERATOR_NAMES]
+    positional = [each for each in parameters if each.kind in _POSITIONAL]
+    if len(positional) > 1:
+        second = positional[1]
+        if second.default is second.empty or second.name in named:
+            return ""
+    return named[0] if named else None
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        return []

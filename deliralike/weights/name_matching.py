@@ -1,0 +1,181 @@
+"""Matching of weights with unknown names to a network's layers, by their order and their shapes.
+
+Where these leave a choice, nothing is matched: two layers of one shape that were exchanged would go
+unnoticed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from deliralike.errors import StateError
+
+Shape = tuple[int, ...]
+Signature = tuple[tuple[str, Shape], ...]
+
+_ROLES = ("weight", "bias", "running_mean", "running_var")
+_COUNTER = "num_batches_tracked"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The arrays under one path, or a single array that belongs to no layer.
+
+    Attributes:
+        path: The common beginning of their names; the whole name of a single array.
+        names: Their names by role (``"weight"``, ``"bias"`` …).
+        signature: Their roles with their shapes.
+    """
+
+    path: str
+    names: Mapping[str, str]
+    signature: Signature
+
+    @property
+    def kind(self) -> str:
+        """The kind of layer (convolution, matrix, norm …), within which an order may be known."""
+        shapes = dict(self.signature)
+        return f"{sorted(shapes)} of {len(shapes.get('weight', ()))} axes"
+
+    @property
+    def series(self) -> str:
+        """The path without its numbers."""
+        return re.sub(r"\d+", "#", self.path)
+
+
+def fit(theirs: Mapping[str, Shape], ours: Mapping[str, Shape], order: str) -> dict[str, str]:
+    """Return the source's name for each of our names, if there is exactly one match.
+
+    Args:
+        theirs, ours: Shapes by name.
+        order: The meaning of the order of their names; see `deliralike.weights.Contents`.
+
+    Raises:
+        StateError: There is no match, or more than one; the message names the layers.
+
+    Example:
+        >>> theirs = {"first.weight": (3, 2), "second.weight": (3, 3)}
+        >>> fit(theirs, {"layers.0.weight": (3, 2), "layers.1.weight": (3, 3)}, "")
+        {'layers.0.weight': 'first.weight', 'layers.1.weight': 'second.weight'}
+    """
+    source = _layers(theirs)
+    target = _layers(ours)
+    _check_same_layers(source, target)
+    source_names: dict[str, str] = {}
+    for our_layer, their_layer in _pairs(source, target, order):
+        for role, name in our_layer.names.items():
+            source_names[name] = their_layer.names[role]
+    return {name: source_names[name] for name in ours if name in source_names}
+
+
+def _pairs(source: list[Layer], target: list[Layer], order: str) -> list[tuple[Layer, Layer]]:
+    """Return pairs of our layers and theirs."""
+    if order == "all" and _signatures(source) == _signatures(target):
+        return list(zip(target, source, strict=True))
+    pairs = []
+    for kind in dict.fromkeys(layer.kind for layer in target):
+        pairs.extend(_pairs_of_kind(kind, source, target, order))
+    return pairs
+
+
+def _signatures(layers: list[Layer]) -> list[Signature]:
+    return [layer.signature for layer in layers]
+
+
+def _layers(shapes: Mapping[str, Shape]) -> list[Layer]:
+    members: dict[str, dict[str, str]] = defaultdict(dict)
+    for name in shapes:
+        path, _, leaf = name.rpartition(".")
+        if leaf in _ROLES:
+            members[path][leaf] = name
+        elif leaf != _COUNTER:
+            members[name]["array"] = name
+    layers = []
+    for path, names in members.items():
+        signature = sorted((role, tuple(shapes[name])) for role, name in names.items())
+        layers.append(Layer(path, names, tuple(signature)))
+    return layers
+
+
+def _check_same_layers(source: list[Layer], target: list[Layer]) -> None:
+    """Raise an error unless both have as many layers of every kind and shape."""
+    have = Counter(_signatures(source))
+    want = Counter(_signatures(target))
+    differences = []
+    for signature in dict.fromkeys([*want, *have]):
+        if have[signature] != want[signature]:
+            differences.append(
+                f"{want[signature]} of {_words(signature)} wanted, {have[signature]} came"
+            )
+    if differences:
+        shown = "; ".join(differences[:4])
+        more = len(differences) - 4
+        rest = f" and {more} more differences" if more > 0 else ""
+        raise StateError(f"the file holds other layers than the network: {shown}{rest}")
+
+
+def _pairs_of_kind(
+    kind: str, source: list[Layer], target: list[Layer], order: str
+) -> list[tuple[Layer, Layer]]:
+    """Return pairs of ours and theirs among the layers of one kind."""
+    source = [layer for layer in source if layer.kind == kind]
+    target = [layer for layer in target if layer.kind == kind]
+    if order == "kind" and _signatures(source) == _signatures(target):
+        return list(zip(target, source, strict=True))
+    pairs = []
+    for signature in dict.fromkeys(_signatures(target)):
+        pairs.extend(_pairs_of_shape(_with(source, signature), _with(target, signature)))
+    return pairs
+
+
+def _pairs_of_shape(source: list[Layer], target: list[Layer]) -> list[tuple[Layer, Layer]]:
+    """Return pairs among layers of one shape: numbered series are matched by their lengths."""
+    theirs = _by_series(source)
+    ours = _by_series(target)
+    lengths = {len(layers): layers for layers in theirs}
+    wanted = {len(layers): layers for layers in ours}
+    is_ambiguous = len(lengths) < len(theirs) or len(wanted) < len(ours)
+    if is_ambiguous or set(lengths) != set(wanted):
+        raise StateError(
+            f"{len(source)} layers of one shape ({_words(source[0].signature)}) may go to "
+            f"{_paths(target)} in more than one way, and the order of {_paths(source)} does not "
+            "tell which: give them the network's names first"
+        )
+    pairs: list[tuple[Layer, Layer]] = []
+    for length, layers in wanted.items():
+        pairs.extend(zip(layers, lengths[length], strict=True))
+    return pairs
+
+
+def _by_series(layers: list[Layer]) -> list[list[Layer]]:
+    series: dict[str, list[Layer]] = defaultdict(list)
+    for layer in sorted(layers, key=lambda layer: natural(layer.path)):
+        series[layer.series].append(layer)
+    return list(series.values())
+
+
+def natural(text: str) -> list[tuple[int, str]]:
+    """Return a key that sorts numbers within texts by value."""
+    key = []
+    for part in re.split(r"(\d+)", text):
+        key.append((int(part), "") if part.isdigit() else (-1, part))
+    return key
+
+
+def _with(layers: Iterable[Layer], signature: Signature) -> list[Layer]:
+    return [layer for layer in layers if layer.signature == signature]
+
+
+def _words(signature: Signature) -> str:
+    weight_first = sorted(signature, key=lambda entry: entry[0] != "weight")
+    return ", ".join(f"{role} {shape}" for role, shape in weight_first)
+
+
+def _paths(layers: list[Layer]) -> str:
+    shown = ", ".join(repr(layer.path) for layer in layers[:3])
+    if len(layers) > 3:
+        return f"{shown} …"
+    return shown
