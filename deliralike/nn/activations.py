@@ -19,12 +19,18 @@ class Activations(Primitives):
 
     def prelu(self, x: Array, weight: Array) -> Array:
         """Leaky ReLU with a learned slope for all channels, or one for each (axis 1)."""
-        slope = weight if weight.shape[0] == 1 else self.reshape(weight, (1, -1) + (1,) * (len(x.shape) - 2))
+        slope = (
+            weight
+            if weight.shape[0] == 1
+            else self.reshape(weight, (1, -1) + (1,) * (len(x.shape) - 2))
+        )
         return self.where(x > 0, x, x * slope)
 
     def elu(self, x: Array, alpha: float = 1.0) -> Array:
         """`x` where positive, else ``alpha * (exp(x) - 1)``."""
-        negative = self.where(x > 0, 0.0, x)  # keeps exp from overflowing where its branch is not taken
+        negative = self.where(
+            x > 0, 0.0, x
+        )  # keeps exp from overflowing where its branch is not taken
         return self.where(x > 0, x, alpha * (self.exp(negative) - 1.0))
 
     def silu(self, x: Array) -> Array:

@@ -49,8 +49,14 @@ class AdversarialLosses(Losses):
             return 0.5 * self.mean((fake - 1.0) * (fake - 1.0))
         return self.mean(self.softplus(-fake)) if kind == "non-saturating" else -self.mean(fake)
 
-    def gradient_penalty(self, critic: Callable[[Array], Array], real: Array, fake: Array, mix: Array,
-                         target: float = 1.0) -> Array:  # fmt: skip
+    def gradient_penalty(
+        self,
+        critic: Callable[[Array], Array],
+        real: Array,
+        fake: Array,
+        mix: Array,
+        target: float = 1.0,
+    ) -> Array:
         """The mean squared distance between `target` and the norm of the critic's gradient, between two batches.
 
         Multiply it by 10, as the source does. Source: Gulrajani et al. 2017, arXiv 1704.00028 (WGAN-GP).
@@ -67,7 +73,9 @@ class AdversarialLosses(Losses):
         """
         self._same_shape("gradient_penalty", real, fake)
         if tuple(mix.shape) != (real.shape[0],):
-            raise ShapeError(f"gradient_penalty: mix has shape {tuple(mix.shape)}, wanted ({real.shape[0]},)")
+            raise ShapeError(
+                f"gradient_penalty: mix has shape {tuple(mix.shape)}, wanted ({real.shape[0]},)"
+            )
         share = self.reshape(mix, (-1,) + (1,) * (len(real.shape) - 1))
         squares = self._squared_norms(critic, share * real + (1.0 - share) * fake)
         positive = squares > 0.0  # the square root has no derivative at 0

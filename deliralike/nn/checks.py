@@ -28,7 +28,9 @@ def channels(layer: Any, x: Any, wanted: int, n: int | None = None) -> None:
     floating(layer, x)
     shape = tuple(x.shape)
     if (n is not None and len(shape) != n + 2) or len(shape) < 2 or shape[1] != wanted:
-        raise ShapeError(f"{where(layer)}: got an input of shape {shape}, wanted (batch, {wanted}, {_axes(n)})")
+        raise ShapeError(
+            f"{where(layer)}: got an input of shape {shape}, wanted (batch, {wanted}, {_axes(n)})"
+        )
 
 
 def floating(layer: Any, x: Any) -> None:
@@ -49,7 +51,11 @@ def spatial_axes(layer: Any, x: Any, n: int) -> None:
 
 
 def _axes(n: int | None) -> str:
-    return "..." if n is None else ", ".join(("length",) if n == 1 else ("depth", "height", "width")[3 - n :])
+    return (
+        "..."
+        if n is None
+        else ", ".join(("length",) if n == 1 else ("depth", "height", "width")[3 - n :])
+    )
 
 
 def last_axes(layer: Any, x: Any, wanted: tuple[int, ...]) -> None:
@@ -57,7 +63,9 @@ def last_axes(layer: Any, x: Any, wanted: tuple[int, ...]) -> None:
     floating(layer, x)
     shape = tuple(x.shape)
     if shape[len(shape) - len(wanted) :] != tuple(wanted) or len(shape) < len(wanted):
-        raise ShapeError(f"{where(layer)}: got an input of shape {shape}, wanted (..., {', '.join(map(str, wanted))})")
+        raise ShapeError(
+            f"{where(layer)}: got an input of shape {shape}, wanted (..., {', '.join(map(str, wanted))})"
+        )
 
 
 def window_fits(layer: Any, x: Any, size: tuple[int, ...]) -> None:
@@ -71,7 +79,9 @@ def window_fits(layer: Any, x: Any, size: tuple[int, ...]) -> None:
 def several_values(layer: Any, x: Any, count: int | None = None) -> None:
     """More than one value for each channel: the variance of one value is undefined. `count` is known if shared."""
     if count is None:
-        count = math.prod([size for axis, size in enumerate(x.shape) if axis != 1])  # a list: dynamo traces it
+        count = math.prod(
+            [size for axis, size in enumerate(x.shape) if axis != 1]
+        )  # a list: dynamo traces it
     if count <= 1:
         raise ShapeError(
             f"{where(layer)}: batch statistics need more than one value per channel, got shape {tuple(x.shape)}: "
@@ -138,4 +148,6 @@ def whole_numbers(x: Any, what: str) -> None:
 def scalar(x: Any, what: str) -> None:
     """An array without axes."""
     if tuple(x.shape):
-        raise ShapeError(f"{what} has shape {tuple(x.shape)}, wanted a scalar: take its sum or mean")
+        raise ShapeError(
+            f"{what} has shape {tuple(x.shape)}, wanted a scalar: take its sum or mean"
+        )

@@ -15,8 +15,13 @@ Loss = Callable[[Array, Array], Array]
 class ComposedLosses(Losses):
     """Functions that take another loss."""
 
-    def deep_supervision(self, loss: Loss, predictions: Sequence[Array], target: Array | Sequence[Array],
-                         weights: Sequence[float] | None = None) -> Array:  # fmt: skip
+    def deep_supervision(
+        self,
+        loss: Loss,
+        predictions: Sequence[Array],
+        target: Array | Sequence[Array],
+        weights: Sequence[float] | None = None,
+    ) -> Array:
         """The weighted sum of a loss over outputs at several levels of resolution.
 
         Source: Lee et al. 2015, arXiv 1409.5185; weights as in nnU-Net, Isensee et al. 2021, doi
@@ -36,15 +41,29 @@ class ComposedLosses(Losses):
         predictions = list(predictions)
         halves = np.array([0.5**level for level in range(len(predictions))])
         weights = (halves / halves.sum()).tolist() if weights is None else list(weights)
-        targets = list(target) if isinstance(target, list | tuple) else [self._nearest(target, p) for p in predictions]
+        targets = (
+            list(target)
+            if isinstance(target, list | tuple)
+            else [self._nearest(target, p) for p in predictions]
+        )
         if not len(predictions) == len(targets) == len(weights) > 0:
-            raise ArgumentError(f"deep_supervision: {len(predictions)} predictions, {len(targets)} targets and "
-                                f"{len(weights)} weights; wanted as many of each, and at least one")  # fmt: skip
-        levels = [w * loss(p, t) for w, p, t in zip(weights, predictions, targets, strict=True) if w]
+            raise ArgumentError(
+                f"deep_supervision: {len(predictions)} predictions, {len(targets)} targets and "
+                f"{len(weights)} weights; wanted as many of each, and at least one"
+            )
+        levels = [
+            w * loss(p, t) for w, p, t in zip(weights, predictions, targets, strict=True) if w
+        ]
         return sum(levels[1:], levels[0]) if levels else self.sum(predictions[0]) * 0.0
 
-    def perceptual_loss(self, network: Any, x: Array, y: Array, stages: Mapping[str, float] | Sequence[str],
-                        loss: Loss | None = None) -> Array:  # fmt: skip
+    def perceptual_loss(
+        self,
+        network: Any,
+        x: Array,
+        y: Array,
+        stages: Mapping[str, float] | Sequence[str],
+        loss: Loss | None = None,
+    ) -> Array:
         """How far two batches of pictures are apart in the eyes of a network: a loss between what its stages put out.
 
         Source: Johnson et al. 2016, arXiv 1603.08155.
@@ -63,21 +82,29 @@ class ComposedLosses(Losses):
             SettingError: There is no such stage, or the network is in training mode.
         """
         if network.training:
-            raise SettingError("perceptual_loss: the network is in training mode: call network.eval() and freeze it")
+            raise SettingError(
+                "perceptual_loss: the network is in training mode: call network.eval() and freeze it"
+            )
         weights = stages if isinstance(stages, Mapping) else dict.fromkeys(stages, 1.0)
         found, wanted = network.forward_stages(x), network.forward_stages(y)
         unknown = next((name for name in weights if name not in found), None)
         if unknown is not None or not weights:
-            raise SettingError(f"perceptual_loss: no stage {unknown!r}. {suggestion(str(unknown), list(found))}")
-        terms = [w * (loss or self.mse_loss)(found[name], wanted[name]) for name, w in weights.items()]
+            raise SettingError(
+                f"perceptual_loss: no stage {unknown!r}. {suggestion(str(unknown), list(found))}"
+            )
+        terms = [
+            w * (loss or self.mse_loss)(found[name], wanted[name]) for name, w in weights.items()
+        ]
         return sum(terms[1:], terms[0])
 
     def _nearest(self, target: Array, prediction: Array) -> Array:
         """A target at a prediction's resolution: of its last axes, as many as the prediction has spatial ones."""
         axes = len(prediction.shape) - 2
         if len(target.shape) < axes + 1 or target.shape[0] != prediction.shape[0]:
-            raise ShapeError(f"deep_supervision: a target of shape {tuple(target.shape)} does not fit a prediction of "
-                             f"shape {tuple(prediction.shape)}")  # fmt: skip
+            raise ShapeError(
+                f"deep_supervision: a target of shape {tuple(target.shape)} does not fit a prediction of "
+                f"shape {tuple(prediction.shape)}"
+            )
         for dim in range(-axes, 0):
             have, want = target.shape[dim], prediction.shape[dim]
             if have != want:

@@ -8,7 +8,9 @@ from deliralike.nn.primitives import Array
 class DistributionLosses(Losses):
     """Kullback-Leibler divergences."""
 
-    def kl_divergence(self, log_prediction: Array, target: Array, dim: int = 1, reduction: str = "mean") -> Array:
+    def kl_divergence(
+        self, log_prediction: Array, target: Array, dim: int = 1, reduction: str = "mean"
+    ) -> Array:
         """The divergence of predicted probabilities from target probabilities: the sum of ``t * (log t - log p)``.
 
         Args:
@@ -24,8 +26,14 @@ class DistributionLosses(Losses):
         log_target = self.log(self.where(target > 0.0, target, 1.0))
         return self._reduce(self.sum(target * (log_target - log_prediction), dim), reduction)
 
-    def kl_gaussian(self, mu: Array, logvar: Array, prior_mu: Array | None = None, prior_logvar: Array | None = None,
-                    reduction: str = "mean") -> Array:  # fmt: skip
+    def kl_gaussian(
+        self,
+        mu: Array,
+        logvar: Array,
+        prior_mu: Array | None = None,
+        prior_logvar: Array | None = None,
+        reduction: str = "mean",
+    ) -> Array:
         """The divergence of independent normal distributions from the standard normal one, or from others.
 
         Source: Kingma and Welling 2013, arXiv 1312.6114, appendix B.
@@ -40,7 +48,9 @@ class DistributionLosses(Losses):
         """
         self._same_shape("kl_gaussian", mu, logvar)
         if (prior_mu is None) is not (prior_logvar is None):
-            raise ArgumentError("kl_gaussian: prior_mu and prior_logvar belong together: give both or none")
+            raise ArgumentError(
+                "kl_gaussian: prior_mu and prior_logvar belong together: give both or none"
+            )
         if prior_mu is None or prior_logvar is None:
             return self._reduce(0.5 * (mu * mu + self.exp(logvar) - 1.0 - logvar), reduction)
         self._same_shape("kl_gaussian", prior_mu, prior_logvar)

@@ -11,6 +11,15 @@ from deliralike.nn.shaping import Shaping
 from deliralike.nn.windows import Windows
 
 
-class Functions(Sequences, OverlapLosses, DistributionLosses, AdversarialLosses, ComposedLosses, Windows, Norms,
-                Shaping, Activations):  # fmt: skip
+class Functions(
+    Sequences,
+    OverlapLosses,
+    DistributionLosses,
+    AdversarialLosses,
+    ComposedLosses,
+    Windows,
+    Norms,
+    Shaping,
+    Activations,
+):
     """The functions of `nn`. A backend fills in `Primitives`, and replaces others where it has something faster."""

@@ -19,7 +19,9 @@ def per_axis(value: int | Sequence[int], n: int, name: str) -> tuple[int, ...]:
     """
     values = (value,) * n if isinstance(value, (int, np.integer)) else tuple(value)
     if len(values) != n:
-        raise SettingError(f"{name}={value!r} has {len(values)} numbers; wanted one, or one for each of {n} axes")
+        raise SettingError(
+            f"{name}={value!r} has {len(values)} numbers; wanted one, or one for each of {n} axes"
+        )
     return tuple(int(v) for v in values)
 
 
@@ -35,8 +37,12 @@ def steps(value: int | Sequence[int], n: int, name: str) -> tuple[int, ...]:
     return at_least(per_axis(value, n, name), 1, name)
 
 
-def conv_padding(padding: int | str | Sequence[int], kernel: Sequence[int], stride: Sequence[int],
-                 dilation: Sequence[int]) -> Pads:  # fmt: skip
+def conv_padding(
+    padding: int | str | Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> Pads:
     """Padding before and after each axis; ``"same"`` (stride 1 only) puts the odd element after, as PyTorch does.
 
     Example:
@@ -49,13 +55,17 @@ def conv_padding(padding: int | str | Sequence[int], kernel: Sequence[int], stri
     return tuple((p, p) for p in values)
 
 
-def _named_padding(padding: str, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Pads:
+def _named_padding(
+    padding: str, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> Pads:
     if padding == "valid":
         return ((0, 0),) * len(kernel)
     if padding != "same":
         raise SettingError(f"padding={padding!r}: wanted whole numbers, 'same' or 'valid'")
     if any(s != 1 for s in stride):
-        raise SettingError(f"padding='same' needs stride 1, not {tuple(stride)!r}: pad explicitly with nn.pad")
+        raise SettingError(
+            f"padding='same' needs stride 1, not {tuple(stride)!r}: pad explicitly with nn.pad"
+        )
     totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     return tuple((total // 2, total - total // 2) for total in totals)
 
@@ -70,26 +80,38 @@ def conv_transposed_size(size: int, kernel: int, stride: int, padding: int, dila
     return (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1
 
 
-def below_steps(extra: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[int, ...]:
+def below_steps(
+    extra: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[int, ...]:
     """The padding of a transposed convolution's output as it came; more than a step would hold nothing but zeros."""
     if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
-        raise SettingError(f"output_padding={extra!r} must be smaller than stride={stride!r} or dilation={dilation!r}")
+        raise SettingError(
+            f"output_padding={extra!r} must be smaller than stride={stride!r} or dilation={dilation!r}"
+        )
     return extra
 
 
-def pool_settings(n: int, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None,
-                  padding: int | Sequence[int],
-                  dilation: int | Sequence[int]) -> tuple[tuple[int, ...], ...]:  # fmt: skip
+def pool_settings(
+    n: int,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None,
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
+) -> tuple[tuple[int, ...], ...]:
     """Kernel, stride, padding and dilation of a pooling over `n` axes, one number for each axis."""
     kernel = steps(kernel_size, n, "kernel_size")
     strides = kernel if stride is None else steps(stride, n, "stride")
     pads = at_least(per_axis(padding, n, "padding"), 0, "padding")
     if any(p > k // 2 for p, k in zip(pads, kernel, strict=True)):
-        raise SettingError(f"padding={pads!r} is more than half of kernel_size={kernel!r}: windows would hold no data")
+        raise SettingError(
+            f"padding={pads!r} is more than half of kernel_size={kernel!r}: windows would hold no data"
+        )
     return kernel, strides, pads, steps(dilation, n, "dilation")
 
 
-def pool_size(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
+def pool_size(
+    size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
+) -> int:
     """The length of an axis after pooling; below one when no window fits, or one would hold padding alone."""
     if padding and size < dilation:  # PyTorch writes out of bounds then
         return 0
@@ -98,7 +120,9 @@ def pool_size(size: int, kernel: int, stride: int, padding: int, dilation: int, 
     return count - 1 if ceil_mode and (count - 1) * stride >= size + padding else count
 
 
-def pool_pads(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> tuple[int, int]:
+def pool_pads(
+    size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
+) -> tuple[int, int]:
     """Padding before and after that makes a floor-mode pooling equal PyTorch's, `ceil_mode` included.
 
     In ceil mode a last window may hang over the end, but not start in the padding after the data.
@@ -111,12 +135,20 @@ def pool_pads(size: int, kernel: int, stride: int, padding: int, dilation: int, 
     reach = dilation * (kernel - 1) + 1
     if count < 1:
         least = max(reach - 2 * padding, dilation if padding else 1)
-        raise ShapeError(f"pooling with a reach of {reach} needs at least {least} elements along each axis, not {size}")
+        raise ShapeError(
+            f"pooling with a reach of {reach} needs at least {least} elements along each axis, not {size}"
+        )
     return padding, max(padding, (count - 1) * stride + reach - size - padding)
 
 
-def pool_divisor(size: int, kernel: int, stride: int, padding: int, pads: tuple[int, int],
-                 count_include_pad: bool) -> np.ndarray:  # fmt: skip
+def pool_divisor(
+    size: int,
+    kernel: int,
+    stride: int,
+    padding: int,
+    pads: tuple[int, int],
+    count_include_pad: bool,
+) -> np.ndarray:
     """How many elements each window along one axis averages over, as PyTorch counts them."""
     starts = np.arange((size + sum(pads) - kernel) // stride + 1) * stride - padding
     ends = np.minimum(starts + kernel, size + padding if count_include_pad else size)
@@ -148,7 +180,11 @@ def nearest_index(size: int, out: int, scale: float | None) -> np.ndarray:
     7 in float64, and sends the gradient of that 7 to 6.
     """
     index = np.arange(out)
-    return index * size // out if scale is None else np.minimum((index / scale).astype(np.int64), size - 1)
+    return (
+        index * size // out
+        if scale is None
+        else np.minimum((index / scale).astype(np.int64), size - 1)
+    )
 
 
 def exact_step(size: int, out: int, scale: float | None) -> bool:
@@ -190,7 +226,9 @@ def pad_pairs(shape: tuple[int, ...], padding: Sequence[int | Sequence[int]]) ->
         raise SettingError(
             f"pad: padding={padding!r}; wanted (before, after) for each of the last axes of shape {shape}"
         )
-    pads = ((0, 0),) * (len(shape) - len(pairs)) + tuple((int(before), int(after)) for before, after in pairs)
+    pads = ((0, 0),) * (len(shape) - len(pairs)) + tuple(
+        (int(before), int(after)) for before, after in pairs
+    )
     if any(size + before + after < 0 for size, (before, after) in zip(shape, pads, strict=True)):
         raise ShapeError(f"pad: padding={padding!r} takes more away than shape {shape} has")
     return pads

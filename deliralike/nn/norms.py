@@ -32,15 +32,24 @@ class Norms(Primitives):
         self.checked(index, checks.InRange(weight.shape[0], "embedding: index"))
         return self.select(weight, index, 0)
 
-    def var(self, x: Array, dim: int | Sequence[int], keepdim: bool = False, correction: int = 0) -> Array:
+    def var(
+        self, x: Array, dim: int | Sequence[int], keepdim: bool = False, correction: int = 0
+    ) -> Array:
         """The variance over some axes; ``correction=1`` makes it unbiased. Computed in two passes."""
         dims = (dim,) if isinstance(dim, int) else tuple(dim)
         centred = x - self.mean(x, dims, keepdim=True)
         count = math.prod([x.shape[d] for d in dims])
         return self.sum(centred * centred, dims, keepdim) * (1.0 / (count - correction))
 
-    def batch_norm(self, x: Array, mean: Array, var: Array, weight: Array | None = None, bias: Array | None = None,
-                   eps: float = 1e-5) -> Array:  # fmt: skip
+    def batch_norm(
+        self,
+        x: Array,
+        mean: Array,
+        var: Array,
+        weight: Array | None = None,
+        bias: Array | None = None,
+        eps: float = 1e-5,
+    ) -> Array:
         """Normalise each channel (axis 1) by a given mean and variance, then scale and shift.
 
         Shapes:
@@ -53,8 +62,9 @@ class Norms(Primitives):
         y = (x - self.reshape(mean, shape)) * self.reshape(scale, shape)
         return y if bias is None else y + self.reshape(bias, shape)
 
-    def batch_norm_train(self, x: Array, weight: Array | None = None, bias: Array | None = None,
-                         eps: float = 1e-5) -> tuple[Array, Array, Array]:  # fmt: skip
+    def batch_norm_train(
+        self, x: Array, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
+    ) -> tuple[Array, Array, Array]:
         """Normalise each channel by the batch's own mean and biased variance.
 
         Returns:
@@ -64,7 +74,9 @@ class Norms(Primitives):
         mean, var = self.mean(x, dims), self.var(x, dims)
         return self.batch_norm(x, mean, var, weight, bias, eps), mean, var
 
-    def batch_statistics(self, x: Array, count: int, total: Callable[[Array], Array]) -> tuple[Array, Array]:
+    def batch_statistics(
+        self, x: Array, count: int, total: Callable[[Array], Array]
+    ) -> tuple[Array, Array]:
         """The mean and biased variance of each channel over several arrays that together are one batch.
 
         First the mean, then the centred squares; never the mean of squares less the square of the mean.
@@ -79,8 +91,14 @@ class Norms(Primitives):
         centred = x - self.reshape(mean, (1, -1) + (1,) * (len(x.shape) - 2))
         return mean, total(self.sum(centred * centred, dims)) * (1.0 / count)
 
-    def group_norm(self, x: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None,
-                   eps: float = 1e-5) -> Array:  # fmt: skip
+    def group_norm(
+        self,
+        x: Array,
+        num_groups: int,
+        weight: Array | None = None,
+        bias: Array | None = None,
+        eps: float = 1e-5,
+    ) -> Array:
         """Normalise groups of channels of each sample; one group for each channel is instance norm.
 
         Shapes:
@@ -93,8 +111,14 @@ class Norms(Primitives):
         y = y if weight is None else y * self.reshape(weight, shape)
         return y if bias is None else y + self.reshape(bias, shape)
 
-    def layer_norm(self, x: Array, normalized_shape: Sequence[int], weight: Array | None = None,
-                   bias: Array | None = None, eps: float = 1e-5) -> Array:  # fmt: skip
+    def layer_norm(
+        self,
+        x: Array,
+        normalized_shape: Sequence[int],
+        weight: Array | None = None,
+        bias: Array | None = None,
+        eps: float = 1e-5,
+    ) -> Array:
         """Normalise over the last axes, as many as `normalized_shape` has.
 
         Shapes:

@@ -7,8 +7,14 @@ from deliralike.nn.primitives import Array
 class OverlapLosses(Losses):
     """Functions from probabilities and one-hot labels (or distances) to a loss."""
 
-    def dice_loss(self, probabilities: Array, target: Array, smooth: float = 1e-5, include_background: bool = True,
-                  reduction: str = "mean") -> Array:  # fmt: skip
+    def dice_loss(
+        self,
+        probabilities: Array,
+        target: Array,
+        smooth: float = 1e-5,
+        include_background: bool = True,
+        reduction: str = "mean",
+    ) -> Array:
         """One minus the soft Dice coefficient of each sample and class. Source: Milletari 2016, arXiv 1606.04797.
 
         Args:
@@ -21,13 +27,21 @@ class OverlapLosses(Losses):
         Shapes:
             ``(batch, classes, ...)`` twice gives a scalar, or ``(batch, classes)`` for ``"none"``.
         """
-        probabilities, target, dims = self._regions("dice_loss", probabilities, target, include_background)
+        probabilities, target, dims = self._regions(
+            "dice_loss", probabilities, target, include_background
+        )
         overlap = self.sum(probabilities * target, dims)
         total = self.sum(probabilities, dims) + self.sum(target, dims)
         return self._reduce(1.0 - (2.0 * overlap + smooth) / (total + smooth), reduction)
 
-    def generalized_dice_loss(self, probabilities: Array, target: Array, smooth: float = 1e-5,
-                              include_background: bool = True, reduction: str = "mean") -> Array:  # fmt: skip
+    def generalized_dice_loss(
+        self,
+        probabilities: Array,
+        target: Array,
+        smooth: float = 1e-5,
+        include_background: bool = True,
+        reduction: str = "mean",
+    ) -> Array:
         """One minus a soft Dice coefficient over all classes, each weighted by one over its squared volume.
 
         A class that a sample lacks has the largest weight of those that it has, as in MONAI. Source: Sudre et al. 2017,
@@ -40,19 +54,31 @@ class OverlapLosses(Losses):
         Shapes:
             ``(batch, classes, ...)`` twice gives a scalar, or ``(batch,)`` for ``"none"``.
         """
-        probabilities, target, dims = self._regions("generalized_dice_loss", probabilities, target, include_background)
+        probabilities, target, dims = self._regions(
+            "generalized_dice_loss", probabilities, target, include_background
+        )
         volume = self.sum(target, dims)  # (batch, classes)
         present = volume > 0.0
         safe = self.where(present, volume, 1.0)
         weight = self.where(present, 1.0 / (safe * safe), 0.0)
-        weight = self.where(present, weight, self.broadcast_to(self.max(weight, 1, keepdim=True), weight.shape))
+        weight = self.where(
+            present, weight, self.broadcast_to(self.max(weight, 1, keepdim=True), weight.shape)
+        )
         overlap = self.sum(weight * self.sum(probabilities * target, dims), 1)
         total = self.sum(weight * (self.sum(probabilities, dims) + volume), 1)
         return self._reduce(1.0 - (2.0 * overlap + smooth) / (total + smooth), reduction)
 
-    def tversky_loss(self, probabilities: Array, target: Array, alpha: float = 0.5, beta: float = 0.5,
-                     gamma: float = 1.0, smooth: float = 1e-5, include_background: bool = True,
-                     reduction: str = "mean") -> Array:  # fmt: skip
+    def tversky_loss(
+        self,
+        probabilities: Array,
+        target: Array,
+        alpha: float = 0.5,
+        beta: float = 0.5,
+        gamma: float = 1.0,
+        smooth: float = 1e-5,
+        include_background: bool = True,
+        reduction: str = "mean",
+    ) -> Array:
         """One minus the Tversky index of each sample and class; with a `gamma`, the focal Tversky loss.
 
         Source: Salehi et al. 2017, arXiv 1706.05721; Abraham and Khan 2018, arXiv 1810.07842.
@@ -68,15 +94,22 @@ class OverlapLosses(Losses):
         Shapes:
             ``(batch, classes, ...)`` twice gives a scalar, or ``(batch, classes)`` for ``"none"``.
         """
-        probabilities, target, dims = self._regions("tversky_loss", probabilities, target, include_background)
+        probabilities, target, dims = self._regions(
+            "tversky_loss", probabilities, target, include_background
+        )
         overlap = self.sum(probabilities * target, dims)
         too_much = self.sum(probabilities * (1.0 - target), dims)
         missed = self.sum((1.0 - probabilities) * target, dims)
         index = (overlap + smooth) / (overlap + alpha * too_much + beta * missed + smooth)
         return self._reduce(self._power(1.0 - index, gamma), reduction)
 
-    def boundary_loss(self, probabilities: Array, distances: Array, include_background: bool = True,
-                      reduction: str = "mean") -> Array:  # fmt: skip
+    def boundary_loss(
+        self,
+        probabilities: Array,
+        distances: Array,
+        include_background: bool = True,
+        reduction: str = "mean",
+    ) -> Array:
         """Probabilities times the signed distance to the true boundary: negative inside, positive outside.
 
         To be added to a loss of regions. Source: Kervadec et al. 2019, arXiv 1812.07032.
@@ -90,7 +123,9 @@ class OverlapLosses(Losses):
         Shapes:
             ``(batch, classes, ...)`` twice gives a scalar.
         """
-        probabilities, distances, _ = self._regions("boundary_loss", probabilities, distances, include_background)
+        probabilities, distances, _ = self._regions(
+            "boundary_loss", probabilities, distances, include_background
+        )
         return self._reduce(probabilities * distances, reduction)
 
     def _regions(

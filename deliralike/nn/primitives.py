@@ -130,7 +130,9 @@ class Primitives(ABC):
         """The sum over some axes, or over all."""
 
     @abstractmethod
-    def mean(self, x: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Array:
+    def mean(
+        self, x: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False
+    ) -> Array:
         """The mean over some axes, or over all."""
 
     @abstractmethod
@@ -194,8 +196,15 @@ class Primitives(ABC):
         """Einstein summation."""
 
     @abstractmethod
-    def convolve(self, x: Array, weight: Array, stride: Sequence[int], pads: Pads, dilation: Sequence[int],
-                 groups: int) -> Array:  # fmt: skip
+    def convolve(
+        self,
+        x: Array,
+        weight: Array,
+        stride: Sequence[int],
+        pads: Pads,
+        dilation: Sequence[int],
+        groups: int,
+    ) -> Array:
         """Cross-correlation in n dimensions, zero padding, without a bias.
 
         Shapes:
@@ -203,8 +212,16 @@ class Primitives(ABC):
         """
 
     @abstractmethod
-    def convolve_transposed(self, x: Array, weight: Array, stride: Sequence[int], padding: Sequence[int],
-                            output_padding: Sequence[int], dilation: Sequence[int], groups: int) -> Array:  # fmt: skip
+    def convolve_transposed(
+        self,
+        x: Array,
+        weight: Array,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        output_padding: Sequence[int],
+        dilation: Sequence[int],
+        groups: int,
+    ) -> Array:
         """The gradient of `convolve` with respect to its input, as a layer, without a bias.
 
         Shapes:
@@ -213,12 +230,20 @@ class Primitives(ABC):
         """
 
     @abstractmethod
-    def max_windows(self, x: Array, kernel: Sequence[int], stride: Sequence[int], pads: Pads,
-                    dilation: Sequence[int]) -> Array:  # fmt: skip
+    def max_windows(
+        self,
+        x: Array,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        pads: Pads,
+        dilation: Sequence[int],
+    ) -> Array:
         """The maximum of each window over the axes after the second, padded with minus infinity, rounding down."""
 
     @abstractmethod
-    def sum_windows(self, x: Array, kernel: Sequence[int], stride: Sequence[int], pads: Pads) -> Array:
+    def sum_windows(
+        self, x: Array, kernel: Sequence[int], stride: Sequence[int], pads: Pads
+    ) -> Array:
         """The sum of each window over the axes after the second, padded with zeros, rounding down."""
 
     # Control and chance ------------------------------------------------------------------------------------------
@@ -242,7 +267,9 @@ class Primitives(ABC):
             ``x.shape``
         """
 
-    def scan(self, step: Callable[[Any, Array], tuple[Any, Array]], carry: Any, xs: Array) -> tuple[Any, Array]:
+    def scan(
+        self, step: Callable[[Any, Array], tuple[Any, Array]], carry: Any, xs: Array
+    ) -> tuple[Any, Array]:
         """Run ``carry, y = step(carry, x)`` over the first axis of `xs`; returns the last carry and the stacked ys."""
         outputs = []
         for t in range(xs.shape[0]):

@@ -15,7 +15,9 @@ class Shaping(Primitives):
     def flatten(self, x: Array, start_dim: int = 1, end_dim: int = -1) -> Array:
         """Merge the axes from `start_dim` to `end_dim` (inclusive) into one, in NCHW order."""
         start, end = start_dim % len(x.shape), end_dim % len(x.shape)
-        return self.reshape(x, (*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :]))
+        return self.reshape(
+            x, (*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :])
+        )
 
     def expand_dims(self, x: Array, dim: int) -> Array:
         """A new axis of length one at `dim` of the result."""
@@ -26,7 +28,9 @@ class Shaping(Primitives):
         """Drop an axis of length one."""
         position = dim % len(x.shape)
         if x.shape[position] != 1:
-            raise ShapeError(f"squeeze: axis {dim} of shape {tuple(x.shape)} has length {x.shape[position]}, wanted 1")
+            raise ShapeError(
+                f"squeeze: axis {dim} of shape {tuple(x.shape)} has length {x.shape[position]}, wanted 1"
+            )
         return self.reshape(x, (*x.shape[:position], *x.shape[position + 1 :]))
 
     def transpose(self, x: Array, dim0: int, dim1: int) -> Array:
@@ -37,7 +41,9 @@ class Shaping(Primitives):
 
     def stack(self, arrays: Sequence[Array], dim: int = 0) -> Array:
         """Join along a new axis."""
-        return self.concatenate([self.expand_dims(x, dim) for x in arrays], dim=dim % (len(arrays[0].shape) + 1))
+        return self.concatenate(
+            [self.expand_dims(x, dim) for x in arrays], dim=dim % (len(arrays[0].shape) + 1)
+        )
 
     def split(self, x: Array, sizes: int | Sequence[int], dim: int = 0) -> list[Array]:
         """Pieces along an axis: of one size each (the last may be smaller), or of the sizes given."""
@@ -46,7 +52,9 @@ class Shaping(Primitives):
             checks.positive(sizes, "sizes", "split")
             sizes = [min(sizes, length - start) for start in range(0, length, sizes)]
         if sum(sizes) != length:
-            raise ShapeError(f"split: sizes {list(sizes)} add up to {sum(sizes)}, but axis {dim} has {length} elements")
+            raise ShapeError(
+                f"split: sizes {list(sizes)} add up to {sum(sizes)}, but axis {dim} has {length} elements"
+            )
         ends = accumulate(sizes)
         before = (slice(None),) * (dim % len(x.shape))
         return [x[(*before, slice(end - size, end))] for end, size in zip(ends, sizes, strict=True)]
@@ -57,7 +65,9 @@ class Shaping(Primitives):
 
     def roll(self, x: Array, shifts: int | Sequence[int], dims: int | Sequence[int]) -> Array:
         """Move elements along axes; what leaves at one end comes back at the other."""
-        shifts, dims = ((number,) if isinstance(number, int) else number for number in (shifts, dims))
+        shifts, dims = (
+            (number,) if isinstance(number, int) else number for number in (shifts, dims)
+        )
         for shift, dim in zip(shifts, dims, strict=True):
             length = x.shape[dim]
             if cut := -shift % length if length else 0:
@@ -66,7 +76,11 @@ class Shaping(Primitives):
         return x
 
     def pad(
-        self, x: Array, padding: Sequence[int | Sequence[int]], mode: str = "constant", value: float = 0.0
+        self,
+        x: Array,
+        padding: Sequence[int | Sequence[int]],
+        mode: str = "constant",
+        value: float = 0.0,
     ) -> Array:
         """Pad (or, with negative numbers, crop) the last axes.
 
@@ -92,7 +106,9 @@ class Shaping(Primitives):
         index_of = geometry.reflect_index if mode == "reflect" else geometry.replicate_index
         for dim, (before, after) in enumerate(pads):
             if before or after:
-                x = self.select(x, self.constant(index_of(x.shape[dim], before, after), like=x), dim)
+                x = self.select(
+                    x, self.constant(index_of(x.shape[dim], before, after), like=x), dim
+                )
         return x
 
     def take(self, x: Array, index: Array, dim: int = 0) -> Array:

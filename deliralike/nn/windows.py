@@ -17,8 +17,16 @@ Sizes = int | Sequence[int]
 class Windows(Primitives):
     """Functions over the axes after the second; their number is read from the input."""
 
-    def conv(self, x: Array, weight: Array, bias: Array | None = None, stride: Sizes = 1, padding: Sizes | str = 0,
-             dilation: Sizes = 1, groups: int = 1) -> Array:  # fmt: skip
+    def conv(
+        self,
+        x: Array,
+        weight: Array,
+        bias: Array | None = None,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+    ) -> Array:
         """Convolution (cross-correlation) in n dimensions.
 
         Args:
@@ -39,8 +47,17 @@ class Windows(Primitives):
         pads = geometry.conv_padding(padding, weight.shape[2:], stride, dilation)
         return self._plus_bias(self.convolve(x, weight, stride, pads, dilation, groups), bias)
 
-    def conv_transpose(self, x: Array, weight: Array, bias: Array | None = None, stride: Sizes = 1, padding: Sizes = 0,
-                       output_padding: Sizes = 0, groups: int = 1, dilation: Sizes = 1) -> Array:  # fmt: skip
+    def conv_transpose(
+        self,
+        x: Array,
+        weight: Array,
+        bias: Array | None = None,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        dilation: Sizes = 1,
+    ) -> Array:
         """Transposed convolution in n dimensions.
 
         Shapes:
@@ -53,10 +70,19 @@ class Windows(Primitives):
         extra = at_least(per_axis(output_padding, n, "output_padding"), 0, "output_padding")
         extra = geometry.below_steps(extra, stride, dilation)
         padding = at_least(per_axis(padding, n, "padding"), 0, "padding")
-        return self._plus_bias(self.convolve_transposed(x, weight, stride, padding, extra, dilation, groups), bias)
+        return self._plus_bias(
+            self.convolve_transposed(x, weight, stride, padding, extra, dilation, groups), bias
+        )
 
-    def max_pool(self, x: Array, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0,
-                 dilation: Sizes = 1, ceil_mode: bool = False) -> Array:  # fmt: skip
+    def max_pool(
+        self,
+        x: Array,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
+    ) -> Array:
         """The maximum of each window; `stride` is the kernel's size when not given.
 
         Shapes:
@@ -65,11 +91,28 @@ class Windows(Primitives):
         kernel, stride, padding, dilation = geometry.pool_settings(
             len(x.shape) - 2, kernel_size, stride, padding, dilation
         )
-        pads = tuple(map(geometry.pool_pads, x.shape[2:], kernel, stride, padding, dilation, [ceil_mode] * len(kernel)))
+        pads = tuple(
+            map(
+                geometry.pool_pads,
+                x.shape[2:],
+                kernel,
+                stride,
+                padding,
+                dilation,
+                [ceil_mode] * len(kernel),
+            )
+        )
         return self.max_windows(x, kernel, stride, pads, dilation)
 
-    def avg_pool(self, x: Array, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0,
-                 ceil_mode: bool = False, count_include_pad: bool = True) -> Array:  # fmt: skip
+    def avg_pool(
+        self,
+        x: Array,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Array:
         """The average of each window; `stride` is the kernel's size when not given.
 
         Args:
@@ -81,10 +124,14 @@ class Windows(Primitives):
         Shapes:
             ``(batch, channels, *size)`` gives ``(batch, channels, *new_size)``.
         """
-        kernel, stride, padding, ones = geometry.pool_settings(len(x.shape) - 2, kernel_size, stride, padding, 1)
+        kernel, stride, padding, ones = geometry.pool_settings(
+            len(x.shape) - 2, kernel_size, stride, padding, 1
+        )
         size, n = x.shape[2:], len(kernel)
         pads = tuple(map(geometry.pool_pads, size, kernel, stride, padding, ones, [ceil_mode] * n))
-        divisors = map(geometry.pool_divisor, size, kernel, stride, padding, pads, [count_include_pad] * n)
+        divisors = map(
+            geometry.pool_divisor, size, kernel, stride, padding, pads, [count_include_pad] * n
+        )
         divisor = reduce(np.multiply.outer, divisors)
         return self.sum_windows(x, kernel, stride, pads) * self.constant(1.0 / divisor, like=x)
 
@@ -100,14 +147,24 @@ class Windows(Primitives):
     def adaptive_max_pool(self, x: Array, output_size: Sizes) -> Array:
         """Maxima over windows that cover the input evenly; of equal maxima the first takes the gradient."""
         sizes = at_least(per_axis(output_size, len(x.shape) - 2, "output_size"), 1, "output_size")
-        for dim, size in reversed(list(enumerate(sizes, start=2))):  # the last axis first: the first in row-major order
+        for dim, size in reversed(
+            list(enumerate(sizes, start=2))
+        ):  # the last axis first: the first in row-major order
             before = (slice(None),) * dim
             windows = geometry.adaptive_windows(x.shape[dim], size)
-            x = self.concatenate([self.max(x[(*before, slice(*w))], dim, keepdim=True) for w in windows], dim=dim)
+            x = self.concatenate(
+                [self.max(x[(*before, slice(*w))], dim, keepdim=True) for w in windows], dim=dim
+            )
         return x
 
-    def interpolate(self, x: Array, size: Sizes | None = None, scale_factor: float | Sequence[float] | None = None,
-                    mode: str = "nearest", align_corners: bool = False) -> Array:  # fmt: skip
+    def interpolate(
+        self,
+        x: Array,
+        size: Sizes | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+        mode: str = "nearest",
+        align_corners: bool = False,
+    ) -> Array:
         """Resize the axes after the second, without antialiasing.
 
         Args:
@@ -128,7 +185,9 @@ class Windows(Primitives):
             if linear:
                 x = self.resample(x, geometry.linear_matrix(old, new, align_corners, scale), dim)
             elif old != new:
-                x = self.select(x, self.constant(geometry.nearest_index(old, new, scale), like=x), dim)
+                x = self.select(
+                    x, self.constant(geometry.nearest_index(old, new, scale), like=x), dim
+                )
         return x
 
     def resample(self, x: Array, matrix: np.ndarray, dim: int) -> Array:
@@ -136,7 +195,9 @@ class Windows(Primitives):
         if matrix.shape[0] == matrix.shape[1] and (matrix == np.eye(len(matrix))).all():
             return x
         last = len(x.shape) - 1
-        moved = x if dim == last else self.permute(x, [d for d in range(last + 1) if d != dim] + [dim])
+        moved = (
+            x if dim == last else self.permute(x, [d for d in range(last + 1) if d != dim] + [dim])
+        )
         product = self.matmul(moved, self.constant(np.ascontiguousarray(matrix.T), like=x))
         order = [*range(dim), last, *range(dim, last)]
         return product if dim == last else self.permute(product, order)
@@ -144,20 +205,26 @@ class Windows(Primitives):
     def _plus_bias(self, y: Array, bias: Array | None) -> Array:
         return y if bias is None else y + self.reshape(bias, (1, -1) + (1,) * (len(y.shape) - 2))
 
-    def _new_size(self, x: Array, size: Sizes | None, scale_factor: Any) -> tuple[tuple[int, ...], tuple]:
+    def _new_size(
+        self, x: Array, size: Sizes | None, scale_factor: Any
+    ) -> tuple[tuple[int, ...], tuple]:
         n = len(x.shape) - 2
         if (size is None) == (scale_factor is None):
             raise SettingError("interpolate: give either size or scale_factor")
         if size is not None:
             return at_least(per_axis(size, n, "size"), 1, "size"), (None,) * n
-        scales = (scale_factor,) * n if isinstance(scale_factor, int | float) else tuple(scale_factor)
+        scales = (
+            (scale_factor,) * n if isinstance(scale_factor, int | float) else tuple(scale_factor)
+        )
         if len(scales) != n:
             raise SettingError(
                 f"interpolate: scale_factor={scale_factor!r}; wanted one number, or one for each of {n} axes"
             )
         sizes = tuple(map(geometry.resized, x.shape[2:], scales))
         if min(sizes) < 1:
-            raise ShapeError(f"interpolate: scale_factor={scale_factor!r} leaves nothing of shape {tuple(x.shape)}")
+            raise ShapeError(
+                f"interpolate: scale_factor={scale_factor!r} leaves nothing of shape {tuple(x.shape)}"
+            )
         return sizes, tuple(float(s) for s in scales)
 
 
@@ -178,7 +245,9 @@ def _for_rank(name: str, n: int) -> Any:
 
     def function(self: Any, x: Array, *args: Any, **kwargs: Any) -> Array:
         if len(x.shape) != n + 2:
-            raise ShapeError(f"{name}{n}d: got an input of shape {tuple(x.shape)}, wanted {n + 2} axes")
+            raise ShapeError(
+                f"{name}{n}d: got an input of shape {tuple(x.shape)}, wanted {n + 2} axes"
+            )
         return getattr(self, name)(x, *args, **kwargs)
 
     function.__name__ = function.__qualname__ = f"{name}{n}d"
@@ -186,6 +255,13 @@ def _for_rank(name: str, n: int) -> Any:
     return function
 
 
-for _name in ("conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool"):
+for _name in (
+    "conv",
+    "conv_transpose",
+    "max_pool",
+    "avg_pool",
+    "adaptive_avg_pool",
+    "adaptive_max_pool",
+):
     for _n in (1, 2, 3):
         setattr(Windows, f"{_name}{_n}d", _for_rank(_name, _n))

@@ -10,7 +10,25 @@ from deliralike.zoo.summary import Outline, Stage, outline, stages
 from deliralike.zoo.using import features, reset_head
 
 __all__ = [
-    "Architecture", "Input", "KeyMap", "Model", "Outline", "Stage", "WeightsReport", "build", "classification",
-    "convert", "features", "find", "generative", "list", "load", "outline", "register", "reset_head", "segmentation",
-    "sequences", "stages",
-]  # fmt: skip
+    "Architecture",
+    "Input",
+    "KeyMap",
+    "Model",
+    "Outline",
+    "Stage",
+    "WeightsReport",
+    "build",
+    "classification",
+    "convert",
+    "features",
+    "find",
+    "generative",
+    "list",
+    "load",
+    "outline",
+    "register",
+    "reset_head",
+    "segmentation",
+    "sequences",
+    "stages",
+]

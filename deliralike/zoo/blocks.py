@@ -57,7 +57,9 @@ def large_enough(model: Any, x: Any, least: int, stage: str) -> None:
         )
 
 
-def in_turn(x: Any, steps: Mapping[str, Callable[[Any], Any]], until: Collection[str] | None = None) -> dict[str, Any]:
+def in_turn(
+    x: Any, steps: Mapping[str, Callable[[Any], Any]], until: Collection[str] | None = None
+) -> dict[str, Any]:
     """Run stages one after the other, each on what the one before it gave; what they give, by name.
 
     Args:
@@ -73,8 +75,9 @@ def in_turn(x: Any, steps: Mapping[str, Callable[[Any], Any]], until: Collection
     return stages
 
 
-def run_stages(blocks: Any, x: Any, ends: Iterable[tuple[str, int]],
-               until: Collection[str] | None = None) -> dict[str, Any]:  # fmt: skip
+def run_stages(
+    blocks: Any, x: Any, ends: Iterable[tuple[str, int]], until: Collection[str] | None = None
+) -> dict[str, Any]:
     """Run numbered blocks one after the other; what some of them put out, by name.
 
     Args:

@@ -12,16 +12,17 @@ import numpy as np
 from deliralike.zoo.keymaps import KeyMap, State
 
 NAME = "chainer.links"
-_CAFFE = (
-    "chainer.links takes pixels from 0 to 255, in the order BGR, less each channel's mean (103.939, 116.779, 123.68)"
-)
+_CAFFE = "chainer.links takes pixels from 0 to 255, in the order BGR, less each channel's mean (103.939, 116.779, 123.68)"
 
 
 def _resnet(names: Sequence[str]) -> dict[str, str]:
     """Bottlenecks only: Chainer has no ResNet of basic blocks."""
     if not any(".conv3." in name for name in names):
         return {}
-    return {name: re.sub(r"^layer(\d)\.(\d+)\.(.+)$", _in_block, re.sub(r"^fc\.", "fc6.", name)) for name in names}
+    return {
+        name: re.sub(r"^layer(\d)\.(\d+)\.(.+)$", _in_block, re.sub(r"^fc\.", "fc6.", name))
+        for name in names
+    }
 
 
 def _in_block(found: re.Match[str]) -> str:
@@ -35,7 +36,9 @@ def _without_stem_bias(state: State) -> State:
     if "conv1.bias" not in state or "bn1.running_mean" not in state:
         return state
     mean = state["bn1.running_mean"] - state["conv1.bias"]
-    return {name: value for name, value in state.items() if name != "conv1.bias"} | {"bn1.running_mean": mean}
+    return {name: value for name, value in state.items() if name != "conv1.bias"} | {
+        "bn1.running_mean": mean
+    }
 
 
 def _with_stem_bias(state: State) -> State:
@@ -49,12 +52,18 @@ def _vgg(names: Sequence[str]) -> Mapping[str, str]:
         return {}
     places: dict[int, str] = {}
     block = number = 0
-    for place in sorted({int(name.split(".")[1]) for name in names if name.startswith("features.")}):
+    for place in sorted(
+        {int(name.split(".")[1]) for name in names if name.startswith("features.")}
+    ):
         block, number = (block, number + 1) if place - 2 in places else (block + 1, 1)
         places[place] = f"conv{block}_{number}"
     owners = {f"features.{place}": theirs for place, theirs in places.items()}
     owners |= {"classifier.0": "fc6", "classifier.3": "fc7", "classifier.6": "fc8"}
-    return {name: f"{owners[owner]}.{leaf}" for name in names for owner, _, leaf in [name.rpartition(".")]}
+    return {
+        name: f"{owners[owner]}.{leaf}"
+        for name in names
+        for owner, _, leaf in [name.rpartition(".")]
+    }
 
 
 RESNET = KeyMap(

@@ -51,34 +51,52 @@ def convert(
     """
     if model is None:
         if check or settings or to not in (None, "chainer"):
-            raise SettingError("which network the weights belong to is not said: name it, model=... (--model)")
+            raise SettingError(
+                "which network the weights belong to is not said: name it, model=... (--model)"
+            )
         return weight_files.convert(source, target, dry_run, _to_chainer if to else None)
     architecture = find(model)
     plan = _Plan(architecture, settings, to, Path(target))
     if not check:
         return weight_files.convert(source, target, dry_run, plan)
-    with tempfile.TemporaryDirectory() as folder:  # nothing of a check stays, and a failure leaves the target alone
+    with (
+        tempfile.TemporaryDirectory() as folder
+    ):  # nothing of a check stays, and a failure leaves the target alone
         trial = Path(folder) / Path(target).name
         report = weight_files.convert(source, trial, rename=plan)
         difference, notes = plan.compared(Path(source), trial)
     if not dry_run:
         report = weight_files.convert(source, target, rename=plan)
-    return replace(report, target=Path(target), written=not dry_run, notes=(*report.notes, *notes),
-                   largest_difference=difference)  # fmt: skip
+    return replace(
+        report,
+        target=Path(target),
+        written=not dry_run,
+        notes=(*report.notes, *notes),
+        largest_difference=difference,
+    )
 
 
 class _Plan:
     """How a file's names become those of an architecture and of the layout that is wanted."""
 
-    def __init__(self, architecture: Architecture, settings: Mapping[str, Any], to: str | None, target: Path) -> None:
-        self._architecture, self._settings, self._to, self._target = architecture, dict(settings), to, target
+    def __init__(
+        self, architecture: Architecture, settings: Mapping[str, Any], to: str | None, target: Path
+    ) -> None:
+        self._architecture, self._settings, self._to, self._target = (
+            architecture,
+            dict(settings),
+            to,
+            target,
+        )
         outline = importlib.import_module("deliralike.backends.outline").BACKEND
         self._network = architecture.on(outline)(**settings)
         self._slots = self._network.neutral_slots()
         self._keymaps = {keymap.name: keymap for keymap in getattr(self._network, "keymaps", ())}
         layouts = [OURS, "chainer", *self._keymaps]
         if to not in (None, *layouts):
-            raise UnknownName(f"{architecture.name} has no layout {to!r}. {suggestion(str(to), layouts)}")
+            raise UnknownName(
+                f"{architecture.name} has no layout {to!r}. {suggestion(str(to), layouts)}"
+            )
         self._ours: dict[str, np.ndarray] = {}
         self._layouts: list[KeyMap] = []
         self._fitted = False
@@ -102,7 +120,11 @@ class _Plan:
             layout=f"{words}; written as {self._to or OURS}",
             renamed=sum(name not in before for name in state),
             reshaped=tuple(dict.fromkeys(turned)),
-            notes=tuple(dict.fromkeys([*contents.notes, *(note for keymap in layouts for note in keymap.notes)])),
+            notes=tuple(
+                dict.fromkeys(
+                    [*contents.notes, *(note for keymap in layouts for note in keymap.notes)]
+                )
+            ),
             neutral=not of_chainer,
         )
 
@@ -112,16 +134,26 @@ class _Plan:
         if plan.as_it_is:
             keymap = plan.choice.keymap
             return plan.arrays, plan.choice.words, [] if keymap is None else [keymap]
-        if 2 * len(plan.arrays) > len(self._slots):  # the names are known: what is wrong is something else
+        if 2 * len(plan.arrays) > len(
+            self._slots
+        ):  # the names are known: what is wrong is something else
             raise StateError(self._misfit(plan.problem()))
         state, _ = contents.best()
         wanted = {name: slot.shape for name, slot in self._slots.items()}
         try:
-            names = fitting.fit({name: value.shape for name, value in state.items()}, wanted, contents.order)
+            names = fitting.fit(
+                {name: value.shape for name, value in state.items()}, wanted, contents.order
+            )
         except StateError as error:
-            raise StateError(self._misfit(f"their names are not the network's, and {error}")) from None
+            raise StateError(
+                self._misfit(f"their names are not the network's, and {error}")
+            ) from None
         self._fitted = True
-        return {ours: state[theirs] for ours, theirs in names.items()}, "fitted by order and shapes", []
+        return (
+            {ours: state[theirs] for ours, theirs in names.items()},
+            "fitted by order and shapes",
+            [],
+        )
 
     def _misfit(self, reason: str) -> str:
         return f"the weights do not fit {self._architecture.name} with these settings: {reason}"
@@ -134,16 +166,26 @@ class _Plan:
         backends = importlib.import_module("deliralike.backends")
         backend = backends.get(backends.available()[0])
         inputs = self._architecture.sample(batch=2, dtype="float64", **self._settings)
-        first, second = (self._outputs(backend, weights, inputs) for weights in
-                         (self._ours if self._fitted else source, converted))  # fmt: skip
+        first, second = (
+            self._outputs(backend, weights, inputs)
+            for weights in (self._ours if self._fitted else source, converted)
+        )
         notes = []
         for keymap in self._layouts:
             if keymap.framework in backends.available():
-                own = backends.get(keymap.framework).own_outputs(keymap.to_theirs(self._ours), *inputs)
-                notes += [] if own is None else [f"{own[0]} itself differs by {_largest(second, own[1:]):.3g}"]
+                own = backends.get(keymap.framework).own_outputs(
+                    keymap.to_theirs(self._ours), *inputs
+                )
+                notes += (
+                    []
+                    if own is None
+                    else [f"{own[0]} itself differs by {_largest(second, own[1:]):.3g}"]
+                )
         return _largest(first, second), tuple(notes)
 
-    def _outputs(self, backend: Any, weights: Any, inputs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+    def _outputs(
+        self, backend: Any, weights: Any, inputs: tuple[np.ndarray, ...]
+    ) -> list[np.ndarray]:
         network = self._architecture.on(backend, dtype="float64")(**self._settings)
         loading.load(network, weights)
         with network.training_mode(False), backend.evaluating():

@@ -19,19 +19,35 @@ from deliralike.zoo.summary import outline
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN = 1.5, 0.74, 1.8, 1.0  # inches: a box, and from one to the next
 # What is left out of each format's metadata, so that equal drawings are equal files.
-_SUFFIXES: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".png": {}, ".pdf": {"CreationDate": None}}
+_SUFFIXES: dict[str, dict[str, None]] = {
+    ".svg": {"Date": None},
+    ".png": {},
+    ".pdf": {"CreationDate": None},
+}
 # Kinds of layers by a part of their class's name, the first that fits, with a colour that goes with black text.
 _COLOURS = (
-    ("input", "#ffffff"), ("Norm", "#f3e3c0"), ("Pool", "#f4cccc"), ("Conv1d", "#cfe2f3"), ("Conv2d", "#cfe2f3"),
-    ("Conv3d", "#cfe2f3"), ("ConvTranspose", "#cfe2f3"), ("Attention", "#e3d6f2"), ("Linear", "#d9ead3"),
-    ("Embedding", "#d9ead3"), ("LU", "#fbf3d5"), ("", "#dfe6ec"),
-)  # fmt: skip
+    ("input", "#ffffff"),
+    ("Norm", "#f3e3c0"),
+    ("Pool", "#f4cccc"),
+    ("Conv1d", "#cfe2f3"),
+    ("Conv2d", "#cfe2f3"),
+    ("Conv3d", "#cfe2f3"),
+    ("ConvTranspose", "#cfe2f3"),
+    ("Attention", "#e3d6f2"),
+    ("Linear", "#d9ead3"),
+    ("Embedding", "#d9ead3"),
+    ("LU", "#fbf3d5"),
+    ("", "#dfe6ec"),
+)
 
 
 def draw(
-    network: Any, path: str | os.PathLike[str] | None = None, input_shape: Shape | Sequence[Shape] | None = None,
-    depth: int | None = None, **settings: Any,
-) -> Figure:  # fmt: skip
+    network: Any,
+    path: str | os.PathLike[str] | None = None,
+    input_shape: Shape | Sequence[Shape] | None = None,
+    depth: int | None = None,
+    **settings: Any,
+) -> Figure:
     """Draw an architecture; no framework is loaded.
 
     A box has the block's name, its class (and how many equal ones follow each other), the shape that it gives for one
@@ -56,12 +72,18 @@ def draw(
         True
     """
     if path is not None and Path(path).suffix not in _SUFFIXES:
-        raise SettingError(f"a drawing cannot be written to {str(path)!r}: wanted a suffix of {', '.join(_SUFFIXES)}")
+        raise SettingError(
+            f"a drawing cannot be written to {str(path)!r}: wanted a suffix of {', '.join(_SUFFIXES)}"
+        )
     if depth is not None and depth < 1:
         raise SettingError(f"draw: depth={depth!r}; wanted at least 1")
-    figure = _figure(flow(network, input_shape, depth, **settings), _title(network, input_shape, settings))
+    figure = _figure(
+        flow(network, input_shape, depth, **settings), _title(network, input_shape, settings)
+    )
     if path is not None:
-        with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "deliralike"}):  # text stays text
+        with mpl.rc_context(
+            {"svg.fonttype": "none", "svg.hashsalt": "deliralike"}
+        ):  # text stays text
             figure.savefig(path, metadata=_SUFFIXES[Path(path).suffix])
     return figure
 
@@ -90,19 +112,26 @@ def _figure(boxes: Sequence[Box], title: str) -> Figure:
 
 def _places(boxes: Sequence[Box]) -> list[tuple[int, int]]:
     """Column and row of each box: by the way to it, and by how often its arrays were halved; no two in one place."""
-    whole = max((max(shape[1:], default=1) for box in boxes if not box.name for shape in box.shapes), default=1)
+    whole = max(
+        (max(shape[1:], default=1) for box in boxes if not box.name for shape in box.shapes),
+        default=1,
+    )
     rows: list[int] = []
     taken: set[tuple[int, int]] = set()
     for column, box in zip(columns(boxes), boxes, strict=True):
         row = max((rows[source] for source in box.sources), default=0)
-        sizes = [max(shape[1:]) for shape in box.shapes if len(shape) > 1 and math.prod(shape[1:]) > 1]
+        sizes = [
+            max(shape[1:]) for shape in box.shapes if len(shape) > 1 and math.prod(shape[1:]) > 1
+        ]
         if sizes and whole > 1:
             row = max(0, round(math.log2(whole / max(sizes))))
         while (column, row) in taken:
             row += 1
         taken.add((column, row))
         rows.append(row)
-    used = {row: place for place, row in enumerate(sorted(set(rows)))}  # rows without any box are left out
+    used = {
+        row: place for place, row in enumerate(sorted(set(rows)))
+    }  # rows without any box are left out
     return [(column, used[row]) for column, row in zip(columns(boxes), rows, strict=True)]
 
 
@@ -115,23 +144,41 @@ def _draw_box(axes: Any, box: Box, place: tuple[int, int]) -> None:
     axes.add_patch(frame)
     times = f" \N{MULTIPLICATION SIGN} {box.count}" if box.count > 1 else ""
     parameters = f"{_short(box.parameters)} parameters" if box.parameters else ""
-    lines = [(_fitting(box.name, 20), 8, "bold"), (_fitting(box.type, 23 - len(times)) + times, 8, "normal"),
-             (_fitting(_sizes(box)), 8, "normal"), (parameters, 7, "normal")]  # fmt: skip
+    lines = [
+        (_fitting(box.name, 20), 8, "bold"),
+        (_fitting(box.type, 23 - len(times)) + times, 8, "normal"),
+        (_fitting(_sizes(box)), 8, "normal"),
+        (parameters, 7, "normal"),
+    ]
     lines = [line for line in lines if line[0]]
     for i, (text, size, weight) in enumerate(lines):
         at = y + ((len(lines) - 1) / 2 - i) * 0.165
         axes.text(x, at, text, ha="center", va="center", fontsize=size, fontweight=weight)
 
 
-def _draw_arrow(axes: Any, places: Sequence[tuple[int, int]], source: int, to: tuple[int, int]) -> None:
+def _draw_arrow(
+    axes: Any, places: Sequence[tuple[int, int]], source: int, to: tuple[int, int]
+) -> None:
     """An arrow from the right of one box to the left of another; it bows where boxes of its row lie between."""
     (column, row), (column_to, row_to) = places[source], to
     between = row == row_to and any(row == r and column < c < column_to for c, r in places)
     start = (column * _ACROSS + _WIDTH / 2, -row * _DOWN + (0.15 if between else 0))
     end = (column_to * _ACROSS - _WIDTH / 2, -row_to * _DOWN + (0.15 if between else 0))
     bow = f"arc3,rad={-min(0.35, 0.7 / (column_to - column)) if between else 0}"
-    axes.add_patch(FancyArrowPatch(start, end, connectionstyle=bow, arrowstyle="-|>", mutation_scale=9,
-                                   shrinkA=0, shrinkB=0, color="#444444", lw=0.9, zorder=0))  # fmt: skip
+    axes.add_patch(
+        FancyArrowPatch(
+            start,
+            end,
+            connectionstyle=bow,
+            arrowstyle="-|>",
+            mutation_scale=9,
+            shrinkA=0,
+            shrinkB=0,
+            color="#444444",
+            lw=0.9,
+            zorder=0,
+        )
+    )
 
 
 def _sizes(box: Box) -> str:

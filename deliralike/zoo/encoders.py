@@ -50,7 +50,11 @@ class Encoder:
 
     @classmethod
     def of(
-        cls, network: Any, in_channels: int = 3, dims: int = 2, settings: Mapping[str, Any] | None = None
+        cls,
+        network: Any,
+        in_channels: int = 3,
+        dims: int = 2,
+        settings: Mapping[str, Any] | None = None,
     ) -> Encoder:
         """Look at a classifier on shapes alone.
 
@@ -88,8 +92,10 @@ class Encoder:
         at.setdefault(1, (None, self.settings["in_channels"]))  # type: ignore[arg-type]
         missing = [reduction for reduction in reductions if reduction not in at]
         if missing:
-            there = ", ".join(f"{name} ({'1/' + str(_reduction(stage)) if _reduction(stage) else 'no image'})"
-                              for name, stage in self.stages.items())  # fmt: skip
+            there = ", ".join(
+                f"{name} ({'1/' + str(_reduction(stage)) if _reduction(stage) else 'no image'})"
+                for name, stage in self.stages.items()
+            )
             raise SettingError(
                 f"{owner}: encoder {self.architecture.name!r} has no stage at {_fractions(missing)} of the input's "
                 f"size, which this decoder needs; its stages are {there}"
@@ -168,8 +174,15 @@ class EncoderDecoder(Model):
         """The encoder's stem."""
         return tuple(f"encoder.{path}" for path in getattr(self.encoder, "stem_paths", ()))
 
-    def encode_with(self, encoder: Any, depths: Iterable[int], in_channels: int, dims: int,
-                    settings: Mapping[str, Any] | None, output_stride: int = 32) -> tuple[int, ...]:  # fmt: skip
+    def encode_with(
+        self,
+        encoder: Any,
+        depths: Iterable[int],
+        in_channels: int,
+        dims: int,
+        settings: Mapping[str, Any] | None,
+        output_stride: int = 32,
+    ) -> tuple[int, ...]:
         """Build the encoder.
 
         Args:
@@ -199,7 +212,9 @@ class EncoderDecoder(Model):
     def forward_stages(self, x):
         """The encoder's stages, as far as the decoder needs them, and ``decoder``: what the head reads."""
         _divisible(self, x, self.multiple)
-        stages = run_stages_of(self.encoder, (x,), tuple(name for name, _ in self.taken if name is not None))
+        stages = run_stages_of(
+            self.encoder, (x,), tuple(name for name, _ in self.taken if name is not None)
+        )
         taken = [x if name is None else stages[name] for name, _ in self.taken]
         if self.multiple > 1:
             self._check_sizes(x, taken)
@@ -232,7 +247,9 @@ def depth_of(encoder_depth: int, least: int, owner: str) -> int:
         SettingError: It is less than the decoder needs, or more than 5.
     """
     if isinstance(encoder_depth, bool) or encoder_depth not in range(least, 6):
-        raise SettingError(f"{owner}: encoder_depth={encoder_depth!r}; wanted a whole number from {least} to 5")
+        raise SettingError(
+            f"{owner}: encoder_depth={encoder_depth!r}; wanted a whole number from {least} to 5"
+        )
     return encoder_depth
 
 
@@ -241,10 +258,14 @@ def segmentation_head(
 ) -> Any:
     """A convolution to the classes, and a resize to the size of the input (linear, with aligned corners)."""
     checks.positive(num_classes, "num_classes", "segmentation head")
-    conv = by_dims(nn, dims, "Conv")(in_channels, num_classes, kernel_size, padding=kernel_size // 2)
+    conv = by_dims(nn, dims, "Conv")(
+        in_channels, num_classes, kernel_size, padding=kernel_size // 2
+    )
     if upsampling == 1:
         return nn.Sequential(conv)
-    return nn.Sequential(conv, nn.Upsample(scale_factor=float(upsampling), mode="linear", align_corners=True))
+    return nn.Sequential(
+        conv, nn.Upsample(scale_factor=float(upsampling), mode="linear", align_corners=True)
+    )
 
 
 def widths(decoder_channels: Sequence[int], depth: int, owner: str) -> tuple[int, ...]:
@@ -254,12 +275,21 @@ def widths(decoder_channels: Sequence[int], depth: int, owner: str) -> tuple[int
         SettingError: They are not as many as the encoder is deep.
     """
     if isinstance(decoder_channels, int | str) or len(decoder_channels) != depth:
-        raise SettingError(f"{owner}: decoder_channels={decoder_channels!r}; wanted encoder_depth={depth} widths")
+        raise SettingError(
+            f"{owner}: decoder_channels={decoder_channels!r}; wanted encoder_depth={depth} widths"
+        )
     return tuple(checks.positive(width, "decoder_channels", owner) for width in decoder_channels)
 
 
-HEAD_START: dict[str, Distribution] = {"segmentation_head.0.weight": XavierUniform(), "segmentation_head.0.bias": ZEROS}
-DECODER_START: dict[str, Distribution] = {"decoder.*.0.weight": HeUniform(), "decoder.*.0.bias": ZEROS, **HEAD_START}
+HEAD_START: dict[str, Distribution] = {
+    "segmentation_head.0.weight": XavierUniform(),
+    "segmentation_head.0.bias": ZEROS,
+}
+DECODER_START: dict[str, Distribution] = {
+    "decoder.*.0.weight": HeUniform(),
+    "decoder.*.0.bias": ZEROS,
+    **HEAD_START,
+}
 
 
 def _divisible(model: Any, x: Any, multiple: int) -> None:

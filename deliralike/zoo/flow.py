@@ -12,7 +12,11 @@ from deliralike.zoo.registry import Shape, is_shape
 from deliralike.zoo.summary import run_on_shapes
 
 _DEEPEST = 4
-_COLUMNS, _FEW, _MANY = 12, 6, 20  # more than so many are too small to read; but rather many than very few
+_COLUMNS, _FEW, _MANY = (
+    12,
+    6,
+    20,
+)  # more than so many are too small to read; but rather many than very few
 
 
 @dataclass(frozen=True)
@@ -42,9 +46,12 @@ class Box:
 
 
 def flow(
-    network: Any, input_shape: Shape | Sequence[Shape] | None = None, depth: int | None = None, idle: bool = False,
+    network: Any,
+    input_shape: Shape | Sequence[Shape] | None = None,
+    depth: int | None = None,
+    idle: bool = False,
     **settings: Any,
-) -> list[Box]:  # fmt: skip
+) -> list[Box]:
     """The boxes of a network in the order of their calls, the inputs first, without building it on a framework.
 
     Args:
@@ -89,9 +96,19 @@ def _boxes(network: Any, input_shape: Any, depth: int, settings: dict[str, Any])
     boxes = [Box("", "input", (), (1, *entry.shape), 0) for entry in ran.inputs]
     for call in ran.trace.flow:
         path = call.block.path
-        below = [b for b in ran.trace.blocks.values() if b.path == path or b.path.startswith(f"{path}.")]
+        below = [
+            b for b in ran.trace.blocks.values() if b.path == path or b.path.startswith(f"{path}.")
+        ]
         sources = tuple(sorted(source + first for source in call.sources))
-        boxes.append(Box(path, call.block.type, sources, call.output, sum(block.parameters for block in below)))
+        boxes.append(
+            Box(
+                path,
+                call.block.type,
+                sources,
+                call.output,
+                sum(block.parameters for block in below),
+            )
+        )
     return boxes
 
 
@@ -118,8 +135,14 @@ def _collapsed(boxes: list[Box]) -> list[Box]:
         box = replace(box, sources=tuple(sorted({place[source] for source in box.sources})))
         before = kept[-1] if kept else None
         follows = before is not None and box.sources == (len(kept) - 1,) and uses[index - 1] == 1
-        if before is not None and follows and (box.type, box.output) == (before.type, before.output):
-            kept[-1] = replace(before, count=before.count + 1, parameters=before.parameters + box.parameters)
+        if (
+            before is not None
+            and follows
+            and (box.type, box.output) == (before.type, before.output)
+        ):
+            kept[-1] = replace(
+                before, count=before.count + 1, parameters=before.parameters + box.parameters
+            )
         else:
             kept.append(box)
         place[index] = len(kept) - 1

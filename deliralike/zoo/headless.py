@@ -16,7 +16,10 @@ def paths(network: Any, part: str) -> tuple[str, ...]:
 
 def names(network: Any, present: Iterable[str]) -> set[str]:
     """The names that a network built without a head would have more if it had one; found on shapes alone."""
-    written, settings = getattr(type(network), "written_once", None), getattr(network, "init_kwargs", None)
+    written, settings = (
+        getattr(type(network), "written_once", None),
+        getattr(network, "init_kwargs", None),
+    )
     outputs = getattr(network, "outputs", None)
     if written is None or settings is None or outputs is None or settings.get(outputs) != 0:
         return set()

@@ -52,7 +52,9 @@ class KeyMap:
         first: dict[str, str] = {}
         for ours, theirs in table.items():
             if first.setdefault(theirs, ours) != ours:
-                raise StateError(f"the layout {self.name!r} gives {first[theirs]!r} and {ours!r} the name {theirs!r}")
+                raise StateError(
+                    f"the layout {self.name!r} gives {first[theirs]!r} and {ours!r} the name {theirs!r}"
+                )
         return table
 
     def to_ours(self, state: State, names: Iterable[str]) -> dict[str, np.ndarray]:
@@ -63,9 +65,15 @@ class KeyMap:
         """
         state = state if self.mend is None else self.mend(state)
         table = self.table(names)
-        known = {ours: self._transformed(ours, state[theirs], 0) for ours, theirs in table.items() if theirs in state}
+        known = {
+            ours: self._transformed(ours, state[theirs], 0)
+            for ours, theirs in table.items()
+            if theirs in state
+        }
         taken = set(table.values())
-        return known | {name: value for name, value in state.items() if name not in taken and name not in known}
+        return known | {
+            name: value for name, value in state.items() if name not in taken and name not in known
+        }
 
     def to_theirs(self, state: State) -> dict[str, np.ndarray]:
         """A state in our layout in theirs, in our order; what they lack is left out.
@@ -78,8 +86,12 @@ class KeyMap:
             theirs[name] = self._transformed(ours, state[ours], 1)
             if theirs[name] is not state[ours]:
                 back = self._transformed(ours, theirs[name], 0)
-                if back.shape != state[ours].shape or not np.array_equal(back, state[ours], equal_nan=True):
-                    raise StateError(f"{ours!r} would not come back from the layout {self.name!r} as it is")
+                if back.shape != state[ours].shape or not np.array_equal(
+                    back, state[ours], equal_nan=True
+                ):
+                    raise StateError(
+                        f"{ours!r} would not come back from the layout {self.name!r} as it is"
+                    )
         return theirs if self.complete is None else dict(self.complete(theirs))
 
     def reshapes(self, ours: str) -> bool:
@@ -110,7 +122,11 @@ def by_patterns(table: Mapping[str, Replacement]) -> Callable[[Sequence[str]], d
     def renamed(name: str) -> str | None:
         for pattern, replacement in patterns:
             if match := pattern.fullmatch(name):
-                return match.expand(replacement) if isinstance(replacement, str) else replacement(match)
+                return (
+                    match.expand(replacement)
+                    if isinstance(replacement, str)
+                    else replacement(match)
+                )
         return None
 
     def rename(names: Sequence[str]) -> dict[str, str]:

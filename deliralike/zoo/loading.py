@@ -20,8 +20,18 @@ from deliralike.zoo.keymaps import KeyMap
 State = Mapping[str, np.ndarray]
 
 # What trainers and other networks put before the names of a network; see `load`.
-PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "network.", "encoder.", "backbone.", "transformer.", "bert.",
-            "vit.")  # fmt: skip
+PREFIXES = (
+    "module.",
+    "_orig_mod.",
+    "model.",
+    "net.",
+    "network.",
+    "encoder.",
+    "backbone.",
+    "transformer.",
+    "bert.",
+    "vit.",
+)
 _MOST_STEPS, _MOST_REASONS = 3, 5
 _REMEDY = "\n  strict=False leaves these alone"
 _LOGGER = logging.getLogger("deliralike")
@@ -76,17 +86,28 @@ class WeightsReport:
     def __str__(self) -> str:
         """A line for what was loaded, and one for each kind of exception."""
         lines = [f"{self.source}, {self.layout}: {len(self.loaded)} names loaded"]
-        lines += [f"adapted: {entry.name} from {entry.came} to {entry.wanted}, {entry.how}" for entry in self.adapted]
+        lines += [
+            f"adapted: {entry.name} from {entry.came} to {entry.wanted}, {entry.how}"
+            for entry in self.adapted
+        ]
         reasons = dict.fromkeys(why for _, why in self.skipped)
-        lines += [f"left alone: {_some([name for name, why in self.skipped if why == reason])}: {reason}"
-                  for reason in list(reasons)[:_MOST_REASONS]]  # fmt: skip
-        lines += [f"left alone: {len(reasons) - _MOST_REASONS} more kinds"] if len(reasons) > _MOST_REASONS else []
+        lines += [
+            f"left alone: {_some([name for name, why in self.skipped if why == reason])}: {reason}"
+            for reason in list(reasons)[:_MOST_REASONS]
+        ]
+        lines += (
+            [f"left alone: {len(reasons) - _MOST_REASONS} more kinds"]
+            if len(reasons) > _MOST_REASONS
+            else []
+        )
         lines += [f"missing: {_some(self.missing)}"] if self.missing else []
         lines += [f"unexpected: {_some(self.unexpected)}"] if self.unexpected else []
         return "\n  ".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
-def load(network: Any, weights: str | os.PathLike[str] | Mapping[str, Any], strict: bool = True) -> WeightsReport:
+def load(
+    network: Any, weights: str | os.PathLike[str] | Mapping[str, Any], strict: bool = True
+) -> WeightsReport:
     """Take over weights that were saved under the names, prefixes or layout of another library or trainer.
 
     In this order: the file is read (`deliralike.weights.read`; no code runs) and, where it is a checkpoint, the state
@@ -127,9 +148,13 @@ def load(network: Any, weights: str | os.PathLike[str] | Mapping[str, Any], stri
     report = replace(report, notes=(*notes, *report.notes))
     if not plan.arrays or (strict and not plan.fits):
         problem = f"{source}, {plan.problem()}" + (_REMEDY if plan.arrays else "")
-        raise StateError(f"the weights do not fit {type(network).__name__}, which was left unchanged: {problem}")
+        raise StateError(
+            f"the weights do not fit {type(network).__name__}, which was left unchanged: {problem}"
+        )
     network.load_neutral_state(plan.arrays, strict=False)
-    _LOGGER.log(logging.INFO if report.complete and not report.notes else logging.WARNING, "%s", report)
+    _LOGGER.log(
+        logging.INFO if report.complete and not report.notes else logging.WARNING, "%s", report
+    )
     return report
 
 
@@ -180,10 +205,14 @@ def _flat(weights: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Mapp
         yield from _flat(value, f"{key}.{name}".strip("."))
 
 
-def _best(slots: Mapping[str, Slot], states: Mapping[str, State], keymaps: Sequence[KeyMap]) -> Choice:
+def _best(
+    slots: Mapping[str, Slot], states: Mapping[str, State], keymaps: Sequence[KeyMap]
+) -> Choice:
     """The way under which the most names and shapes fit; the first one, which changes least, among equals."""
     wanted = {name: slot.shape for name, slot in slots.items()}
-    choices = (choice for key, state in states.items() for choice in _choices(wanted, state, key, keymaps))
+    choices = (
+        choice for key, state in states.items() for choice in _choices(wanted, state, key, keymaps)
+    )
     best, score = None, (-1, -1)
     for choice in choices:
         shapes = {name: np.shape(value) for name, value in choice.state.items() if name in wanted}
@@ -211,26 +240,38 @@ def _choices(
                 yield choice
 
 
-def _by_keymap(state: State, keymap: KeyMap, wanted: Mapping[str, Any], steps: list[str]) -> Choice | None:
+def _by_keymap(
+    state: State, keymap: KeyMap, wanted: Mapping[str, Any], steps: list[str]
+) -> Choice | None:
     table = keymap.table(wanted)
     if not any(theirs in state for theirs in table.values()):
         return None
     try:
         ours = keymap.to_ours(state, wanted)
-    except (ValueError, IndexError, KeyError):  # an array that this layout's transforms cannot take: it is another one
+    except (
+        ValueError,
+        IndexError,
+        KeyError,
+    ):  # an array that this layout's transforms cannot take: it is another one
         return None
     lacking = frozenset(name for name in wanted if name not in table)
-    return Choice(ours, ", ".join([*steps, f"in the layout {keymap.name!r}"]), lacking, keymap.notes, keymap)
+    return Choice(
+        ours, ", ".join([*steps, f"in the layout {keymap.name!r}"]), lacking, keymap.notes, keymap
+    )
 
 
-def _prefixed(state: State, wanted: Mapping[str, Any]) -> Iterator[tuple[dict[str, str], list[str]]]:
+def _prefixed(
+    state: State, wanted: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, str], list[str]]]:
     """The state's names as they are, then without and with prefixes, those with the fewest steps first."""
     todo: deque[tuple[dict[str, str], list[str]]] = deque([({name: name for name in state}, [])])
     seen: set[tuple[str, ...]] = set()
     while todo:
         names, steps = todo.popleft()
         marks = tuple(names.values())
-        if marks in seen or len(set(marks)) < len(marks):  # taking the prefix off would make two names one
+        if marks in seen or len(set(marks)) < len(
+            marks
+        ):  # taking the prefix off would make two names one
             continue
         seen.add(marks)
         yield names, steps
@@ -243,15 +284,23 @@ def _next(
 ) -> Iterator[tuple[dict[str, str], list[str]]]:
     for prefix in PREFIXES:
         if any(name.startswith(prefix) for name in names.values()):
-            yield {old: new.removeprefix(prefix) for old, new in names.items()}, [*steps, f"without {prefix!r}"]
+            yield (
+                {old: new.removeprefix(prefix) for old, new in names.items()},
+                [*steps, f"without {prefix!r}"],
+            )
         if any(name.startswith(prefix) for name in wanted):
-            yield {old: f"{prefix}{new}" for old, new in names.items()}, [*steps, f"with {prefix!r}"]
+            yield (
+                {old: f"{prefix}{new}" for old, new in names.items()},
+                [*steps, f"with {prefix!r}"],
+            )
 
 
 # What becomes of each array --------------------------------------------------------------------------------------
 
 
-def _other_outputs(shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> tuple[int, int] | None:
+def _other_outputs(
+    shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
+) -> tuple[int, int] | None:
     """The two numbers of outputs of heads whose shapes differ in nothing else; else None.
 
     The layers of a head that is a block may have as many inputs as outputs.
@@ -307,20 +356,34 @@ class Plan:
         """What is done, if it is done."""
         reasons = {name: f"came as {came}, wanted {wanted}" for name, came, wanted in self.wrong}
         skipped = tuple((self.skipped | reasons).items())
-        return WeightsReport(source, self.choice.words, tuple(self.arrays), tuple(self.adapted), skipped, self.missing,
-                             self.unexpected, self.choice.notes)  # fmt: skip
+        return WeightsReport(
+            source,
+            self.choice.words,
+            tuple(self.arrays),
+            tuple(self.adapted),
+            skipped,
+            self.missing,
+            self.unexpected,
+            self.choice.notes,
+        )
 
     def problem(self) -> str:
         """What is wrong, for an error."""
         if not self.arrays:
             ours, theirs = _some(list(self._slots), 3), _some(list(self._state), 3)
-            return (f"{self.choice.words}: there is nothing for it; the network's names are like {ours}, "
-                    f"the weights' like {theirs}")  # fmt: skip
+            return (
+                f"{self.choice.words}: there is nothing for it; the network's names are like {ours}, "
+                f"the weights' like {theirs}"
+            )
         return str(self.report("")).removeprefix(", ")
 
     def _below(self, paths: Sequence[str]) -> frozenset[str]:
         """The names below some paths, and every other name of the same arrays."""
-        names = [name for name in self._slots if any(name.startswith(f"{path}.") or name == path for path in paths)]
+        names = [
+            name
+            for name in self._slots
+            if any(name.startswith(f"{path}.") or name == path for path in paths)
+        ]
         own = {id(self._slots[name].native) for name in names}
         return frozenset(name for name, slot in self._slots.items() if id(slot.native) in own)
 
@@ -334,11 +397,15 @@ class Plan:
             return
         made, how = fitted
         if made.shape != shape:
-            raise StateError(f"{type(self._network).__name__}.adapt_weight made {name!r} {made.shape}, wanted {shape}")
+            raise StateError(
+                f"{type(self._network).__name__}.adapt_weight made {name!r} {made.shape}, wanted {shape}"
+            )
         self.arrays[name] = made
         self.adapted.append(Adapted(name, came, shape, how))
 
-    def _adapt(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, str] | None:
+    def _adapt(
+        self, name: str, value: np.ndarray, shape: tuple[int, ...]
+    ) -> tuple[np.ndarray, str] | None:
         if name in self._stem:
             return self._other_channels(name, value, shape)
         if any(name in names for names in self._heads.values()):
@@ -347,16 +414,25 @@ class Plan:
         made = adapt(name, value, shape) if adapt is not None else None
         return None if made is None else (np.asarray(made), "by the network itself")
 
-    def _other_channels(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, str] | None:
-        same_kernel = value.ndim == len(shape) > 2 and value.shape[:1] + value.shape[2:] == shape[:1] + shape[2:]
+    def _other_channels(
+        self, name: str, value: np.ndarray, shape: tuple[int, ...]
+    ) -> tuple[np.ndarray, str] | None:
+        same_kernel = (
+            value.ndim == len(shape) > 2
+            and value.shape[:1] + value.shape[2:] == shape[:1] + shape[2:]
+        )
         if not same_kernel or headless.is_grouped(self._network, name):
             return None
         old, new = value.shape[1], shape[1]
         exact = value.astype(np.result_type(value, np.float32), copy=False)
         if new == 1:
-            return exact.sum(1, keepdims=True).astype(value.dtype), f"summed over {old} input channels"
+            return exact.sum(1, keepdims=True).astype(
+                value.dtype
+            ), f"summed over {old} input channels"
         made = np.take(exact, np.arange(new) % old, axis=1) * (old / new)
-        return made.astype(value.dtype), f"{old} input channels repeated to {new} and scaled by {old}/{new}"
+        return made.astype(
+            value.dtype
+        ), f"{old} input channels repeated to {new} and scaled by {old}/{new}"
 
     def _leave_heads(self) -> None:
         """A head for other classes keeps its start values, and so does one that the file does not have."""
@@ -367,7 +443,9 @@ class Plan:
             others = [shapes[name] for name in names if name in shapes]
             if (outputs := _other_outputs(others)) is not None:
                 why = f"{outputs[0]} outputs came, the network has {outputs[1]}; the start values stay"
-            elif not any(name in self._state for name in names) and not self._tied_elsewhere(path, names):
+            elif not any(name in self._state for name in names) and not self._tied_elsewhere(
+                path, names
+            ):
                 why = "the file has no such head; the start values stay"
             else:
                 continue
@@ -381,9 +459,18 @@ class Plan:
     def _missing(self) -> tuple[str, ...]:
         """Names that the source lacks; one whose array came under another name is not missing."""
         given = {id(self._slots[name].native) for name in self._slots if name in self._state}
-        missing = [name for name in self._slots if name not in self._state and name not in self.skipped
-                   and id(self._slots[name].native) not in given]  # fmt: skip
-        computed = {name for name in missing if name in self.choice.lacking and not self._slots[name].is_parameter}
+        missing = [
+            name
+            for name in self._slots
+            if name not in self._state
+            and name not in self.skipped
+            and id(self._slots[name].native) not in given
+        ]
+        computed = {
+            name
+            for name in missing
+            if name in self.choice.lacking and not self._slots[name].is_parameter
+        }
         return tuple(name for name in missing if name not in computed)
 
     def _unexpected(self) -> tuple[str, ...]:

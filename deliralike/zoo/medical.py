@@ -16,7 +16,9 @@ NORMS = ("instance", "batch", "group")
 ACTIVATIONS = {"relu": "ReLU", "leaky_relu": "LeakyReLU", "prelu": "PReLU", "elu": "ELU"}
 
 
-def normalisation(nn: Any, norm: str, channels: int, dims: int, affine: bool = True, num_groups: int = 8) -> Any:
+def normalisation(
+    nn: Any, norm: str, channels: int, dims: int, affine: bool = True, num_groups: int = 8
+) -> Any:
     """A normalisation by name.
 
     Args:
@@ -62,15 +64,29 @@ class ADN(Network):
         negative_slope: Of a leaky ReLU; PyTorch's own when None.
     """
 
-    def __init__(self, channels: int, dims: int, norm: str | None = "instance", act: str | None = "prelu",
-                 dropout: float = 0.0, affine: bool = False, num_groups: int = 8,
-                 negative_slope: float | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        channels: int,
+        dims: int,
+        norm: str | None = "instance",
+        act: str | None = "prelu",
+        dropout: float = 0.0,
+        affine: bool = False,
+        num_groups: int = 8,
+        negative_slope: float | None = None,
+    ) -> None:
         super().__init__()
         nn = self.nn
-        options: dict[str, Any] = {} if negative_slope is None else {"negative_slope": negative_slope}
+        options: dict[str, Any] = (
+            {} if negative_slope is None else {"negative_slope": negative_slope}
+        )
         if act in ("relu", "leaky_relu"):
             options["inplace"] = True  # as the references do: nobody else needs what N and D give
-        self.N = nn.Identity() if norm is None else normalisation(nn, norm, channels, dims, affine, num_groups)
+        self.N = (
+            nn.Identity()
+            if norm is None
+            else normalisation(nn, norm, channels, dims, affine, num_groups)
+        )
         self.D = nn.Dropout(dropout)
         self.A = nn.Identity() if act is None else activation(nn, act, **options)
 
@@ -98,8 +114,18 @@ class Convolution(Network):
         where `transposed`.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, dims: int, kernel_size: Sizes = 3, stride: Sizes = 1,
-                 bias: bool = True, transposed: bool = False, alone: bool = False, **adn: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        dims: int,
+        kernel_size: Sizes = 3,
+        stride: Sizes = 1,
+        bias: bool = True,
+        transposed: bool = False,
+        alone: bool = False,
+        **adn: Any,
+    ) -> None:
         super().__init__()
         kernel, strides = odd(kernel_size, dims), geometry.steps(stride, dims, "stride")
         padding = tuple((k - 1) // 2 for k in kernel)
@@ -140,7 +166,9 @@ def per_stage(value: Any, count: int, name: str, what: str) -> tuple[Any, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         return (value,) * count
     if len(value) != count:
-        raise SettingError(f"{what}: {name}={value!r}; wanted one value for each of the {count} stages")
+        raise SettingError(
+            f"{what}: {name}={value!r}; wanted one value for each of the {count} stages"
+        )
     return tuple(value)
 
 
@@ -151,7 +179,9 @@ def widths(value: Any, least: int, name: str, what: str) -> tuple[int, ...]:
         SettingError: Too few of them, or one is no positive whole number.
     """
     if not isinstance(value, Sequence) or isinstance(value, str) or len(value) < least:
-        raise SettingError(f"{what}: {name}={value!r}; wanted at least {least} widths, one for each stage")
+        raise SettingError(
+            f"{what}: {name}={value!r}; wanted at least {least} widths, one for each stage"
+        )
     return tuple(checks.positive(width, name, what) for width in value)
 
 
@@ -162,7 +192,12 @@ def reductions(strides: Sequence[Sizes], dims: int) -> tuple[int, ...]:
         >>> reductions([1, (1, 2, 2), 2], 3)
         (2, 4, 4)
     """
-    return tuple(map(math.prod, zip(*(geometry.steps(stride, dims, "strides") for stride in strides), strict=True)))
+    return tuple(
+        map(
+            math.prod,
+            zip(*(geometry.steps(stride, dims, "strides") for stride in strides), strict=True),
+        )
+    )
 
 
 def divides(model: Any, x: Any, factors: Sequence[int], stage: str, several: bool = False) -> None:
@@ -195,13 +230,17 @@ def volume(sides: Sequence[int]) -> Callable[[Mapping[str, Any]], tuple[int, ...
     """One sample's shape, from the settings: a signal, an image or a volume with the sides for 1, 2 and 3 axes."""
 
     def shape(settings: Mapping[str, Any]) -> tuple[int, ...]:
-        side = dict(enumerate(sides, start=1)).get(settings["dims"], 0)  # the network refuses another number of axes
+        side = dict(enumerate(sides, start=1)).get(
+            settings["dims"], 0
+        )  # the network refuses another number of axes
         return (settings["in_channels"], *(side,) * settings["dims"])
 
     return shape
 
 
-def without_twins(state: Mapping[str, np.ndarray], first: Callable[[str], str]) -> Mapping[str, np.ndarray]:
+def without_twins(
+    state: Mapping[str, np.ndarray], first: Callable[[str], str]
+) -> Mapping[str, np.ndarray]:
     """A state with one name for each tied array: its first, where the others come with the same values.
 
     Args:
@@ -211,7 +250,9 @@ def without_twins(state: Mapping[str, np.ndarray], first: Callable[[str], str]) 
     return {
         name: value
         for name, value in state.items()
-        if firsts[name] == name or firsts[name] not in state or not np.array_equal(state[firsts[name]], value)
+        if firsts[name] == name
+        or firsts[name] not in state
+        or not np.array_equal(state[firsts[name]], value)
     }
 
 

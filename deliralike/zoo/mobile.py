@@ -25,14 +25,38 @@ class ConvNormActivation(Sequential):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: int = 3, stride: Sizes = 1,
-                 dilation: int = 1, groups: int = 1, activation: str | None = "ReLU", eps: float = 1e-5,
-                 momentum: float = 0.1, dims: int = 2, padding: Sizes | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int = 3,
+        stride: Sizes = 1,
+        dilation: int = 1,
+        groups: int = 1,
+        activation: str | None = "ReLU",
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        dims: int = 2,
+        padding: Sizes | None = None,
+    ) -> None:
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
         padding = (kernel_size - 1) // 2 * dilation if padding is None else padding
-        blocks = [conv(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias=False),
-                  norm(out_channels, eps, momentum)]  # fmt: skip
-        super().__init__(*blocks, *([getattr(self.nn, activation)(inplace=True)] if activation else []))
+        blocks = [
+            conv(
+                in_channels,
+                out_channels,
+                kernel_size,
+                stride,
+                padding,
+                dilation,
+                groups,
+                bias=False,
+            ),
+            norm(out_channels, eps, momentum),
+        ]
+        super().__init__(
+            *blocks, *([getattr(self.nn, activation)(inplace=True)] if activation else [])
+        )
 
 
 class SqueezeExcitation(Network):
@@ -51,8 +75,14 @@ class SqueezeExcitation(Network):
         ``(batch, in_channels, *size)`` gives the same shape.
     """
 
-    def __init__(self, in_channels: int, squeeze_channels: int, activation: str = "ReLU", gate: str = "Sigmoid",
-                 dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        squeeze_channels: int,
+        activation: str = "ReLU",
+        gate: str = "Sigmoid",
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         conv, pool = by_dims(self.nn, dims, "Conv", "AdaptiveAvgPool")
         self.avgpool = pool(1)
@@ -62,7 +92,9 @@ class SqueezeExcitation(Network):
         self.scale_activation = getattr(self.nn, gate)()
 
     def forward(self, x):
-        gate = self.fc2(self.activation(self.fc1(self.avgpool(x))))  # (batch, in_channels, *(1,) * dims)
+        gate = self.fc2(
+            self.activation(self.fc1(self.avgpool(x)))
+        )  # (batch, in_channels, *(1,) * dims)
         return self.scale_activation(gate) * x
 
 

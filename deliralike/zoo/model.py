@@ -40,7 +40,9 @@ class Model(Network):
         """
         raise CapabilityError(f"{type(self).__name__} names no stages: write forward_stages")
 
-    def adapt_weight(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    def adapt_weight(
+        self, name: str, value: np.ndarray, shape: tuple[int, ...]
+    ) -> np.ndarray | None:
         """A weight of another shape made to fit, where this model knows how (position tables); else None.
 
         Stem and head are not asked for: they are adapted by `deliralike.zoo.load`.

@@ -37,7 +37,9 @@ class Input:
     shape: Shape
     below: int | None = None
 
-    def draw(self, generator: np.random.Generator, batch: int, dtype: str = "float32") -> np.ndarray:
+    def draw(
+        self, generator: np.random.Generator, batch: int, dtype: str = "float32"
+    ) -> np.ndarray:
         """A batch of standard normal numbers, or of whole ones in the range (int64)."""
         shape = (batch, *self.shape)
         if self.below is not None:
@@ -83,7 +85,9 @@ class Architecture:
     def settings(self) -> Mapping[str, Any]:
         """Every setting that has a default, with its value here: the variant's, else the network's own."""
         names = _parameters(self.network).items()
-        defaults = {name: p.default for name, p in names if p.default is not inspect.Parameter.empty}
+        defaults = {
+            name: p.default for name, p in names if p.default is not inspect.Parameter.empty
+        }
         return MappingProxyType(defaults | dict(self.variant))
 
     @property
@@ -107,11 +111,19 @@ class Architecture:
             ArgumentError: The architecture does not state its inputs.
         """
         if self.shape is None:
-            raise ArgumentError(f"{self.name} does not state the shape of its input: outline(..., input_shape=...)")
-        stated = self.shape(self.settings | self.arguments(*args, **settings)) if callable(self.shape) else self.shape
+            raise ArgumentError(
+                f"{self.name} does not state the shape of its input: outline(..., input_shape=...)"
+            )
+        stated = (
+            self.shape(self.settings | self.arguments(*args, **settings))
+            if callable(self.shape)
+            else self.shape
+        )
         return inputs(stated)
 
-    def sample(self, batch: int = 1, *, seed: int = 0, dtype: str = "float32", **settings: Any) -> tuple[Any, ...]:
+    def sample(
+        self, batch: int = 1, *, seed: int = 0, dtype: str = "float32", **settings: Any
+    ) -> tuple[Any, ...]:
         """A batch of random inputs of the right shapes and kinds, as NumPy arrays.
 
         Example:
@@ -131,13 +143,19 @@ class Architecture:
         open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in names.values())
         allowed = [name for name, p in names.items() if p.kind is not inspect.Parameter.VAR_KEYWORD]
         if len(args) > len(allowed):
-            raise ArgumentError(f"{self.name} takes at most {len(allowed)} settings by position, {len(args)} came")
+            raise ArgumentError(
+                f"{self.name} takes at most {len(allowed)} settings by position, {len(args)} came"
+            )
         by_position = dict(zip(allowed, args, strict=False))
         for name in settings:
             if name in by_position:
-                raise ArgumentError(f"{self.name}: setting {name!r} came twice, by position and by name")
+                raise ArgumentError(
+                    f"{self.name}: setting {name!r} came twice, by position and by name"
+                )
             if name not in allowed and not open_ended:
-                raise ArgumentError(f"{self.name} has no setting {name!r}. {suggestion(name, allowed)}")
+                raise ArgumentError(
+                    f"{self.name} has no setting {name!r}. {suggestion(name, allowed)}"
+                )
         return dict(self.variant) | by_position | settings
 
     def on(
@@ -158,9 +176,13 @@ class Architecture:
         """
         return partial(self._build, _backend(backend), seed=seed, dtype=dtype, device=device)
 
-    def _build(self, backend: Backend, /, *args: Any, seed: int, dtype: str, device: Any, **settings: Any) -> Any:
+    def _build(
+        self, backend: Backend, /, *args: Any, seed: int, dtype: str, device: Any, **settings: Any
+    ) -> Any:
         arguments = self.arguments(*args, **settings)
-        return network.build(_on(self.network, backend), seed=seed, dtype=dtype, device=device, **arguments)
+        return network.build(
+            _on(self.network, backend), seed=seed, dtype=dtype, device=device, **arguments
+        )
 
 
 def is_shape(value: Any) -> bool:
@@ -187,8 +209,16 @@ def inputs(stated: Inputs) -> tuple[Input, ...]:
     return tuple(entry if isinstance(entry, Input) else Input(tuple(entry)) for entry in stated)  # type: ignore
 
 
-def build(name: str, *, backend: str | Backend, seed: int = 0, dtype: str = "float32", device: Any = None,
-          weights: str | os.PathLike[str] | Mapping[str, Any] | None = None, **settings: Any) -> Any:  # fmt: skip
+def build(
+    name: str,
+    *,
+    backend: str | Backend,
+    seed: int = 0,
+    dtype: str = "float32",
+    device: Any = None,
+    weights: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Any:
     """Create a network of the zoo by name: a native network of the backend.
 
     Args:
@@ -252,7 +282,9 @@ def find(name: str) -> Architecture:
     return _architectures[name]
 
 
-def list(pattern: str = "*", *, task: str | None = None, dims: int | None = None) -> tuple[str, ...]:
+def list(
+    pattern: str = "*", *, task: str | None = None, dims: int | None = None
+) -> tuple[str, ...]:
     """The names of the architectures that match, in the order in which they were registered.
 
     Args:
@@ -305,7 +337,9 @@ def register(network: Any = None, *, name: str | None = None, **description: Any
     if network is None:
         return partial(register, name=name, **description)
     known = [
-        parameter for parameter in inspect.signature(Architecture).parameters if parameter not in ("name", "network")
+        parameter
+        for parameter in inspect.signature(Architecture).parameters
+        if parameter not in ("name", "network")
     ]
     for entry in description:
         if entry not in known:
@@ -359,7 +393,11 @@ def _on(network: Any, backend: Backend) -> Callable[..., Any]:
 
 def _backend(backend: str | Backend) -> Backend:
     """A backend by name; loaded on demand, since the zoo itself knows none."""
-    return importlib.import_module("deliralike.backends").get(backend) if isinstance(backend, str) else backend
+    return (
+        importlib.import_module("deliralike.backends").get(backend)
+        if isinstance(backend, str)
+        else backend
+    )
 
 
 _architectures: dict[str, Architecture] = {}

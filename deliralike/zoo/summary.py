@@ -67,18 +67,38 @@ class Outline:
     def __str__(self) -> str:
         """A table in plain text."""
         shapes = ", ".join(map(str, self.inputs))
-        title = (f"{self.name}: input {shapes}, output {self.output}, {self.parameters:,} parameters, "
-                 f"{self.multiply_adds:,} multiply-adds")  # fmt: skip
+        title = (
+            f"{self.name}: input {shapes}, output {self.output}, {self.parameters:,} parameters, "
+            f"{self.multiply_adds:,} multiply-adds"
+        )
         head = ("layer", "type", "output", "parameters", "multiply-adds")
-        cells = [head, *((r.name or "(itself)", r.type, str(r.output), f"{r.parameters:,}", f"{r.multiply_adds:,}")
-                         for r in self.rows)]  # fmt: skip
+        cells = [
+            head,
+            *(
+                (
+                    r.name or "(itself)",
+                    r.type,
+                    str(r.output),
+                    f"{r.parameters:,}",
+                    f"{r.multiply_adds:,}",
+                )
+                for r in self.rows
+            ),
+        ]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(cell.ljust(w) if i < 3 else cell.rjust(w) for i, (cell, w) in
-                           enumerate(zip(row, widths, strict=True))) for row in cells]  # fmt: skip
+        lines = [
+            "  ".join(
+                cell.ljust(w) if i < 3 else cell.rjust(w)
+                for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in cells
+        ]
         return "\n".join([title, *lines])
 
 
-def outline(network: Any, input_shape: Shape | Sequence[Shape] | None = None, **settings: Any) -> Outline:
+def outline(
+    network: Any, input_shape: Shape | Sequence[Shape] | None = None, **settings: Any
+) -> Outline:
     """Parameters, multiply-adds and shapes of a network, in milliseconds: no framework is loaded, nothing computed.
 
     Args:
@@ -168,7 +188,11 @@ class Run:
 
 
 def run_on_shapes(
-    network: Any, input_shape: Any, settings: dict[str, Any], method: str = "__call__", depth: int | None = None
+    network: Any,
+    input_shape: Any,
+    settings: dict[str, Any],
+    method: str = "__call__",
+    depth: int | None = None,
 ) -> Run:
     """Run a network, or a method of it, in evaluation mode on shapes alone; see `outline` for the arguments.
 
@@ -206,7 +230,9 @@ class Stage:
     reduction: tuple[int, ...]
 
 
-def stages(network: Any, input_shape: Shape | Sequence[Shape] | None = None, **settings: Any) -> dict[str, Stage]:
+def stages(
+    network: Any, input_shape: Shape | Sequence[Shape] | None = None, **settings: Any
+) -> dict[str, Stage]:
     """The stages of a model by name, from the first to the last, without building it on any framework.
 
     Args:
@@ -233,4 +259,8 @@ def stages_of(ran: Run) -> dict[str, Stage]:
 
 def _stage(shape: Shape, size: Shape) -> Stage:
     spatial = shape[1:] if len(shape) == len(size) + 1 else ()
-    return Stage(shape[0], shape, tuple(round(before / after) for before, after in zip(size, spatial, strict=False)))
+    return Stage(
+        shape[0],
+        shape,
+        tuple(round(before / after) for before, after in zip(size, spatial, strict=False)),
+    )

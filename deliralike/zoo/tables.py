@@ -20,7 +20,9 @@ def resampled(table: np.ndarray, side: int, align_corners: bool) -> np.ndarray:
         1.5
     """
     matrix = _cubic(len(table), side, align_corners)
-    return np.einsum("ai,bj,ij...->ab...", matrix, matrix, table.astype(np.float64)).astype(table.dtype)
+    return np.einsum("ai,bj,ij...->ab...", matrix, matrix, table.astype(np.float64)).astype(
+        table.dtype
+    )
 
 
 def square_side(count: int) -> int | None:

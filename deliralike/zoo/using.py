@@ -13,7 +13,9 @@ from deliralike.zoo.encoders import run_stages_of
 from deliralike.zoo.model import Model
 
 
-def features(network: Any, *inputs: Any, stages: str | Sequence[str] | None = None) -> dict[str, Any]:
+def features(
+    network: Any, *inputs: Any, stages: str | Sequence[str] | None = None
+) -> dict[str, Any]:
     """What stages of a model put out, by name: with gradients, so in losses as well.
 
     Where the model can stop early, what comes after the last wanted stage is not computed. Its mode is as it is: put a
@@ -45,7 +47,9 @@ def features(network: Any, *inputs: Any, stages: str | Sequence[str] | None = No
     found = run_stages_of(network, inputs, wanted)
     for name in wanted:
         if name not in found:
-            raise UnknownName(f"{type(network).__name__} has no stage {name!r}. {suggestion(name, found)}")
+            raise UnknownName(
+                f"{type(network).__name__} has no stage {name!r}. {suggestion(name, found)}"
+            )
     return {name: found[name] for name in wanted}
 
 
@@ -78,9 +82,14 @@ def reset_head(network: Any, num_classes: int, *, seed: int = 0) -> Any:
         (3, False, True, False)
     """  # noqa: E501 - what it prints
     settings = _settings(network) | {network.outputs: num_classes}
-    new = networks.build(type(network), seed=seed, dtype=network.dtype_name, device=network.device_name, **settings)
+    new = networks.build(
+        type(network), seed=seed, dtype=network.dtype_name, device=network.device_name, **settings
+    )
     head = _head(new)
-    before, rest = network.neutral_slots(), [name for name in new.neutral_slots() if name not in head]
+    before, rest = (
+        network.neutral_slots(),
+        [name for name in new.neutral_slots() if name not in head],
+    )
     _take_over(network, new, {name: before[name].read() for name in rest if name in before}, rest)
     _as_before(network, new, rest)
     return new
@@ -90,16 +99,25 @@ def _settings(network: Any) -> dict[str, Any]:
     """The arguments that a model was made with, if it can be made again with another head."""
     name = type(network).__name__
     if not isinstance(network, Model):
-        raise CapabilityError(f"{name} does not state its head: derive it from deliralike.zoo.Model")
+        raise CapabilityError(
+            f"{name} does not state its head: derive it from deliralike.zoo.Model"
+        )
     parameters = inspect.signature(type(network).written_once.__init__).parameters
     if network.outputs not in parameters:
-        raise CapabilityError(f"{name} has no setting {network.outputs!r}, the number of its outputs")
+        raise CapabilityError(
+            f"{name} has no setting {network.outputs!r}, the number of its outputs"
+        )
     if not network.head_paths and _number(network, parameters) != 0:
         raise CapabilityError(f"{name} has no head that could be replaced")
     settings = dict(network.init_kwargs)
     for argument, value in settings.items():
-        if _holds_networks(value) or parameters.get(argument, _ANY).kind is inspect.Parameter.VAR_POSITIONAL:
-            raise CapabilityError(f"{name} was made from other networks ({argument}=…), and cannot be made again")
+        if (
+            _holds_networks(value)
+            or parameters.get(argument, _ANY).kind is inspect.Parameter.VAR_POSITIONAL
+        ):
+            raise CapabilityError(
+                f"{name} was made from other networks ({argument}=…), and cannot be made again"
+            )
     return settings
 
 
@@ -113,19 +131,30 @@ def _number(network: Any, parameters: Any) -> Any:
 def _holds_networks(value: Any) -> bool:
     if isinstance(value, dict):
         value = list(value.values())
-    return isinstance(value, networks.Block) or (isinstance(value, list | tuple) and any(map(_holds_networks, value)))
+    return isinstance(value, networks.Block) or (
+        isinstance(value, list | tuple) and any(map(_holds_networks, value))
+    )
 
 
 def _head(network: Any) -> set[str]:
     """The names of the head's parameters and buffers, also those under which the same layers stand elsewhere."""
     slots = network.neutral_slots()
     heads = {id(_block(network, path)) for path in network.head_paths}
-    natives = {id(slot.native): name for name, slot in slots.items() if _below(name, network.head_paths)}
-    names = {name for name, slot in slots.items() if slot.is_parameter and id(slot.native) in natives}
+    natives = {
+        id(slot.native): name for name, slot in slots.items() if _below(name, network.head_paths)
+    }
+    names = {
+        name for name, slot in slots.items() if slot.is_parameter and id(slot.native) in natives
+    }
     for name in names:
-        if not _below(name, network.head_paths) and id(_block(network, name.rpartition(".")[0])) not in heads:
+        if (
+            not _below(name, network.head_paths)
+            and id(_block(network, name.rpartition(".")[0])) not in heads
+        ):
             head = natives[id(slots[name].native)]
-            raise CapabilityError(f"{type(network).__name__}: the head's {head!r} is tied to {name!r}")
+            raise CapabilityError(
+                f"{type(network).__name__}: the head's {head!r} is tied to {name!r}"
+            )
     return names | set(natives.values())
 
 

@@ -14,7 +14,17 @@ from deliralike.nn.layers import (
     recurrent,
 )
 
-_MODULES = (activation, attention, containers, convolution, dropout, linear, normalization, pooling, recurrent)
+_MODULES = (
+    activation,
+    attention,
+    containers,
+    convolution,
+    dropout,
+    linear,
+    normalization,
+    pooling,
+    recurrent,
+)
 
 LAYERS: dict[str, Any] = {
     name: layer

@@ -23,8 +23,14 @@ class MultiheadAttention(Network):
 
     start_values = {"out_proj.bias": ZEROS}
 
-    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
-                 batch_first: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        batch_first: bool = False,
+    ) -> None:
         super().__init__()
         self.embed_dim = checks.positive(embed_dim, "embed_dim", "MultiheadAttention")
         self.num_heads = checks.positive(num_heads, "num_heads", "MultiheadAttention")
@@ -35,8 +41,16 @@ class MultiheadAttention(Network):
         self.out_proj = Linear(embed_dim, embed_dim, bias)
         self.attention_dropout = Dropout(dropout)
 
-    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
-                average_attn_weights=True):  # fmt: skip
+    def forward(
+        self,
+        query,
+        key,
+        value,
+        key_padding_mask=None,
+        need_weights=True,
+        attn_mask=None,
+        average_attn_weights=True,
+    ):
         """Attend from each query to the keys.
 
         Args:
@@ -71,8 +85,14 @@ class MultiheadAttention(Network):
         for tokens in (query, key, value):
             checks.last_axes(self, tokens, (self.embed_dim,))
         shapes = [tuple(tokens.shape) for tokens in (query, key, value)]
-        if {len(shape) for shape in shapes} != {3} or len({s[batch] for s in shapes}) > 1 or shapes[1] != shapes[2]:
-            wanted = f"({'batch, tokens' if self.batch_first else 'tokens, batch'}, {self.embed_dim})"
+        if (
+            {len(shape) for shape in shapes} != {3}
+            or len({s[batch] for s in shapes}) > 1
+            or shapes[1] != shapes[2]
+        ):
+            wanted = (
+                f"({'batch, tokens' if self.batch_first else 'tokens, batch'}, {self.embed_dim})"
+            )
             raise ShapeError(
                 f"{checks.where(self)}: got query, key and value of shapes {shapes}, wanted {wanted} with one batch "
                 f"size, and as many values as keys"
@@ -84,7 +104,9 @@ class MultiheadAttention(Network):
         if not p:
             return None
         shape = (*q.shape[:3], k.shape[2])
-        return self.nn.keep_mask(self.attention_dropout, shape, p, q) * (1.0 / (1.0 - p) if p < 1 else 0.0)
+        return self.nn.keep_mask(self.attention_dropout, shape, p, q) * (
+            1.0 / (1.0 - p) if p < 1 else 0.0
+        )
 
     def _packed(self, tokens):
         """Queries, keys and values of the same tokens by one product; each (batch, heads, tokens, width)."""
@@ -111,7 +133,9 @@ class MultiheadAttention(Network):
             together, each = (queries, keys), (batch * heads, queries, keys)
             term = self._scores_term("attn_mask", attn_mask, q, together, each)
             terms.append(
-                self.nn.reshape(term, (1, 1, *together) if len(term.shape) == 2 else (batch, heads, *together))
+                self.nn.reshape(
+                    term, (1, 1, *together) if len(term.shape) == 2 else (batch, heads, *together)
+                )
             )
         if key_padding_mask is not None:
             term = self._scores_term("key_padding_mask", key_padding_mask, q, (batch, keys))
@@ -121,7 +145,9 @@ class MultiheadAttention(Network):
     def _scores_term(self, name, mask, q, *shapes):
         if tuple(mask.shape) not in shapes:
             wanted = " or ".join(map(str, shapes))
-            raise ShapeError(f"{checks.where(self)}: got {name} of shape {tuple(mask.shape)}, wanted {wanted}")
+            raise ShapeError(
+                f"{checks.where(self)}: got {name} of shape {tuple(mask.shape)}, wanted {wanted}"
+            )
         if "bool" not in str(mask.dtype):
             return mask
         forbidden = self.nn.constant(np.array(-np.inf), like=q)

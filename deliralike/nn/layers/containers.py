@@ -56,7 +56,9 @@ class ModuleDict(Network):
         self.names = tuple(blocks)
         for name, block in blocks.items():
             if hasattr(self, name):
-                raise SettingError(f"ModuleDict: a block cannot be called {name!r}, which every network has")
+                raise SettingError(
+                    f"ModuleDict: a block cannot be called {name!r}, which every network has"
+                )
             setattr(self, name, block)
 
     def __getitem__(self, name: str) -> Any:

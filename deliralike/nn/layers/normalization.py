@@ -18,8 +18,14 @@ class _RunningNorm(Network):
 
     n: int | None = None
 
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-                 track_running_stats: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+    ) -> None:
         super().__init__()
         self.check_settings(num_features)
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
@@ -53,12 +59,18 @@ class _BatchNorm(_RunningNorm):
 
     def _share(self, mean):
         self.num_batches_tracked = self.num_batches_tracked + 1
-        return 1.0 / self.nn.cast(self.num_batches_tracked, mean) if self.momentum is None else self.momentum
+        return (
+            1.0 / self.nn.cast(self.num_batches_tracked, mean)
+            if self.momentum is None
+            else self.momentum
+        )
 
     def forward(self, x):
         checks.channels(self, x, self.num_features, self._rank(x))
         if not (self.training or not self.track_running_stats):
-            return self.nn.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.eps)
+            return self.nn.batch_norm(
+                x, self.running_mean, self.running_var, self.weight, self.bias, self.eps
+            )
         count = math.prod(x.shape) // x.shape[1]
         if (here := self.replica()) is None:
             checks.several_values(self, x)
@@ -79,7 +91,9 @@ class _BatchNorm(_RunningNorm):
         what = checks.where(self)
         count = sum(here.exchange(f"{what}: the number of values", count))
         checks.several_values(self, x, count)
-        mean, var = self.nn.batch_statistics(x, count, partial(here.all_sum, topic=f"{what}: a sum"))
+        mean, var = self.nn.batch_statistics(
+            x, count, partial(here.all_sum, topic=f"{what}: a sum")
+        )
         return self.nn.batch_norm(x, mean, var, self.weight, self.bias, self.eps), mean, var, count
 
     def _rank(self, x) -> int | None:
@@ -110,18 +124,28 @@ class BatchNorm3d(_BatchNorm):
 
 
 class _InstanceNorm(_RunningNorm):
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = False,
-                 track_running_stats: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+    ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats)
 
     def _share(self, mean):
-        return self.momentum or 0.0  # as in PyTorch: batches are not counted here, so None has no plain average
+        return (
+            self.momentum or 0.0
+        )  # as in PyTorch: batches are not counted here, so None has no plain average
 
     def forward(self, x):
         nn = self.nn
         checks.channels(self, x, self.num_features, self.n)
         if self.track_running_stats and not self.training:
-            return nn.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.eps)
+            return nn.batch_norm(
+                x, self.running_mean, self.running_var, self.weight, self.bias, self.eps
+            )
         count = math.prod(x.shape[2:])
         checks.several_values(self, x[:1])
         if self.track_running_stats:
@@ -151,7 +175,9 @@ class InstanceNorm3d(_InstanceNorm):
 class GroupNorm(Network):
     """Normalisation of groups of channels of each sample ``(batch, num_channels, ...)``. Source: arXiv 1803.08494."""
 
-    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True
+    ) -> None:
         super().__init__()
         self.check_settings(num_groups, num_channels)
         self.num_groups, self.num_channels = num_groups, num_channels
@@ -173,10 +199,17 @@ class GroupNorm(Network):
 class LayerNorm(Network):
     """Normalisation over the last axes ``(..., *normalized_shape)``. Source: arXiv 1607.06450."""
 
-    def __init__(self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True,
-                 bias: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        shape = (
+            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        )
         self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
         self.weight = self.nn.Parameter(shape, ONES) if elementwise_affine else None
         self.bias = self.nn.Parameter(shape, ZEROS) if elementwise_affine and bias else None

@@ -20,23 +20,41 @@ class _Pool(Network):
 
 class _WindowPool(_Pool):
     def __init__(
-        self, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil_mode: bool
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None,
+        padding: Sizes,
+        dilation: Sizes,
+        ceil_mode: bool,
     ) -> None:
         super().__init__()
-        self.kernel_size, self.padding, self.dilation, self.ceil_mode = kernel_size, padding, dilation, ceil_mode
+        self.kernel_size, self.padding, self.dilation, self.ceil_mode = (
+            kernel_size,
+            padding,
+            dilation,
+            ceil_mode,
+        )
         self.stride = kernel_size if stride is None else stride
         self.settings = geometry.pool_settings(self.n, kernel_size, stride, padding, dilation)
 
     def forward(self, x):
         checks.spatial_axes(self, x, self.n)
         ceil_mode = [self.ceil_mode] * self.n
-        checks.window_fits(self, x, tuple(map(geometry.pool_size, x.shape[2:], *self.settings, ceil_mode)))
+        checks.window_fits(
+            self, x, tuple(map(geometry.pool_size, x.shape[2:], *self.settings, ceil_mode))
+        )
         return self.pool(x)
 
 
 class _MaxPool(_WindowPool):
-    def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
-                 ceil_mode: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
+    ) -> None:
         super().__init__(kernel_size, stride, padding, dilation, ceil_mode)
 
     def pool(self, x):
@@ -44,8 +62,14 @@ class _MaxPool(_WindowPool):
 
 
 class _AvgPool(_WindowPool):
-    def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
-                 count_include_pad: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
         super().__init__(kernel_size, stride, padding, 1, ceil_mode)
         self.count_include_pad = count_include_pad
 
@@ -71,10 +95,20 @@ class _AdaptiveMaxPool(_AdaptiveAvgPool):
 class Upsample(Network):
     """Resize the axes after the second; see `deliralike.nn.windows.Windows.interpolate`."""
 
-    def __init__(self, size: Sizes | None = None, scale_factor: float | Sequence[float] | None = None,
-                 mode: str = "nearest", align_corners: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        size: Sizes | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+        mode: str = "nearest",
+        align_corners: bool = False,
+    ) -> None:
         super().__init__()
-        self.size, self.scale_factor, self.mode, self.align_corners = size, scale_factor, mode, align_corners
+        self.size, self.scale_factor, self.mode, self.align_corners = (
+            size,
+            scale_factor,
+            mode,
+            align_corners,
+        )
 
     def forward(self, x):
         return self.nn.interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners)
@@ -100,10 +134,17 @@ def _ranked(base: type, name: str, what: str) -> dict[str, type]:
     """The layer for each number of spatial axes, 1 to 3."""
     sizes = ("length", "height, width", "depth, height, width")
     return {
-        f"{name}{n}d": type(base)(f"{name}{n}d", (base,), {
-            "n": n, "__module__": __name__, "__doc__": f"{what} ``(batch, channels, {sizes[n - 1]})``."})
+        f"{name}{n}d": type(base)(
+            f"{name}{n}d",
+            (base,),
+            {
+                "n": n,
+                "__module__": __name__,
+                "__doc__": f"{what} ``(batch, channels, {sizes[n - 1]})``.",
+            },
+        )
         for n in (1, 2, 3)
-    }  # fmt: skip
+    }
 
 
 POOLS = (

@@ -17,8 +17,16 @@ class _Recurrent(Network):
     states: int
     layer: Any
 
-    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
-                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+    ) -> None:
         super().__init__()
         name = type(self).__name__
         self.input_size = checks.positive(input_size, "input_size", name)
@@ -30,14 +38,18 @@ class _Recurrent(Network):
             width = input_size if layer == 0 else hidden_size * len(self.suffixes)
             for suffix in self.suffixes:
                 self._add_parameters(f"_l{layer}{suffix}", width)
-        self.between = self.nn.ModuleList([Dropout(dropout) for _ in range(num_layers - 1)])  # each has its own masks
+        self.between = self.nn.ModuleList(
+            [Dropout(dropout) for _ in range(num_layers - 1)]
+        )  # each has its own masks
 
     def _add_parameters(self, suffix: str, width: int) -> None:
         start, rows = fan_in_uniform(self.hidden_size), self.gates * self.hidden_size
         setattr(self, f"weight_ih{suffix}", self.nn.Parameter((rows, width), start))
         setattr(self, f"weight_hh{suffix}", self.nn.Parameter((rows, self.hidden_size), start))
         for name in ("bias_ih", "bias_hh"):
-            setattr(self, f"{name}{suffix}", self.nn.Parameter((rows,), start) if self.bias else None)
+            setattr(
+                self, f"{name}{suffix}", self.nn.Parameter((rows,), start) if self.bias else None
+            )
 
     def outputs(self, x, lengths=None):
         """The outputs alone, for sequences of several lengths as well: as PyTorch gives for packed sequences.
@@ -85,7 +97,9 @@ class _Recurrent(Network):
             outputs = []
             for direction, suffix in enumerate(self.suffixes):
                 state = tuple(s[layer * len(self.suffixes) + direction] for s in states)
-                y, state = self._direction(reverse(x) if direction else x, state, f"_l{layer}{suffix}")
+                y, state = self._direction(
+                    reverse(x) if direction else x, state, f"_l{layer}{suffix}"
+                )
                 outputs.append(reverse(y) if direction else y)
                 last.append(state)
             x = outputs[0] if len(outputs) == 1 else nn.concatenate(outputs, dim=-1)
@@ -115,7 +129,9 @@ class _Recurrent(Network):
         shape = (self.num_layers * len(self.suffixes), x.shape[1], self.hidden_size)
         for state in states:
             if state is not None and tuple(state.shape) != shape:
-                raise ShapeError(f"{checks.where(self)}: got a state of shape {tuple(state.shape)}, wanted {shape}")
+                raise ShapeError(
+                    f"{checks.where(self)}: got a state of shape {tuple(state.shape)}, wanted {shape}"
+                )
         zeros = None if all(s is not None for s in states) else self.nn.zeros(shape, like=x)
         return x, tuple(zeros if state is None else state for state in states)
 

@@ -35,24 +35,42 @@ class AlexNet(Model):
 
     stem_paths, can_stop = ("features.0",), True
 
-    def __init__(self, num_classes: int = 1000, in_channels: int = 3, dropout: float = 0.5, hidden: int = 4096) -> None:
+    def __init__(
+        self,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dropout: float = 0.5,
+        hidden: int = 4096,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "AlexNet")
         checks.positive(hidden, "hidden", "AlexNet")
         nn = self.nn
         self.features = nn.Sequential(
-            nn.Conv2d(in_channels, 64, 11, stride=4, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, stride=2),
-            nn.Conv2d(64, 192, 5, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, stride=2),
-            nn.Conv2d(192, 384, 3, padding=1), nn.ReLU(inplace=True),
-            nn.Conv2d(384, 256, 3, padding=1), nn.ReLU(inplace=True),
-            nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(3, stride=2),
-        )  # fmt: skip
+            nn.Conv2d(in_channels, 64, 11, stride=4, padding=2),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, stride=2),
+            nn.Conv2d(64, 192, 5, padding=2),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, stride=2),
+            nn.Conv2d(192, 384, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(384, 256, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(256, 256, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, stride=2),
+        )
         self.avgpool = nn.AdaptiveAvgPool2d(6)
         self.classifier = nn.Sequential(
-            nn.Dropout(dropout), nn.Linear(256 * 36, hidden), nn.ReLU(inplace=True),
-            nn.Dropout(dropout), nn.Linear(hidden, hidden), nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Linear(256 * 36, hidden),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(inplace=True),
             classifier(nn, hidden, num_classes, "AlexNet"),
-        )  # fmt: skip
+        )
         self.num_classes = num_classes
 
     @property

@@ -21,17 +21,22 @@ _TIMM_LAYERS = {"block.0": "conv_dw", "block.2": "norm", "block.3": "mlp.fc1", "
 # our features alternate: the stem, a stage, a downsampling, a stage …; timm's stages begin with their downsampling
 _TIMM = KeyMap(
     "timm",
-    by_patterns({
-        r"features\.0\.(\d\.\w+)": r"stem.\1",
-        r"features\.(\d+)\.(\d+)\.layer_scale": lambda m: f"stages.{int(m[1]) // 2}.blocks.{m[2]}.gamma",
-        r"features\.(\d+)\.(\d+)\.(block\.\d)\.(\w+)":
-            lambda m: f"stages.{int(m[1]) // 2}.blocks.{m[2]}.{_TIMM_LAYERS[m[3]]}.{m[4]}",
-        r"features\.(\d+)\.(\d\.\w+)": lambda m: f"stages.{int(m[1]) // 2}.downsample.{m[2]}",
-        r"classifier\.0\.(\w+)": r"head.norm.\1",
-        r"classifier\.2\.(\w+)": r"head.fc.\1",
-    }),
+    by_patterns(
+        {
+            r"features\.0\.(\d\.\w+)": r"stem.\1",
+            r"features\.(\d+)\.(\d+)\.layer_scale": lambda m: (
+                f"stages.{int(m[1]) // 2}.blocks.{m[2]}.gamma"
+            ),
+            r"features\.(\d+)\.(\d+)\.(block\.\d)\.(\w+)": lambda m: (
+                f"stages.{int(m[1]) // 2}.blocks.{m[2]}.{_TIMM_LAYERS[m[3]]}.{m[4]}"
+            ),
+            r"features\.(\d+)\.(\d\.\w+)": lambda m: f"stages.{int(m[1]) // 2}.downsample.{m[2]}",
+            r"classifier\.0\.(\w+)": r"head.norm.\1",
+            r"classifier\.2\.(\w+)": r"head.fc.\1",
+        }
+    ),
     {"*.layer_scale": (lambda gamma: gamma.reshape(-1, 1, 1), lambda scale: scale.reshape(-1))},
-)  # fmt: skip
+)
 
 
 class ChannelNorm(LayerNorm):
@@ -44,7 +49,9 @@ class ChannelNorm(LayerNorm):
     def forward(self, x):
         checks.channels(self, x, self.normalized_shape[0])
         first, last = _permutations(len(x.shape))
-        y = self.nn.layer_norm(self.nn.permute(x, first), self.normalized_shape, self.weight, self.bias, self.eps)
+        y = self.nn.layer_norm(
+            self.nn.permute(x, first), self.normalized_shape, self.weight, self.bias, self.eps
+        )
         return self.nn.permute(y, last)
 
 
@@ -68,9 +75,15 @@ class CNBlock(Network):
         ``(batch, channels, *size)`` gives the same.
     """
 
-    start_values = {"block.?.weight": Normal(0.02), "block.?.bias": ZEROS, "block.2.weight": Constant(1.0)}
+    start_values = {
+        "block.?.weight": Normal(0.02),
+        "block.?.bias": ZEROS,
+        "block.2.weight": Constant(1.0),
+    }
 
-    def __init__(self, channels: int, layer_scale: float, stochastic_depth: float, dims: int) -> None:
+    def __init__(
+        self, channels: int, layer_scale: float, stochastic_depth: float, dims: int
+    ) -> None:
         super().__init__()
         nn, (first, last) = self.nn, _permutations(dims + 2)
         self.layer_scale = nn.Parameter((channels, *(1,) * dims), Constant(layer_scale))
@@ -120,33 +133,57 @@ class ConvNeXt(Model):
     can_stop = True
     keymaps = (_TIMM,)
 
-    def __init__(self, layers: Sequence[int] = (3, 3, 9, 3), widths: Sequence[int] = (96, 192, 384, 768),
-                 layer_scale: float = 1e-6, stochastic_depth: float = 0.0, num_classes: int = 1000,
-                 in_channels: int = 3, dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        layers: Sequence[int] = (3, 3, 9, 3),
+        widths: Sequence[int] = (96, 192, 384, 768),
+        layer_scale: float = 1e-6,
+        stochastic_depth: float = 0.0,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "ConvNeXt")
         layers, widths = _stages(layers, widths)
         nn, conv = self.nn, by_dims(self.nn, dims, "Conv")
-        chances = [stochastic_depth * block / max(1, sum(layers) - 1) for block in range(sum(layers))]
-        features = [nn.Sequential(conv(in_channels, widths[0], 4, 4), ChannelNorm(widths[0], eps=1e-6))]
+        chances = [
+            stochastic_depth * block / max(1, sum(layers) - 1) for block in range(sum(layers))
+        ]
+        features = [
+            nn.Sequential(conv(in_channels, widths[0], 4, 4), ChannelNorm(widths[0], eps=1e-6))
+        ]
         for stage, (count, width) in enumerate(zip(layers, widths, strict=True)):
             if stage:
                 before = widths[stage - 1]
-                features.append(nn.Sequential(ChannelNorm(before, eps=1e-6), conv(before, width, 2, 2)))
+                features.append(
+                    nn.Sequential(ChannelNorm(before, eps=1e-6), conv(before, width, 2, 2))
+                )
             start = sum(layers[:stage])
-            blocks = [CNBlock(width, layer_scale, chance, dims) for chance in chances[start : start + count]]
+            blocks = [
+                CNBlock(width, layer_scale, chance, dims)
+                for chance in chances[start : start + count]
+            ]
             features.append(nn.Sequential(*blocks))
         self.features = nn.Sequential(*features)
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
         self.classifier = nn.Sequential(
-            ChannelNorm(widths[-1], eps=1e-6), nn.Flatten(1), classifier(nn, widths[-1], num_classes, "ConvNeXt")
+            ChannelNorm(widths[-1], eps=1e-6),
+            nn.Flatten(1),
+            classifier(nn, widths[-1], num_classes, "ConvNeXt"),
         )
 
     @property
     def start_values(self):  # type: ignore[override]
         """Torchvision's. It truncates at 2, which is a hundred standard deviations, so at nothing."""
-        layers = ["features.0.0", *(f"features.{i}.1" for i in range(2, len(self.features), 2)), "classifier.2"]
-        return {f"{layer}.weight": Normal(0.02) for layer in layers} | {f"{layer}.bias": ZEROS for layer in layers}
+        layers = [
+            "features.0.0",
+            *(f"features.{i}.1" for i in range(2, len(self.features), 2)),
+            "classifier.2",
+        ]
+        return {f"{layer}.weight": Normal(0.02) for layer in layers} | {
+            f"{layer}.bias": ZEROS for layer in layers
+        }
 
     def forward(self, x):
         self._check_size(x)
@@ -169,11 +206,15 @@ def _permutations(rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (0, *spatial, 1), (0, rank - 1, *(axis - 1 for axis in spatial))
 
 
-def _stages(layers: Sequence[int], widths: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _stages(
+    layers: Sequence[int], widths: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Blocks and channels of each stage, as many of the one as of the other."""
     plain = any(isinstance(numbers, int | str) for numbers in (layers, widths))
     if plain or not layers or len(layers) != len(widths):
-        raise SettingError(f"ConvNeXt: layers={layers!r}, widths={widths!r}; wanted two numbers for each stage")
+        raise SettingError(
+            f"ConvNeXt: layers={layers!r}, widths={widths!r}; wanted two numbers for each stage"
+        )
     counts = tuple(checks.positive(count, "layers", "ConvNeXt") for count in layers)
     return counts, tuple(checks.positive(width, "widths", "ConvNeXt") for width in widths)
 
@@ -189,7 +230,10 @@ _VARIANTS: dict[str, tuple[tuple[int, ...], int, float, int]] = {
 }
 
 for _name, (_layers, _width, _chance, _parameters) in _VARIANTS.items():
-    _settings: dict[str, Any] = {"layers": _layers, "widths": tuple(_width * 2**stage for stage in range(4))}
+    _settings: dict[str, Any] = {
+        "layers": _layers,
+        "widths": tuple(_width * 2**stage for stage in range(4)),
+    }
     register(
         ConvNeXt,
         name=_name,

@@ -28,7 +28,12 @@ class DenseLayer(Network):
     """
 
     def __init__(
-        self, in_channels: int, growth_rate: int, bottleneck: int, dropout: float = 0.0, dims: int = 2
+        self,
+        in_channels: int,
+        growth_rate: int,
+        bottleneck: int,
+        dropout: float = 0.0,
+        dims: int = 2,
     ) -> None:
         super().__init__()
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
@@ -52,12 +57,21 @@ class DenseBlock(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, in_channels + layers * growth_rate, *size)``.
     """
 
-    def __init__(self, layers: int, in_channels: int, growth_rate: int, bottleneck: int, dropout: float = 0.0,
-                 dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        layers: int,
+        in_channels: int,
+        growth_rate: int,
+        bottleneck: int,
+        dropout: float = 0.0,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         self.layers = layers
         for i in range(layers):
-            layer = DenseLayer(in_channels + i * growth_rate, growth_rate, bottleneck, dropout, dims)
+            layer = DenseLayer(
+                in_channels + i * growth_rate, growth_rate, bottleneck, dropout, dims
+            )
             setattr(self, f"denselayer{i + 1}", layer)
 
     def forward(self, x):
@@ -89,8 +103,16 @@ class Transition(Network):
 class Features(Network):
     """Everything before the pooling: the stem, dense blocks with transitions between them, the last normalisation."""
 
-    def __init__(self, growth_rate: int, layers: tuple[int, ...], width: int, bottleneck: int, dropout: float,
-                 in_channels: int, dims: int) -> None:  # fmt: skip
+    def __init__(
+        self,
+        growth_rate: int,
+        layers: tuple[int, ...],
+        width: int,
+        bottleneck: int,
+        dropout: float,
+        in_channels: int,
+        dims: int,
+    ) -> None:
         super().__init__()
         nn, self.layers = self.nn, layers
         conv, norm, pool = by_dims(nn, dims, "Conv", "BatchNorm", "MaxPool")
@@ -99,7 +121,11 @@ class Features(Network):
         self.relu0 = nn.ReLU(inplace=True)
         self.pool0 = pool(3, stride=2, padding=1)
         for i, count in enumerate(layers, start=1):
-            setattr(self, f"denseblock{i}", DenseBlock(count, width, growth_rate, bottleneck, dropout, dims))
+            setattr(
+                self,
+                f"denseblock{i}",
+                DenseBlock(count, width, growth_rate, bottleneck, dropout, dims),
+            )
             width += count * growth_rate
             if i < len(layers):
                 setattr(self, f"transition{i}", Transition(width, dims))
@@ -120,7 +146,9 @@ class Features(Network):
         steps, last = {"stem": self._stem}, len(self.layers)
         for i in range(1, last + 1):
             steps[f"denseblock{i}"] = partial(self._block, i)
-            steps[f"transition{i}.relu" if i < last else f"norm{i + 1}"] = partial(self._normalised, i)
+            steps[f"transition{i}.relu" if i < last else f"norm{i + 1}"] = partial(
+                self._normalised, i
+            )
         return steps
 
     def _stem(self, x):
@@ -175,20 +203,38 @@ class DenseNet(Model):
     """
 
     stem_paths, can_stop = ("features.conv0",), True
-    start_values = {"*conv?.weight": HeNormal("in"), "*.conv.weight": HeNormal("in"), "classifier.bias": ZEROS}
+    start_values = {
+        "*conv?.weight": HeNormal("in"),
+        "*.conv.weight": HeNormal("in"),
+        "classifier.bias": ZEROS,
+    }
     keymaps = (KeyMap("old", _old_names),)
 
-    def __init__(self, growth_rate: int = 32, layers: Sequence[int] = (6, 12, 24, 16), width: int = 64,
-                 bottleneck: int = 4, num_classes: int = 1000, in_channels: int = 3, dims: int = 2,
-                 dropout: float = 0.0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        growth_rate: int = 32,
+        layers: Sequence[int] = (6, 12, 24, 16),
+        width: int = 64,
+        bottleneck: int = 4,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dims: int = 2,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
-        for name, value in (("in_channels", in_channels), ("growth_rate", growth_rate), ("width", width),
-                            ("bottleneck", bottleneck)):  # fmt: skip
+        for name, value in (
+            ("in_channels", in_channels),
+            ("growth_rate", growth_rate),
+            ("width", width),
+            ("bottleneck", bottleneck),
+        ):
             checks.positive(value, name, "DenseNet")
         layers = _counts(layers)
         # the last transition's input, 2 ** (len(layers) - 2) times smaller than the first one's, is two elements long
         self.least = 4 * 2 ** (len(layers) - 1) - 3
-        self.features = Features(growth_rate, layers, width, bottleneck * growth_rate, dropout, in_channels, dims)
+        self.features = Features(
+            growth_rate, layers, width, bottleneck * growth_rate, dropout, in_channels, dims
+        )
         self.avgpool = by_dims(self.nn, dims, "AdaptiveAvgPool")(1)
         self.classifier = classifier(self.nn, self.features.width, num_classes, "DenseNet")
         self.num_classes = num_classes
@@ -226,7 +272,8 @@ for _name, (_growth_rate, _layers, _width, _count) in _VARIANTS.items():
     register(
         DenseNet,
         name=_name,
-        variant={"layers": _layers} | ({} if _width == 64 else {"growth_rate": _growth_rate, "width": _width}),
+        variant={"layers": _layers}
+        | ({} if _width == 64 else {"growth_rate": _growth_rate, "width": _width}),
         dims=(1, 2, 3),
         source="Huang et al. 2017, arXiv 1608.06993; torchvision",
         shape=images(224),

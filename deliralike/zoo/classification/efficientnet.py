@@ -28,16 +28,32 @@ _TIMM_PARTS: dict[int, tuple[Mapping[str, str], ...]] = {
     1: ({"0": "conv", "1": "bn1"},),
     2: ({"0": "conv_exp", "1": "bn1"}, {"0": "conv_pwl", "1": "bn2"}),
     3: ({"0": "conv_dw", "1": "bn1"}, _GATE, {"0": "conv_pw", "1": "bn2"}),
-    4: ({"0": "conv_pw", "1": "bn1"}, {"0": "conv_dw", "1": "bn2"}, _GATE, {"0": "conv_pwl", "1": "bn3"}),
+    4: (
+        {"0": "conv_pw", "1": "bn1"},
+        {"0": "conv_dw", "1": "bn2"},
+        _GATE,
+        {"0": "conv_pwl", "1": "bn3"},
+    ),
 }
 
 
 def _timm(names: Sequence[str]) -> dict[str, str]:
     """Timm's names; those within a block depend on how many parts it has."""
-    last = max((int(found[1]) for name in names if (found := re.match(r"features\.(\d+)\.", name))), default=0)
-    ends = {"features.0.0": "conv_stem", "features.0.1": "bn1", f"features.{last}.0": "conv_head",
-            f"features.{last}.1": "bn2", "classifier.1": "classifier"}  # fmt: skip
-    inside = [(name, re.fullmatch(r"(features\.\d+\.\d+)\.block\.(\d+)\.(\w+)\.(\w+)", name)) for name in names]
+    last = max(
+        (int(found[1]) for name in names if (found := re.match(r"features\.(\d+)\.", name))),
+        default=0,
+    )
+    ends = {
+        "features.0.0": "conv_stem",
+        "features.0.1": "bn1",
+        f"features.{last}.0": "conv_head",
+        f"features.{last}.1": "bn2",
+        "classifier.1": "classifier",
+    }
+    inside = [
+        (name, re.fullmatch(r"(features\.\d+\.\d+)\.block\.(\d+)\.(\w+)\.(\w+)", name))
+        for name in names
+    ]
     parts = {found[1]: int(found[2]) + 1 for _, found in inside if found}
     renamed = {}
     for name, found in inside:
@@ -66,8 +82,15 @@ class SamePadded(ConvNormActivation):
         return super().forward(self.nn.pad(x, [(total // 2, total - total // 2) for total in pads]))
 
 
-def _conv(in_channels: int, channels: int, kernel: int = 1, stride: int = 1, same_padding: bool = False,
-          activation: str | None = "SiLU", **options: Any) -> Any:  # fmt: skip
+def _conv(
+    in_channels: int,
+    channels: int,
+    kernel: int = 1,
+    stride: int = 1,
+    same_padding: bool = False,
+    activation: str | None = "SiLU",
+    **options: Any,
+) -> Any:
     kind = SamePadded if same_padding and stride > 1 else ConvNormActivation
     return kind(in_channels, channels, kernel, stride, activation=activation, **options)
 
@@ -97,13 +120,23 @@ class MBConv(_Residual):
         ``(batch, in_channels, *size)`` gives ``(batch, channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, channels: int, expansion: float, kernel: int, stride: int,
-                 stochastic_depth: float, **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        expansion: float,
+        kernel: int,
+        stride: int,
+        stochastic_depth: float,
+        **options: Any,
+    ) -> None:
         width = make_divisible(in_channels * expansion)
         parts = [] if width == in_channels else [_conv(in_channels, width, **options)]
-        parts += [_conv(width, width, kernel, stride, groups=width, **options),
-                  SqueezeExcitation(width, max(1, in_channels // 4), "SiLU", dims=options["dims"]),
-                  _conv(width, channels, activation=None, **options)]  # fmt: skip
+        parts += [
+            _conv(width, width, kernel, stride, groups=width, **options),
+            SqueezeExcitation(width, max(1, in_channels // 4), "SiLU", dims=options["dims"]),
+            _conv(width, channels, activation=None, **options),
+        ]
         super().__init__(parts, stride == 1 and in_channels == channels, stochastic_depth)
 
 
@@ -114,14 +147,24 @@ class FusedMBConv(_Residual):
         ``(batch, in_channels, *size)`` gives ``(batch, channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, channels: int, expansion: float, kernel: int, stride: int,
-                 stochastic_depth: float, **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        expansion: float,
+        kernel: int,
+        stride: int,
+        stochastic_depth: float,
+        **options: Any,
+    ) -> None:
         width = make_divisible(in_channels * expansion)
         if width == in_channels:
             parts = [_conv(in_channels, channels, kernel, stride, **options)]
         else:
-            parts = [_conv(in_channels, width, kernel, stride, **options),
-                     _conv(width, channels, activation=None, **options)]  # fmt: skip
+            parts = [
+                _conv(in_channels, width, kernel, stride, **options),
+                _conv(width, channels, activation=None, **options),
+            ]
         super().__init__(parts, stride == 1 and in_channels == channels, stochastic_depth)
 
 
@@ -162,31 +205,60 @@ class EfficientNet(Model):
     can_stop = True
     keymaps = (KeyMap("timm", _timm),)
 
-    def __init__(self, stages: Sequence[Stage] = (("mb", 1, 3, 1, 16, 1), ("mb", 6, 3, 2, 24, 2),
-                 ("mb", 6, 5, 2, 40, 2), ("mb", 6, 3, 2, 80, 3), ("mb", 6, 5, 1, 112, 3), ("mb", 6, 5, 2, 192, 4),
-                 ("mb", 6, 3, 1, 320, 1)), stem_channels: int = 32, last_channels: int | None = None,
-                 width_mult: float = 1.0, depth_mult: float = 1.0, dropout: float = 0.2, stochastic_depth: float = 0.2,
-                 num_classes: int = 1000, in_channels: int = 3, eps: float = 1e-5, momentum: float = 0.1,
-                 same_padding: bool = False, dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        stages: Sequence[Stage] = (
+            ("mb", 1, 3, 1, 16, 1),
+            ("mb", 6, 3, 2, 24, 2),
+            ("mb", 6, 5, 2, 40, 2),
+            ("mb", 6, 3, 2, 80, 3),
+            ("mb", 6, 5, 1, 112, 3),
+            ("mb", 6, 5, 2, 192, 4),
+            ("mb", 6, 3, 1, 320, 1),
+        ),
+        stem_channels: int = 32,
+        last_channels: int | None = None,
+        width_mult: float = 1.0,
+        depth_mult: float = 1.0,
+        dropout: float = 0.2,
+        stochastic_depth: float = 0.2,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        same_padding: bool = False,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "EfficientNet")
         nn, plan = self.nn, _plan(stages, width_mult, depth_mult)
-        options: dict[str, Any] = {"eps": eps, "momentum": momentum, "dims": dims, "same_padding": same_padding}
+        options: dict[str, Any] = {
+            "eps": eps,
+            "momentum": momentum,
+            "dims": dims,
+            "same_padding": same_padding,
+        }
         width = make_divisible(stem_channels * width_mult)
         layers = [_conv(in_channels, width, 3, 2, **options)]
         total, done = sum(blocks for *_, blocks in plan), 0
         for kind, expansion, kernel, stride, channels, blocks in plan:
             chances = [stochastic_depth * block / total for block in range(done, done + blocks)]
             steps = [(width, stride), *((channels, 1),) * (blocks - 1)]
-            layers.append(nn.Sequential(*(
-                BLOCKS[kind](before, channels, expansion, kernel, stride, chance, **options)
-                for (before, stride), chance in zip(steps, chances, strict=True)
-            )))  # fmt: skip
+            layers.append(
+                nn.Sequential(
+                    *(
+                        BLOCKS[kind](before, channels, expansion, kernel, stride, chance, **options)
+                        for (before, stride), chance in zip(steps, chances, strict=True)
+                    )
+                )
+            )
             width, done = channels, done + blocks
         last = 4 * width if last_channels is None else last_channels
         self.features = nn.Sequential(*layers, _conv(width, last, **options))
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
-        self.classifier = nn.Sequential(nn.Dropout(dropout), classifier(nn, last, num_classes, "EfficientNet"))
+        self.classifier = nn.Sequential(
+            nn.Dropout(dropout), classifier(nn, last, num_classes, "EfficientNet")
+        )
         self.num_classes = num_classes
 
     @property
@@ -206,21 +278,39 @@ class EfficientNet(Model):
     def forward_stages(self, x, until=None):
         """The stem, halved; each stage as its table says, ``stage1`` …; and the last convolution at the same size."""
         names = ["stem", *(f"stage{i}" for i in range(1, len(self.features) - 1)), "last"]
-        return run_stages(self.features, x, zip(names, range(1, len(names) + 1), strict=True), until)
+        return run_stages(
+            self.features, x, zip(names, range(1, len(names) + 1), strict=True), until
+        )
 
 
 def _plan(stages: Sequence[Stage], width_mult: float, depth_mult: float) -> list[Stage]:
     """The stages with their real numbers of channels and blocks."""
-    if not stages or isinstance(stages, str) or any(len(stage) != 6 or stage[0] not in BLOCKS for stage in stages):
+    if (
+        not stages
+        or isinstance(stages, str)
+        or any(len(stage) != 6 or stage[0] not in BLOCKS for stage in stages)
+    ):
         raise SettingError(
             f"EfficientNet: stages={stages!r}; wanted for each stage (kind, expansion, kernel, stride, channels, "
             f"blocks) with the kind 'mb' or 'fused'"
         )
     for _, _, kernel, stride, channels, blocks in stages:
-        for name, value in (("kernel", kernel), ("stride", stride), ("channels", channels), ("blocks", blocks)):
+        for name, value in (
+            ("kernel", kernel),
+            ("stride", stride),
+            ("channels", channels),
+            ("blocks", blocks),
+        ):
             checks.positive(value, name, "EfficientNet: stages")
     return [
-        (kind, expansion, kernel, stride, make_divisible(channels * width_mult), math.ceil(blocks * depth_mult))
+        (
+            kind,
+            expansion,
+            kernel,
+            stride,
+            make_divisible(channels * width_mult),
+            math.ceil(blocks * depth_mult),
+        )
         for kind, expansion, kernel, stride, channels, blocks in stages
     ]
 
@@ -255,27 +345,62 @@ for _name, (_width, _depth, _dropout, _side, _parameters) in _SCALED.items():
 # name: (stages, channels of the stem, dropout, side of the images, parameters)
 _SECOND: dict[str, tuple[tuple[Stage, ...], int, float, int, int]] = {
     "efficientnet_v2_s": (
-        (("fused", 1, 3, 1, 24, 2), ("fused", 4, 3, 2, 48, 4), ("fused", 4, 3, 2, 64, 4), ("mb", 4, 3, 2, 128, 6),
-         ("mb", 6, 3, 1, 160, 9), ("mb", 6, 3, 2, 256, 15)),
-        24, 0.2, 384, 21_458_488,
+        (
+            ("fused", 1, 3, 1, 24, 2),
+            ("fused", 4, 3, 2, 48, 4),
+            ("fused", 4, 3, 2, 64, 4),
+            ("mb", 4, 3, 2, 128, 6),
+            ("mb", 6, 3, 1, 160, 9),
+            ("mb", 6, 3, 2, 256, 15),
+        ),
+        24,
+        0.2,
+        384,
+        21_458_488,
     ),
     "efficientnet_v2_m": (
-        (("fused", 1, 3, 1, 24, 3), ("fused", 4, 3, 2, 48, 5), ("fused", 4, 3, 2, 80, 5), ("mb", 4, 3, 2, 160, 7),
-         ("mb", 6, 3, 1, 176, 14), ("mb", 6, 3, 2, 304, 18), ("mb", 6, 3, 1, 512, 5)),
-        24, 0.3, 480, 54_139_356,
+        (
+            ("fused", 1, 3, 1, 24, 3),
+            ("fused", 4, 3, 2, 48, 5),
+            ("fused", 4, 3, 2, 80, 5),
+            ("mb", 4, 3, 2, 160, 7),
+            ("mb", 6, 3, 1, 176, 14),
+            ("mb", 6, 3, 2, 304, 18),
+            ("mb", 6, 3, 1, 512, 5),
+        ),
+        24,
+        0.3,
+        480,
+        54_139_356,
     ),
     "efficientnet_v2_l": (
-        (("fused", 1, 3, 1, 32, 4), ("fused", 4, 3, 2, 64, 7), ("fused", 4, 3, 2, 96, 7), ("mb", 4, 3, 2, 192, 10),
-         ("mb", 6, 3, 1, 224, 19), ("mb", 6, 3, 2, 384, 25), ("mb", 6, 3, 1, 640, 7)),
-        32, 0.4, 480, 118_515_272,
+        (
+            ("fused", 1, 3, 1, 32, 4),
+            ("fused", 4, 3, 2, 64, 7),
+            ("fused", 4, 3, 2, 96, 7),
+            ("mb", 4, 3, 2, 192, 10),
+            ("mb", 6, 3, 1, 224, 19),
+            ("mb", 6, 3, 2, 384, 25),
+            ("mb", 6, 3, 1, 640, 7),
+        ),
+        32,
+        0.4,
+        480,
+        118_515_272,
     ),
-}  # fmt: skip
+}
 
 for _name, (_stages, _stem, _dropout, _side, _parameters) in _SECOND.items():
     register(
         EfficientNet,
         name=_name,
-        variant={"stages": _stages, "stem_channels": _stem, "last_channels": 1280, "dropout": _dropout, "eps": 1e-3},
+        variant={
+            "stages": _stages,
+            "stem_channels": _stem,
+            "last_channels": 1280,
+            "dropout": _dropout,
+            "eps": 1e-3,
+        },
         dims=(1, 2, 3),
         source=_V2,
         shape=images(_side),

@@ -36,10 +36,18 @@ _BLOCKS: dict[str, Widths] = {
 class ConvNorm(Network):
     """A convolution without bias, a normalisation with an epsilon of 0.001, a ReLU; torchvision's ``BasicConv2d``."""
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
-                 padding: Sizes = 0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+    ) -> None:
         super().__init__()
-        self.conv = self.nn.Conv2d(in_channels, out_channels, kernel_size, stride, padding, bias=False)
+        self.conv = self.nn.Conv2d(
+            in_channels, out_channels, kernel_size, stride, padding, bias=False
+        )
         self.bn = self.nn.BatchNorm2d(out_channels, eps=1e-3)
 
     def forward(self, x):
@@ -60,7 +68,9 @@ class Inception(Network):
         super().__init__()
         nn, (one, inside, two, inside_three, three, pooled) = self.nn, widths
         self.branch1 = ConvNorm(in_channels, one, 1)
-        self.branch2 = nn.Sequential(ConvNorm(in_channels, inside, 1), ConvNorm(inside, two, 3, padding=1))
+        self.branch2 = nn.Sequential(
+            ConvNorm(in_channels, inside, 1), ConvNorm(inside, two, 3, padding=1)
+        )
         self.branch3 = nn.Sequential(
             ConvNorm(in_channels, inside_three, 1), ConvNorm(inside_three, three, 3, padding=1)
         )
@@ -125,9 +135,16 @@ class GoogLeNet(Model):
     # torchvision cuts them at 2, which is 200 standard deviations
     start_values = {"*conv.weight": Normal(0.01), "*fc*.weight": Normal(0.01)}
 
-    def __init__(self, blocks: Mapping[str, Widths] = _BLOCKS, aux_logits: bool = True, num_classes: int = 1000,
-                 in_channels: int = 3, transform_input: bool = False, dropout: float = 0.2,
-                 dropout_aux: float = 0.7) -> None:  # fmt: skip
+    def __init__(
+        self,
+        blocks: Mapping[str, Widths] = _BLOCKS,
+        aux_logits: bool = True,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        transform_input: bool = False,
+        dropout: float = 0.2,
+        dropout_aux: float = 0.7,
+    ) -> None:
         super().__init__()
         check_input_settings("GoogLeNet", in_channels, transform_input)
         nn, self.transform_input, self.num_classes = self.nn, transform_input, num_classes
@@ -171,7 +188,11 @@ class GoogLeNet(Model):
         """The first convolution, / 2, the third, / 4, and each block: those called 3 / 8, 4 / 16, 5 / 32."""
         large_enough(self, x, 15, "maxpool3")
         steps = {"conv1": self._first, "conv3": self._third}
-        return in_turn(x, steps | {f"inception{name}": partial(self._inception, name) for name in self.names}, until)
+        return in_turn(
+            x,
+            steps | {f"inception{name}": partial(self._inception, name) for name in self.names},
+            until,
+        )
 
     def _first(self, x):
         return self.conv1(as_trained(self.nn, x) if self.transform_input else x)
@@ -192,7 +213,9 @@ def check_input_settings(what: str, in_channels: Any, transform_input: bool) -> 
         SettingError: It is no positive number, or the input is to be transformed and has not three channels.
     """
     if checks.positive(in_channels, "in_channels", what) != 3 and transform_input:
-        raise SettingError(f"{what}: transform_input=True is for three channels, not in_channels={in_channels}")
+        raise SettingError(
+            f"{what}: transform_input=True is for three channels, not in_channels={in_channels}"
+        )
 
 
 def as_trained(nn: Any, x: Any) -> Any:
@@ -208,8 +231,14 @@ def as_trained(nn: Any, x: Any) -> Any:
 
 def _names(blocks: Any, auxiliary: bool) -> tuple[str, ...]:
     """The blocks in the order in which they run."""
-    if not isinstance(blocks, Mapping) or set(blocks) - set(_BLOCKS) or any(len(row) != 6 for row in blocks.values()):
-        raise SettingError(f"GoogLeNet: blocks={blocks!r}; wanted six numbers of channels for '3a' to '5b'")
+    if (
+        not isinstance(blocks, Mapping)
+        or set(blocks) - set(_BLOCKS)
+        or any(len(row) != 6 for row in blocks.values())
+    ):
+        raise SettingError(
+            f"GoogLeNet: blocks={blocks!r}; wanted six numbers of channels for '3a' to '5b'"
+        )
     names = tuple(name for name in _BLOCKS if name in blocks)
     if {name[0] for name in names} != set("345") or (auxiliary and not {"4a", "4d"} <= set(names)):
         raise SettingError(

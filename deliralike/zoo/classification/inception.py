@@ -51,9 +51,12 @@ class InceptionA(_Mixed):
         self.branch_pool = ConvNorm(in_channels, pool_features, 1)
 
     def forward(self, x):
-        branches = [self.branch1x1(x), self.chain(x, "branch5x5_1", "branch5x5_2"),
-                    self.chain(x, "branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3"),
-                    self.chain(x, "pool", "branch_pool")]  # fmt: skip
+        branches = [
+            self.branch1x1(x),
+            self.chain(x, "branch5x5_1", "branch5x5_2"),
+            self.chain(x, "branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3"),
+            self.chain(x, "pool", "branch_pool"),
+        ]
         return self.nn.concatenate(branches, 1)
 
 
@@ -99,9 +102,12 @@ class InceptionC(_Mixed):
         self.branch_pool = ConvNorm(in_channels, 192, 1)
 
     def forward(self, x):
-        branches = [self.branch1x1(x), self.chain(x, "branch7x7_1", "branch7x7_2", "branch7x7_3"),
-                    self.chain(x, *(f"branch7x7dbl_{i}" for i in range(1, 6))),
-                    self.chain(x, "pool", "branch_pool")]  # fmt: skip
+        branches = [
+            self.branch1x1(x),
+            self.chain(x, "branch7x7_1", "branch7x7_2", "branch7x7_3"),
+            self.chain(x, *(f"branch7x7dbl_{i}" for i in range(1, 6))),
+            self.chain(x, "pool", "branch_pool"),
+        ]
         return self.nn.concatenate(branches, 1)
 
 
@@ -123,8 +129,11 @@ class InceptionD(_Mixed):
         self.pool = self.nn.MaxPool2d(3, stride=2)
 
     def forward(self, x):
-        branches = [self.chain(x, "branch3x3_1", "branch3x3_2"),
-                    self.chain(x, *(f"branch7x7x3_{i}" for i in range(1, 5))), self.pool(x)]  # fmt: skip
+        branches = [
+            self.chain(x, "branch3x3_1", "branch3x3_2"),
+            self.chain(x, *(f"branch7x7x3_{i}" for i in range(1, 5))),
+            self.pool(x),
+        ]
         return self.nn.concatenate(branches, 1)
 
 
@@ -150,9 +159,14 @@ class InceptionE(_Mixed):
 
     def forward(self, x):
         single, double = self.branch3x3_1(x), self.chain(x, "branch3x3dbl_1", "branch3x3dbl_2")
-        branches = [self.branch1x1(x), self.branch3x3_2a(single), self.branch3x3_2b(single),
-                    self.branch3x3dbl_3a(double), self.branch3x3dbl_3b(double),
-                    self.chain(x, "pool", "branch_pool")]  # fmt: skip
+        branches = [
+            self.branch1x1(x),
+            self.branch3x3_2a(single),
+            self.branch3x3_2b(single),
+            self.branch3x3dbl_3a(double),
+            self.branch3x3dbl_3b(double),
+            self.chain(x, "pool", "branch_pool"),
+        ]
         return self.nn.concatenate(branches, 1)
 
 
@@ -208,11 +222,23 @@ class Inception3(Model):
     stem_paths, can_stop = ("Conv2d_1a_3x3.conv",), True
     # Torchvision cuts them at 2, which is 20 standard deviations. It means to give AuxLogits.conv1 0.01, but says so to
     # the block, where it is not looked for.
-    start_values = {"*conv.weight": Normal(0.1), "fc.weight": Normal(0.1), "AuxLogits.fc.weight": Normal(0.001)}
+    start_values = {
+        "*conv.weight": Normal(0.1),
+        "fc.weight": Normal(0.1),
+        "AuxLogits.fc.weight": Normal(0.001),
+    }
 
-    def __init__(self, pool_features: Sequence[int] = (32, 64, 64), channels_7x7: Sequence[int] = (128, 160, 160, 192),
-                 last: int = 2, aux_logits: bool = True, num_classes: int = 1000, in_channels: int = 3,
-                 transform_input: bool = False, dropout: float = 0.5) -> None:  # fmt: skip
+    def __init__(
+        self,
+        pool_features: Sequence[int] = (32, 64, 64),
+        channels_7x7: Sequence[int] = (128, 160, 160, 192),
+        last: int = 2,
+        aux_logits: bool = True,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        transform_input: bool = False,
+        dropout: float = 0.5,
+    ) -> None:
         super().__init__()
         check_input_settings("Inception3", in_channels, transform_input)
         nn, self.transform_input, self.num_classes = self.nn, transform_input, num_classes
@@ -223,9 +249,17 @@ class Inception3(Model):
         self.Conv2d_3b_1x1 = ConvNorm(64, 80, 1)
         self.Conv2d_4a_3x3 = ConvNorm(80, 192, 3)
         self.maxpool2 = nn.MaxPool2d(3, stride=2)
-        first = {f"Mixed_5{letter}": features for letter, features in _by_letter(pool_features, "pool_features")}
-        middle = {f"Mixed_6{letter}": inside for letter, inside in _by_letter(channels_7x7, "channels_7x7")}
-        final = [f"Mixed_7{letter}" for letter in _LETTERS[: checks.positive(last, "last", "Inception3")]]
+        first = {
+            f"Mixed_5{letter}": features
+            for letter, features in _by_letter(pool_features, "pool_features")
+        }
+        middle = {
+            f"Mixed_6{letter}": inside
+            for letter, inside in _by_letter(channels_7x7, "channels_7x7")
+        }
+        final = [
+            f"Mixed_7{letter}" for letter in _LETTERS[: checks.positive(last, "last", "Inception3")]
+        ]
         self.names = (*first, "Mixed_6a", *middle, "Mixed_7a", *final)
         width = 192
         for name, features in first.items():
@@ -268,7 +302,9 @@ class Inception3(Model):
         """The convolutions before each pooling, / 2 and / 4, and each block: 5 / 8, 6 / 16, 7 / 32 (and a little)."""
         large_enough(self, x, 75, "Mixed_7a")
         blocks = {name: partial(self._mixed, name) for name in self.names}
-        return in_turn(x, {"Conv2d_2b_3x3": self._second, "Conv2d_4a_3x3": self._fourth} | blocks, until)
+        return in_turn(
+            x, {"Conv2d_2b_3x3": self._second, "Conv2d_4a_3x3": self._fourth} | blocks, until
+        )
 
     def _mixed(self, name, x):
         return getattr(self, name)(self.maxpool2(x) if name == "Mixed_5b" else x)
@@ -287,7 +323,11 @@ _LETTERS = "bcdefghijklmnopqrstuvwxyz"
 def _by_letter(widths: Any, name: str) -> list[tuple[str, int]]:
     if isinstance(widths, int | str) or not 0 < len(widths) <= len(_LETTERS):
         raise SettingError(f"Inception3: {name}={widths!r}; wanted a number for each block")
-    return list(zip(_LETTERS, (checks.positive(width, name, "Inception3") for width in widths), strict=False))
+    return list(
+        zip(
+            _LETTERS, (checks.positive(width, name, "Inception3") for width in widths), strict=False
+        )
+    )
 
 
 register(

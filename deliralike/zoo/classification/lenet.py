@@ -33,14 +33,23 @@ class LeNet(Model):
 
     stem_paths, head_paths = ("conv1",), ("fc3",)
 
-    def __init__(self, num_classes: int = 10, in_channels: int = 1, image_size: int = 28,
-                 activation: str = "relu") -> None:  # fmt: skip
+    def __init__(
+        self,
+        num_classes: int = 10,
+        in_channels: int = 1,
+        image_size: int = 28,
+        activation: str = "relu",
+    ) -> None:
         super().__init__()
         nn = self.nn
         side = (checks.positive(image_size, "image_size", "LeNet") // 2 - 4) // 2
         if side < 1:
-            raise SettingError(f"LeNet: image_size={image_size!r} is too small, it must be at least 12")
-        self.conv1 = nn.Conv2d(checks.positive(in_channels, "in_channels", "LeNet"), 6, 5, padding=2)
+            raise SettingError(
+                f"LeNet: image_size={image_size!r} is too small, it must be at least 12"
+            )
+        self.conv1 = nn.Conv2d(
+            checks.positive(in_channels, "in_channels", "LeNet"), 6, 5, padding=2
+        )
         self.conv2 = nn.Conv2d(6, 16, 5)
         self.pool = nn.MaxPool2d(2)
         self.activation = activation_layer(nn, activation)
@@ -53,8 +62,12 @@ class LeNet(Model):
 
     def forward_stages(self, x):
         """Two convolutional stages and two fully connected ones."""
-        stages = {"conv1": self.pool(self.activation(self.conv1(x)))}  # (batch, 6, 14, 14) for images of 28
-        stages["conv2"] = self.pool(self.activation(self.conv2(stages["conv1"])))  # (batch, 16, 5, 5)
+        stages = {
+            "conv1": self.pool(self.activation(self.conv1(x)))
+        }  # (batch, 6, 14, 14) for images of 28
+        stages["conv2"] = self.pool(
+            self.activation(self.conv2(stages["conv1"]))
+        )  # (batch, 16, 5, 5)
         stages["fc1"] = self.activation(self.fc1(self.nn.flatten(stages["conv2"])))  # (batch, 120)
         stages["fc2"] = self.activation(self.fc2(stages["fc1"]))
         return stages
@@ -64,6 +77,10 @@ register(
     LeNet,
     name="lenet",
     source="LeCun et al. 1998, doi 10.1109/5.726791",
-    shape=lambda settings: (settings["in_channels"], settings["image_size"], settings["image_size"]),
+    shape=lambda settings: (
+        settings["in_channels"],
+        settings["image_size"],
+        settings["image_size"],
+    ),
     parameters=61_706,
 )

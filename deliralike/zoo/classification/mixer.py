@@ -52,8 +52,14 @@ class MixerBlock(Network):
         ``(batch, tokens, width)`` gives the same.
     """
 
-    def __init__(self, width: int, tokens: int, mlp_ratio: Sequence[float], stochastic_depth: float,
-                 layer_scale: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        width: int,
+        tokens: int,
+        mlp_ratio: Sequence[float],
+        stochastic_depth: float,
+        layer_scale: float,
+    ) -> None:
         super().__init__()
         self.norm1 = self.nn.LayerNorm(width, eps=1e-6)
         self.mlp_tokens = Mlp(tokens, int(mlp_ratio[0] * width))
@@ -81,8 +87,14 @@ class ResBlock(Network):
 
     start_values = {"linear_tokens.weight": XavierUniform(), "linear_tokens.bias": ZEROS}
 
-    def __init__(self, width: int, tokens: int, mlp_ratio: Sequence[float], stochastic_depth: float,
-                 layer_scale: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        width: int,
+        tokens: int,
+        mlp_ratio: Sequence[float],
+        stochastic_depth: float,
+        layer_scale: float,
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.ls1 = nn.Parameter((width,), Constant(layer_scale))
@@ -95,7 +107,9 @@ class ResBlock(Network):
         self.drop_path2 = nn.DropPath(stochastic_depth)
 
     def forward(self, x):
-        tokens = self.nn.permute(self.linear_tokens(self.nn.permute(self.norm1(x), (0, 2, 1))), (0, 2, 1))
+        tokens = self.nn.permute(
+            self.linear_tokens(self.nn.permute(self.norm1(x), (0, 2, 1))), (0, 2, 1)
+        )
         x = x + self.drop_path1(self.ls1 * tokens)
         return x + self.drop_path2(self.ls2 * self.mlp_channels(self.norm2(x)))
 
@@ -147,18 +161,38 @@ class MlpMixer(Model):
 
     stem_paths, head_paths = ("stem.proj",), ("head",)
 
-    def __init__(self, image_size: int = 224, patch_size: int = 16, num_blocks: int = 8, embed_dim: int = 512,
-                 block: str = "mixer", mlp_ratio: Sequence[float] = (0.5, 4.0), layer_scale: float = 1e-4,
-                 dropout: float = 0.0, stochastic_depth: float = 0.0, num_classes: int = 1000,
-                 in_channels: int = 3) -> None:  # fmt: skip
+    def __init__(
+        self,
+        image_size: int = 224,
+        patch_size: int = 16,
+        num_blocks: int = 8,
+        embed_dim: int = 512,
+        block: str = "mixer",
+        mlp_ratio: Sequence[float] = (0.5, 4.0),
+        layer_scale: float = 1e-4,
+        dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+    ) -> None:
         super().__init__()
-        for name, value in (("image_size", image_size), ("patch_size", patch_size), ("num_blocks", num_blocks)):
+        for name, value in (
+            ("image_size", image_size),
+            ("patch_size", patch_size),
+            ("num_blocks", num_blocks),
+        ):
             checks.positive(value, name, "MlpMixer")
         checks.divides(image_size, patch_size, "MlpMixer: image_size", "patch_size")
         if block not in BLOCKS:
-            raise SettingError(f"MlpMixer: there is no block {block!r}. {suggestion(block, BLOCKS)}")
+            raise SettingError(
+                f"MlpMixer: there is no block {block!r}. {suggestion(block, BLOCKS)}"
+            )
         nn, tokens = self.nn, (image_size // patch_size) ** 2
-        self.image_size, self.patch_size, self.fan_in = image_size, patch_size, in_channels * patch_size**2
+        self.image_size, self.patch_size, self.fan_in = (
+            image_size,
+            patch_size,
+            in_channels * patch_size**2,
+        )
         self.stem = PatchEmbed(in_channels, embed_dim, patch_size)
         settings = (embed_dim, tokens, mlp_ratio, stochastic_depth, layer_scale)
         self.blocks = nn.Sequential(*(BLOCKS[block](*settings) for _ in range(num_blocks)))
@@ -169,7 +203,9 @@ class MlpMixer(Model):
     @property
     def start_values(self):  # type: ignore[override]
         """timm's: the patches' convolution has LeCun's variance after truncation; the head starts at zero."""
-        std = 1 / math.sqrt(self.fan_in) / 0.87962566103423978  # of a standard normal cut off at two
+        std = (
+            1 / math.sqrt(self.fan_in) / 0.87962566103423978
+        )  # of a standard normal cut off at two
         return {"stem.proj.weight": TruncatedNormal(std), "stem.proj.bias": ZEROS, "head.*": ZEROS}
 
     def forward(self, x):
@@ -240,9 +276,15 @@ for _name, (_patch, _count, _width, _scale, _parameters) in _RESIDUAL.items():
     register(
         MlpMixer,
         name=_name,
-        variant={"patch_size": _patch, "num_blocks": _count, "embed_dim": _width, "block": "residual",
-                 "mlp_ratio": (4.0, 4.0), "layer_scale": _scale},
+        variant={
+            "patch_size": _patch,
+            "num_blocks": _count,
+            "embed_dim": _width,
+            "block": "residual",
+            "mlp_ratio": (4.0, 4.0),
+            "layer_scale": _scale,
+        },
         source=_RESMLP,
         shape=_shape,
         parameters=_parameters,
-    )  # fmt: skip
+    )

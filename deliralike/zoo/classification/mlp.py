@@ -11,9 +11,17 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
 ACTIVATIONS = {
-    "relu": "ReLU", "leaky_relu": "LeakyReLU", "elu": "ELU", "silu": "SiLU", "gelu": "GELU", "hardswish": "Hardswish",
-    "tanh": "Tanh", "sigmoid": "Sigmoid", "softplus": "Softplus", "identity": "Identity",
-}  # fmt: skip
+    "relu": "ReLU",
+    "leaky_relu": "LeakyReLU",
+    "elu": "ELU",
+    "silu": "SiLU",
+    "gelu": "GELU",
+    "hardswish": "Hardswish",
+    "tanh": "Tanh",
+    "sigmoid": "Sigmoid",
+    "softplus": "Softplus",
+    "identity": "Identity",
+}
 
 
 def activation_layer(nn, name: str):
@@ -50,8 +58,15 @@ class MLP(Model):
 
     stem_paths, outputs = ("layers.0",), "out_features"
 
-    def __init__(self, in_features: int = 784, out_features: int = 10, hidden: Sequence[int] = (128, 64),
-                 activation: str = "relu", dropout: float = 0.0, bias: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_features: int = 784,
+        out_features: int = 10,
+        hidden: Sequence[int] = (128, 64),
+        activation: str = "relu",
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         nn = self.nn
         checks.positive(in_features, "in_features", "MLP")
@@ -60,7 +75,9 @@ class MLP(Model):
         sizes = zip((in_features, *widths), (*widths, out_features), strict=True)
         self.layers = nn.ModuleList([nn.Linear(before, after, bias) for before, after in sizes])
         self.activation = activation_layer(nn, activation)
-        self.dropouts = nn.ModuleList([nn.Dropout(dropout) for _ in widths])  # one each: masks are keyed by path
+        self.dropouts = nn.ModuleList(
+            [nn.Dropout(dropout) for _ in widths]
+        )  # one each: masks are keyed by path
 
     @property
     def head_paths(self):  # type: ignore[override]

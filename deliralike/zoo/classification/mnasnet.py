@@ -16,8 +16,17 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
 # channels, kernel, stride, expansion, number of blocks: figure 7 of the paper
-_STACKS = ((24, 3, 2, 3, 3), (40, 5, 2, 3, 3), (80, 5, 2, 6, 3), (96, 3, 1, 6, 2), (192, 5, 2, 6, 4), (320, 3, 1, 6, 1))
-_MOMENTUM = 1 - 0.9997  # the paper's 0.9997 is the weight of the old statistics, as TensorFlow has it
+_STACKS = (
+    (24, 3, 2, 3, 3),
+    (40, 5, 2, 3, 3),
+    (80, 5, 2, 6, 3),
+    (96, 3, 1, 6, 2),
+    (192, 5, 2, 6, 4),
+    (320, 3, 1, 6, 1),
+)
+_MOMENTUM = (
+    1 - 0.9997
+)  # the paper's 0.9997 is the weight of the old statistics, as TensorFlow has it
 
 
 class InvertedResidual(Network):
@@ -28,16 +37,21 @@ class InvertedResidual(Network):
         rounded up.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel: int, stride: int, expansion: int) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel: int, stride: int, expansion: int
+    ) -> None:
         super().__init__()
         nn, inside = self.nn, in_channels * expansion
         self.layers = nn.Sequential(
             nn.Conv2d(in_channels, inside, 1, bias=False),
-            nn.BatchNorm2d(inside, momentum=_MOMENTUM), nn.ReLU(inplace=True),
+            nn.BatchNorm2d(inside, momentum=_MOMENTUM),
+            nn.ReLU(inplace=True),
             nn.Conv2d(inside, inside, kernel, stride, kernel // 2, groups=inside, bias=False),
-            nn.BatchNorm2d(inside, momentum=_MOMENTUM), nn.ReLU(inplace=True),
-            nn.Conv2d(inside, out_channels, 1, bias=False), nn.BatchNorm2d(out_channels, momentum=_MOMENTUM),
-        )  # fmt: skip
+            nn.BatchNorm2d(inside, momentum=_MOMENTUM),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(inside, out_channels, 1, bias=False),
+            nn.BatchNorm2d(out_channels, momentum=_MOMENTUM),
+        )
         self.shortcut = stride == 1 and in_channels == out_channels
 
     def forward(self, x):
@@ -69,23 +83,34 @@ class MNASNet(Model):
 
     stem_paths, can_stop = ("layers.0",), True
 
-    def __init__(self, stacks: Sequence[Sequence[int]] = _STACKS, width_mult: float = 1.0, num_classes: int = 1000,
-                 in_channels: int = 3, dropout: float = 0.2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        stacks: Sequence[Sequence[int]] = _STACKS,
+        width_mult: float = 1.0,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dropout: float = 0.2,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "MNASNet")
         nn, stacks, momentum = self.nn, _rows(stacks), {"momentum": _MOMENTUM}
         first, width = make_divisible(32 * width_mult), make_divisible(16 * width_mult)
         blocks: list[Any] = [
-            nn.Conv2d(in_channels, first, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(first, **momentum),
+            nn.Conv2d(in_channels, first, 3, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(first, **momentum),
             nn.ReLU(inplace=True),
-            nn.Conv2d(first, first, 3, padding=1, groups=first, bias=False), nn.BatchNorm2d(first, **momentum),
+            nn.Conv2d(first, first, 3, padding=1, groups=first, bias=False),
+            nn.BatchNorm2d(first, **momentum),
             nn.ReLU(inplace=True),
-            nn.Conv2d(first, width, 1, bias=False), nn.BatchNorm2d(width, **momentum),
-        ]  # fmt: skip
+            nn.Conv2d(first, width, 1, bias=False),
+            nn.BatchNorm2d(width, **momentum),
+        ]
         for channels, kernel, stride, expansion, count in stacks:
             out = make_divisible(channels * width_mult)
             rest = (InvertedResidual(out, out, kernel, 1, expansion) for _ in range(count - 1))
-            blocks.append(nn.Sequential(InvertedResidual(width, out, kernel, stride, expansion), *rest))
+            blocks.append(
+                nn.Sequential(InvertedResidual(width, out, kernel, stride, expansion), *rest)
+            )
             width = out
         ends = [at for at, row in enumerate(stacks, start=8) if row[2] > 1] + [len(blocks) + 3]
         blocks += [
@@ -95,7 +120,9 @@ class MNASNet(Model):
         ]
         self.layers = nn.Sequential(*blocks)
         self.ends = tuple((f"layers.{end - 1}", end) for end in ends)
-        self.classifier = nn.Sequential(nn.Dropout(dropout), classifier(nn, 1280, num_classes, "MNASNet"))
+        self.classifier = nn.Sequential(
+            nn.Dropout(dropout), classifier(nn, 1280, num_classes, "MNASNet")
+        )
         self.num_classes = num_classes
 
     @property
@@ -127,7 +154,9 @@ def _rows(stacks: Any) -> tuple[tuple[int, ...], ...]:
         raise SettingError(
             f"MNASNet: stacks={stacks!r}; wanted rows of channels, kernel, stride, expansion, number of blocks"
         )
-    return tuple(tuple(checks.positive(value, "stacks", "MNASNet") for value in row) for row in stacks)
+    return tuple(
+        tuple(checks.positive(value, "stacks", "MNASNet") for value in row) for row in stacks
+    )
 
 
 # name: (factor for the channels, parameters)

@@ -16,7 +16,15 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
 # expansion, channels, number of blocks, stride of the first: table 2 of the paper
-_BLOCKS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+_BLOCKS = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
 
 
 class InvertedResidual(Network):
@@ -29,7 +37,9 @@ class InvertedResidual(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, stride: int, expansion: int, dims: int = 2) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, stride: int, expansion: int, dims: int = 2
+    ) -> None:
         super().__init__()
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
         hidden = in_channels * expansion
@@ -76,10 +86,21 @@ class MobileNetV2(Model):
     """
 
     stem_paths, can_stop = ("features.0.0",), True
-    start_values = {"*.0.weight": HeNormal("out"), "classifier.1.weight": Normal(0.01), "classifier.1.bias": ZEROS}
+    start_values = {
+        "*.0.weight": HeNormal("out"),
+        "classifier.1.weight": Normal(0.01),
+        "classifier.1.bias": ZEROS,
+    }
 
-    def __init__(self, blocks: Sequence[Sequence[int]] = _BLOCKS, width_mult: float = 1.0, num_classes: int = 1000,
-                 in_channels: int = 3, dims: int = 2, dropout: float = 0.2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        blocks: Sequence[Sequence[int]] = _BLOCKS,
+        width_mult: float = 1.0,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dims: int = 2,
+        dropout: float = 0.2,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "MobileNetV2")
         nn, width = self.nn, make_divisible(32 * width_mult)
@@ -96,7 +117,9 @@ class MobileNetV2(Model):
         self.features = nn.Sequential(*features, ConvNormActivation(width, last, 1, **options))
         self.ends = stage_ends(strides)
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
-        self.classifier = nn.Sequential(nn.Dropout(dropout), classifier(nn, last, num_classes, "MobileNetV2"))
+        self.classifier = nn.Sequential(
+            nn.Dropout(dropout), classifier(nn, last, num_classes, "MobileNetV2")
+        )
         self.num_classes = num_classes
 
     @property
@@ -115,8 +138,12 @@ class MobileNetV2(Model):
 
 def _rows(blocks: Any) -> tuple[tuple[int, ...], ...]:
     if isinstance(blocks, int | str) or not blocks or any(len(row) != 4 for row in blocks):
-        raise SettingError(f"MobileNetV2: blocks={blocks!r}; wanted rows of expansion, channels, number and stride")
-    return tuple(tuple(checks.positive(value, "blocks", "MobileNetV2") for value in row) for row in blocks)
+        raise SettingError(
+            f"MobileNetV2: blocks={blocks!r}; wanted rows of expansion, channels, number and stride"
+        )
+    return tuple(
+        tuple(checks.positive(value, "blocks", "MobileNetV2") for value in row) for row in blocks
+    )
 
 
 register(

@@ -73,11 +73,27 @@ class InvertedResidual(Network):
         options: dict[str, Any] = {**NORM, "dims": dims}
         blocks: list[Any] = []
         if inside != in_channels:
-            blocks.append(ConvNormActivation(in_channels, inside, 1, activation=activation, **options))
-        blocks.append(ConvNormActivation(inside, inside, kernel, 1 if dilation > 1 else stride, dilation, inside,
-                                         activation, **options))  # fmt: skip
+            blocks.append(
+                ConvNormActivation(in_channels, inside, 1, activation=activation, **options)
+            )
+        blocks.append(
+            ConvNormActivation(
+                inside,
+                inside,
+                kernel,
+                1 if dilation > 1 else stride,
+                dilation,
+                inside,
+                activation,
+                **options,
+            )
+        )
         if squeeze:
-            blocks.append(SqueezeExcitation(inside, make_divisible(inside // 4), gate="Hardsigmoid", dims=dims))
+            blocks.append(
+                SqueezeExcitation(
+                    inside, make_divisible(inside // 4), gate="Hardsigmoid", dims=dims
+                )
+            )
         blocks.append(ConvNormActivation(inside, outside, 1, activation=None, **options))
         self.block = self.nn.Sequential(*blocks)
         self.shortcut = stride == 1 and in_channels == outside
@@ -86,8 +102,9 @@ class InvertedResidual(Network):
         return self.block(x) + x if self.shortcut else self.block(x)
 
 
-def trunk(rows: Sequence[Row], in_channels: int = 3, width: int = 16, dilated: bool = False,
-          dims: int = 2) -> list[Network]:  # fmt: skip
+def trunk(
+    rows: Sequence[Row], in_channels: int = 3, width: int = 16, dilated: bool = False, dims: int = 2
+) -> list[Network]:
     """The blocks of a MobileNetV3 before the pooling: a convolution, the rows, a 1x1 convolution.
 
     Args:
@@ -106,7 +123,9 @@ def trunk(rows: Sequence[Row], in_channels: int = 3, width: int = 16, dilated: b
     return [*blocks, ConvNormActivation(width, 6 * width, 1, **options)]
 
 
-def scaled(rows: Sequence[Row], width_mult: float = 1.0, reduced_tail: bool = False) -> tuple[Row, ...]:
+def scaled(
+    rows: Sequence[Row], width_mult: float = 1.0, reduced_tail: bool = False
+) -> tuple[Row, ...]:
     """The rows with their channels multiplied, and, if wanted, with half of them from the last halving on.
 
     The block that halves keeps its channels inside (torchvision, after the paper's section 6.4).
@@ -115,7 +134,14 @@ def scaled(rows: Sequence[Row], width_mult: float = 1.0, reduced_tail: bool = Fa
     table = []
     for at, (kernel, inside, outside, *rest) in enumerate(rows):
         inside, outside = inside // (2 if at > tail else 1), outside // (2 if at >= tail else 1)
-        table.append((kernel, make_divisible(inside * width_mult), make_divisible(outside * width_mult), *rest))
+        table.append(
+            (
+                kernel,
+                make_divisible(inside * width_mult),
+                make_divisible(outside * width_mult),
+                *rest,
+            )
+        )
     return tuple(table)  # type: ignore[arg-type]
 
 
@@ -151,24 +177,42 @@ class MobileNetV3(Model):
     """
 
     stem_paths, can_stop = ("features.0.0",), True
-    start_values = {"*.0.weight": HeNormal("out"), "*.fc?.weight": HeNormal("out"), "*.fc?.bias": ZEROS,
-                    "classifier.*.weight": Normal(0.01), "classifier.*.bias": ZEROS}  # fmt: skip
+    start_values = {
+        "*.0.weight": HeNormal("out"),
+        "*.fc?.weight": HeNormal("out"),
+        "*.fc?.bias": ZEROS,
+        "classifier.*.weight": Normal(0.01),
+        "classifier.*.bias": ZEROS,
+    }
 
-    def __init__(self, blocks: Sequence[Row] = LARGE, hidden: int = 1280, width_mult: float = 1.0,
-                 reduced_tail: bool = False, dilated: bool = False, num_classes: int = 1000, in_channels: int = 3,
-                 dims: int = 2, dropout: float = 0.2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        blocks: Sequence[Row] = LARGE,
+        hidden: int = 1280,
+        width_mult: float = 1.0,
+        reduced_tail: bool = False,
+        dilated: bool = False,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dims: int = 2,
+        dropout: float = 0.2,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "MobileNetV3")
         checks.positive(hidden, "hidden", "MobileNetV3")
         nn, rows = self.nn, scaled(_rows(blocks), width_mult, reduced_tail)
-        self.features = nn.Sequential(*trunk(rows, in_channels, make_divisible(16 * width_mult), dilated, dims))
+        self.features = nn.Sequential(
+            *trunk(rows, in_channels, make_divisible(16 * width_mult), dilated, dims)
+        )
         self.ends = stage_ends([2, *(row[5] for row in rows)])
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
         hidden = make_divisible(hidden // (2 if reduced_tail else 1) * width_mult)
         self.classifier = nn.Sequential(
-            nn.Linear(6 * rows[-1][2], hidden), nn.Hardswish(), nn.Dropout(dropout),
+            nn.Linear(6 * rows[-1][2], hidden),
+            nn.Hardswish(),
+            nn.Dropout(dropout),
             classifier(nn, hidden, num_classes, "MobileNetV3"),
-        )  # fmt: skip
+        )
         self.num_classes = num_classes
 
     @property
@@ -188,8 +232,10 @@ class MobileNetV3(Model):
 def _rows(blocks: Any) -> tuple[Row, ...]:
     rows = () if isinstance(blocks, int | str) else tuple(tuple(row) for row in blocks)
     if not rows or any(len(row) != 6 or row[4] not in ("ReLU", "Hardswish") for row in rows):
-        raise SettingError(f"MobileNetV3: blocks={blocks!r}; wanted rows (kernel, channels inside, channels outside, "
-                           f"squeeze, 'ReLU' or 'Hardswish', stride)")  # fmt: skip
+        raise SettingError(
+            f"MobileNetV3: blocks={blocks!r}; wanted rows (kernel, channels inside, channels outside, "
+            f"squeeze, 'ReLU' or 'Hardswish', stride)"
+        )
     if max(row[5] for row in rows) < 2:
         raise SettingError("MobileNetV3: no block has a stride of 2")
     return rows

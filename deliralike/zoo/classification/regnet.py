@@ -27,13 +27,24 @@ class Transform(Network):
         dims: Number of spatial axes.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, stride: int, group_width: int, squeeze_channels: int,
-                 dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        stride: int,
+        group_width: int,
+        squeeze_channels: int,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         groups = out_channels // group_width
         self.a = ConvNormActivation(in_channels, out_channels, 1, dims=dims)
         self.b = ConvNormActivation(out_channels, out_channels, 3, stride, groups=groups, dims=dims)
-        self.se = SqueezeExcitation(out_channels, squeeze_channels, dims=dims) if squeeze_channels else None
+        self.se = (
+            SqueezeExcitation(out_channels, squeeze_channels, dims=dims)
+            if squeeze_channels
+            else None
+        )
         self.c = ConvNormActivation(out_channels, out_channels, 1, activation=None, dims=dims)
 
     def forward(self, x):
@@ -48,13 +59,24 @@ class Block(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, stride: int, group_width: int, squeeze: float,
-                 dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        stride: int,
+        group_width: int,
+        squeeze: float,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         self.proj = None
         if stride != 1 or in_channels != out_channels:
-            self.proj = ConvNormActivation(in_channels, out_channels, 1, stride, activation=None, dims=dims)
-        inside = round(squeeze * in_channels)  # of the channels that come in, not of those it is applied to
+            self.proj = ConvNormActivation(
+                in_channels, out_channels, 1, stride, activation=None, dims=dims
+            )
+        inside = round(
+            squeeze * in_channels
+        )  # of the channels that come in, not of those it is applied to
         self.f = Transform(in_channels, out_channels, stride, group_width, inside, dims)
         self.activation = self.nn.ReLU(inplace=True)
 
@@ -65,11 +87,15 @@ class Block(Network):
 class Stage(Network):
     """So many blocks in a row, called ``block1-0``, ``block1-1`` … in the first stage; the first halves the size."""
 
-    def __init__(self, number: int, count: int, in_channels: int, out_channels: int, **options: Any) -> None:
+    def __init__(
+        self, number: int, count: int, in_channels: int, out_channels: int, **options: Any
+    ) -> None:
         super().__init__()
         self.names = tuple(f"block{number}-{i}" for i in range(count))
         for i, name in enumerate(self.names):
-            block = Block(out_channels if i else in_channels, out_channels, 1 if i else 2, **options)
+            block = Block(
+                out_channels if i else in_channels, out_channels, 1 if i else 2, **options
+            )
             setattr(self, name, block)
 
     def forward(self, x):
@@ -102,22 +128,38 @@ class RegNet(Model):
     """
 
     stem_paths, can_stop = ("stem.0",), True
-    start_values = {"stem.0.weight": HeNormal("out"), "trunk_output.*.0.weight": HeNormal("out"),
-                    "*.se.fc?.weight": HeNormal("out"), "fc.weight": Normal(0.01), "fc.bias": ZEROS}  # fmt: skip
+    start_values = {
+        "stem.0.weight": HeNormal("out"),
+        "trunk_output.*.0.weight": HeNormal("out"),
+        "*.se.fc?.weight": HeNormal("out"),
+        "fc.weight": Normal(0.01),
+        "fc.bias": ZEROS,
+    }
 
-    def __init__(self, layers: Sequence[int] = (1, 3, 6, 6), widths: Sequence[int] = (48, 104, 208, 440),
-                 group_width: int = 8, squeeze: float = 0.25, num_classes: int = 1000, in_channels: int = 3,
-                 dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        layers: Sequence[int] = (1, 3, 6, 6),
+        widths: Sequence[int] = (48, 104, 208, 440),
+        group_width: int = 8,
+        squeeze: float = 0.25,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "RegNet")
-        layers, widths = _stages(layers, widths, checks.positive(group_width, "group_width", "RegNet"))
+        layers, widths = _stages(
+            layers, widths, checks.positive(group_width, "group_width", "RegNet")
+        )
         if not 0 <= squeeze <= 1:
             raise SettingError(f"RegNet: squeeze={squeeze!r}; wanted a share from 0 to 1")
         self.stem = ConvNormActivation(in_channels, 32, 3, 2, dims=dims)
         options = {"squeeze": squeeze, "dims": dims}
         stages, width = {}, 32
         for number, (count, out) in enumerate(zip(layers, widths, strict=True), start=1):
-            stages[f"block{number}"] = Stage(number, count, width, out, group_width=min(group_width, out), **options)
+            stages[f"block{number}"] = Stage(
+                number, count, width, out, group_width=min(group_width, out), **options
+            )
             width = out
         self.trunk_output = self.nn.ModuleDict(stages)
         self.avgpool = by_dims(self.nn, dims, "AdaptiveAvgPool")(1)
@@ -140,8 +182,14 @@ class RegNet(Model):
 
 
 def _stages(layers: Any, widths: Any, group_width: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if isinstance(layers, int | str) or isinstance(widths, int | str) or not len(layers) == len(widths) > 0:
-        raise SettingError(f"RegNet: layers={layers!r} and widths={widths!r}; wanted a number in both for each stage")
+    if (
+        isinstance(layers, int | str)
+        or isinstance(widths, int | str)
+        or not len(layers) == len(widths) > 0
+    ):
+        raise SettingError(
+            f"RegNet: layers={layers!r} and widths={widths!r}; wanted a number in both for each stage"
+        )
     layers = tuple(checks.positive(count, "layers", "RegNet") for count in layers)
     widths = tuple(checks.positive(width, "widths", "RegNet") for width in widths)
     for width in widths:

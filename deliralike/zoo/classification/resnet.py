@@ -27,11 +27,22 @@ class BasicBlock(Network):
     expansion = 1
     last_norm = "bn2"
 
-    def __init__(self, in_channels: int, channels: int, stride: int = 1, groups: int = 1,
-                 base_width: int = 64, dilation: int = 1, dims: int = 2, projection: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        stride: int = 1,
+        groups: int = 1,
+        base_width: int = 64,
+        dilation: int = 1,
+        dims: int = 2,
+        projection: bool = True,
+    ) -> None:
         super().__init__()
         if groups != 1 or base_width != 64:
-            raise SettingError("ResNet: block='basic' takes no groups or width_per_group, block='bottleneck' does")
+            raise SettingError(
+                "ResNet: block='basic' takes no groups or width_per_group, block='bottleneck' does"
+            )
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
         self.conv1 = conv(in_channels, channels, 3, stride, dilation, dilation, bias=False)
         self.bn1 = norm(channels)
@@ -58,8 +69,17 @@ class Bottleneck(Network):
     expansion = 4
     last_norm = "bn3"
 
-    def __init__(self, in_channels: int, channels: int, stride: int = 1, groups: int = 1,
-                 base_width: int = 64, dilation: int = 1, dims: int = 2, projection: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        stride: int = 1,
+        groups: int = 1,
+        base_width: int = 64,
+        dilation: int = 1,
+        dims: int = 2,
+        projection: bool = True,
+    ) -> None:
         super().__init__()
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
         width = int(channels * (base_width / 64)) * groups
@@ -70,7 +90,9 @@ class Bottleneck(Network):
         self.conv3 = conv(width, channels * self.expansion, 1, bias=False)
         self.bn3 = norm(channels * self.expansion)
         self.relu = self.nn.ReLU(inplace=True)
-        self.downsample = _shortcut(self.nn, in_channels, channels * self.expansion, stride, dims, projection)
+        self.downsample = _shortcut(
+            self.nn, in_channels, channels * self.expansion, stride, dims, projection
+        )
 
     def forward(self, x):
         y = self.relu(self.bn1(self.conv1(x)))  # (batch, width, *size)
@@ -114,11 +136,19 @@ class ResNet(Model):
     stem_paths, head_paths, can_stop = ("conv1",), ("fc",), True
     keymaps = (chainer_links.RESNET,)
 
-    def __init__(self, block: str = "basic", layers: Sequence[int] = (2, 2, 2, 2), num_classes: int = 1000,
-                 in_channels: int = 3, dims: int = 2, zero_init_residual: bool = False, groups: int = 1,
-                 width_per_group: int = 64,
-                 replace_stride_with_dilation: Sequence[bool] = (False, False, False),
-                 output_stride: int = 32) -> None:  # fmt: skip
+    def __init__(
+        self,
+        block: str = "basic",
+        layers: Sequence[int] = (2, 2, 2, 2),
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dims: int = 2,
+        zero_init_residual: bool = False,
+        groups: int = 1,
+        width_per_group: int = 64,
+        replace_stride_with_dilation: Sequence[bool] = (False, False, False),
+        output_stride: int = 32,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "ResNet")
         checks.positive(groups, "groups", "ResNet")
@@ -133,7 +163,9 @@ class ResNet(Model):
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = by_dims(nn, dims, "MaxPool")(3, stride=2, padding=1)
         options = {"groups": groups, "base_width": width_per_group, "dims": dims}
-        self.layer1, self.layer2, self.layer3, self.layer4 = _stages(nn, block_class, layers, steps, options)
+        self.layer1, self.layer2, self.layer3, self.layer4 = _stages(
+            nn, block_class, layers, steps, options
+        )
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
         self.fc = classifier(nn, 512 * block_class.expansion, num_classes, "ResNet")
 
@@ -149,8 +181,13 @@ class ResNet(Model):
 
     def forward_stages(self, x, until=None):
         """The stem and the four stages: ``(batch, 64, *size / 2)``, then 64 to 512 times the expansion, / 4 to / 32."""
-        steps = {"stem": self._stem, "layer1": self._first, "layer2": self.layer2, "layer3": self.layer3,
-                 "layer4": self.layer4}  # fmt: skip
+        steps = {
+            "stem": self._stem,
+            "layer1": self._first,
+            "layer2": self.layer2,
+            "layer3": self.layer3,
+            "layer4": self.layer4,
+        }
         return in_turn(x, steps, until)
 
     def _stem(self, x):
@@ -206,12 +243,20 @@ class SmallResNet(Model):
     stem_paths, head_paths = ("conv1",), ("fc",)
     start_values = {"*conv?.weight": HeNormal("in"), "*downsample.0.weight": HeNormal("in")}
 
-    def __init__(self, depth: int = 20, num_classes: int = 10, in_channels: int = 3, dims: int = 2,
-                 shortcut: str = "A") -> None:  # fmt: skip
+    def __init__(
+        self,
+        depth: int = 20,
+        num_classes: int = 10,
+        in_channels: int = 3,
+        dims: int = 2,
+        shortcut: str = "A",
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "SmallResNet")
         if checks.positive(depth, "depth", "SmallResNet") < 8 or depth % 6 != 2:
-            raise SettingError(f"SmallResNet: depth={depth!r}; wanted 6n + 2, for example 8, 14, 20, 32, 44, 56 or 110")
+            raise SettingError(
+                f"SmallResNet: depth={depth!r}; wanted 6n + 2, for example 8, 14, 20, 32, 44, 56 or 110"
+            )
         if shortcut not in ("A", "B"):
             raise SettingError(f"SmallResNet: shortcut={shortcut!r}; wanted 'A' or 'B'")
         nn, count = self.nn, (depth - 2) // 6
@@ -238,7 +283,13 @@ class SmallResNet(Model):
         return stages
 
 
-def _stages(nn, block, layers: tuple[int, ...], steps: Iterable[tuple[int, tuple[int, int]]], options: dict[str, Any]):
+def _stages(
+    nn,
+    block,
+    layers: tuple[int, ...],
+    steps: Iterable[tuple[int, tuple[int, int]]],
+    options: dict[str, Any],
+):
     """The four stages, each with its stride and the dilations of its first and its later blocks."""
     width = 64
     for stage, (count, (stride, dilations)) in enumerate(zip(layers, steps, strict=True)):
@@ -247,7 +298,9 @@ def _stages(nn, block, layers: tuple[int, ...], steps: Iterable[tuple[int, tuple
         width = channels * block.expansion
 
 
-def _dilated(flags: tuple[bool, ...], output_stride: int, block: str) -> list[tuple[int, tuple[int, int]]]:
+def _dilated(
+    flags: tuple[bool, ...], output_stride: int, block: str
+) -> list[tuple[int, tuple[int, int]]]:
     """Stride and dilations of each stage; one that is dilated keeps its size."""
     if output_stride not in (8, 16, 32) or (output_stride < 32 and any(flags)):
         raise SettingError(
@@ -261,18 +314,30 @@ def _dilated(flags: tuple[bool, ...], output_stride: int, block: str) -> list[tu
     steps, dilation = [(1, (1, 1))], 1
     for dilated, reduction in zip(flags, (8, 16, 32), strict=True):
         before, dilation = dilation, 2 * dilation if dilated else dilation
-        rate = max(1, reduction // output_stride)  # segmentation_models_pytorch: the first block has it as well
+        rate = max(
+            1, reduction // output_stride
+        )  # segmentation_models_pytorch: the first block has it as well
         steps.append((1 if dilated or rate > 1 else 2, (before * rate, dilation * rate)))
     return steps
 
 
 def _stage(
-    nn, block, width: int, channels: int, count: int, stride: int, dilations: tuple[int, int] = (1, 1), **options
+    nn,
+    block,
+    width: int,
+    channels: int,
+    count: int,
+    stride: int,
+    dilations: tuple[int, int] = (1, 1),
+    **options,
 ):
     """So many blocks; the first has the stride, the shortcut that changes the shape, and the first dilation."""
     first, later = dilations
     blocks = [block(width, channels, stride, dilation=first, **options)]
-    blocks += [block(channels * block.expansion, channels, dilation=later, **options) for _ in range(count - 1)]
+    blocks += [
+        block(channels * block.expansion, channels, dilation=later, **options)
+        for _ in range(count - 1)
+    ]
     return nn.Sequential(*blocks)
 
 
@@ -299,8 +364,14 @@ def _counts(layers: Sequence[int], wanted: int, what: str) -> tuple[int, ...]:
 
 
 def _flags(dilate: Sequence[bool]) -> tuple[bool, ...]:
-    if isinstance(dilate, bool | str) or len(dilate) != 3 or any(flag not in (True, False) for flag in dilate):
-        raise SettingError(f"ResNet: replace_stride_with_dilation={dilate!r}; wanted three times True or False")
+    if (
+        isinstance(dilate, bool | str)
+        or len(dilate) != 3
+        or any(flag not in (True, False) for flag in dilate)
+    ):
+        raise SettingError(
+            f"ResNet: replace_stride_with_dilation={dilate!r}; wanted three times True or False"
+        )
     return tuple(map(bool, dilate))
 
 

@@ -30,16 +30,24 @@ class InvertedResidual(Network):
         self.branch1 = None
         if stride > 1:
             self.branch1 = nn.Sequential(
-                nn.Conv2d(in_channels, in_channels, 3, stride, padding=1, groups=in_channels, bias=False),
+                nn.Conv2d(
+                    in_channels, in_channels, 3, stride, padding=1, groups=in_channels, bias=False
+                ),
                 nn.BatchNorm2d(in_channels),
-                nn.Conv2d(in_channels, half, 1, bias=False), nn.BatchNorm2d(half), nn.ReLU(inplace=True),
-            )  # fmt: skip
+                nn.Conv2d(in_channels, half, 1, bias=False),
+                nn.BatchNorm2d(half),
+                nn.ReLU(inplace=True),
+            )
         self.branch2 = nn.Sequential(
             nn.Conv2d(in_channels if stride > 1 else half, half, 1, bias=False),
-            nn.BatchNorm2d(half), nn.ReLU(inplace=True),
-            nn.Conv2d(half, half, 3, stride, padding=1, groups=half, bias=False), nn.BatchNorm2d(half),
-            nn.Conv2d(half, half, 1, bias=False), nn.BatchNorm2d(half), nn.ReLU(inplace=True),
-        )  # fmt: skip
+            nn.BatchNorm2d(half),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(half, half, 3, stride, padding=1, groups=half, bias=False),
+            nn.BatchNorm2d(half),
+            nn.Conv2d(half, half, 1, bias=False),
+            nn.BatchNorm2d(half),
+            nn.ReLU(inplace=True),
+        )
 
     def forward(self, x):
         if self.branch1 is None:
@@ -47,7 +55,9 @@ class InvertedResidual(Network):
             left, right = x[:, :half], self.branch2(x[:, half:])
         else:
             left, right = self.branch1(x), self.branch2(x)
-        y = self.nn.stack([left, right], 2)  # (batch, out_channels / 2, 2, height, width): one of each in turn
+        y = self.nn.stack(
+            [left, right], 2
+        )  # (batch, out_channels / 2, 2, height, width): one of each in turn
         return self.nn.flatten(y, 1, 2)
 
 
@@ -74,13 +84,23 @@ class ShuffleNetV2(Model):
 
     stem_paths, can_stop = ("conv1.0",), True
 
-    def __init__(self, layers: Sequence[int] = (4, 8, 4), widths: Sequence[int] = (24, 116, 232, 464, 1024),
-                 num_classes: int = 1000, in_channels: int = 3) -> None:  # fmt: skip
+    def __init__(
+        self,
+        layers: Sequence[int] = (4, 8, 4),
+        widths: Sequence[int] = (24, 116, 232, 464, 1024),
+        num_classes: int = 1000,
+        in_channels: int = 3,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "ShuffleNetV2")
-        layers, (first, *stages, last) = _numbers(layers, 3, "layers"), _numbers(widths, 5, "widths")
+        layers, (first, *stages, last) = (
+            _numbers(layers, 3, "layers"),
+            _numbers(widths, 5, "widths"),
+        )
         if any(width % 2 for width in stages):
-            raise SettingError(f"ShuffleNetV2: widths={widths!r}; wanted even numbers for the three stages")
+            raise SettingError(
+                f"ShuffleNetV2: widths={widths!r}; wanted even numbers for the three stages"
+            )
         nn = self.nn
         self.conv1 = nn.Sequential(
             nn.Conv2d(in_channels, first, 3, stride=2, padding=1, bias=False),
@@ -89,7 +109,10 @@ class ShuffleNetV2(Model):
         )
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         self.stage2, self.stage3, self.stage4 = (
-            nn.Sequential(InvertedResidual(before, width, 2), *(InvertedResidual(width, width, 1) for _ in range(1, n)))
+            nn.Sequential(
+                InvertedResidual(before, width, 2),
+                *(InvertedResidual(width, width, 1) for _ in range(1, n)),
+            )
             for before, width, n in zip((first, *stages), stages, layers, strict=False)
         )
         self.conv5 = nn.Sequential(
@@ -108,8 +131,14 @@ class ShuffleNetV2(Model):
 
     def forward_stages(self, x, until=None):
         """The first convolution, / 2, the pooling, / 4, the three stages, / 8 to / 32, and the last convolution."""
-        steps = {"conv1": self.conv1, "maxpool": self.maxpool, "stage2": self.stage2, "stage3": self.stage3,
-                 "stage4": self.stage4, "conv5": self.conv5}  # fmt: skip
+        steps = {
+            "conv1": self.conv1,
+            "maxpool": self.maxpool,
+            "stage2": self.stage2,
+            "stage3": self.stage3,
+            "stage4": self.stage4,
+            "conv5": self.conv5,
+        }
         return in_turn(x, steps, until)
 
 

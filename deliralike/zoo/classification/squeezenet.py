@@ -17,8 +17,32 @@ from deliralike.zoo.registry import register
 Plan = tuple[tuple[int, int] | None, ...]
 
 # each fire block's squeezed and expanded channels; None is a pooling
-_1_0: Plan = (None, (16, 64), (16, 64), (32, 128), None, (32, 128), (48, 192), (48, 192), (64, 256), None, (64, 256))
-_1_1: Plan = (None, (16, 64), (16, 64), None, (32, 128), (32, 128), None, (48, 192), (48, 192), (64, 256), (64, 256))
+_1_0: Plan = (
+    None,
+    (16, 64),
+    (16, 64),
+    (32, 128),
+    None,
+    (32, 128),
+    (48, 192),
+    (48, 192),
+    (64, 256),
+    None,
+    (64, 256),
+)
+_1_1: Plan = (
+    None,
+    (16, 64),
+    (16, 64),
+    None,
+    (32, 128),
+    (32, 128),
+    None,
+    (48, 192),
+    (48, 192),
+    (64, 256),
+    (64, 256),
+)
 
 
 class Fire(Network):
@@ -42,7 +66,10 @@ class Fire(Network):
 
     def forward(self, x):
         x = self.squeeze_activation(self.squeeze(x))  # (batch, squeeze, *size)
-        sides = [self.expand1x1_activation(self.expand1x1(x)), self.expand3x3_activation(self.expand3x3(x))]
+        sides = [
+            self.expand1x1_activation(self.expand1x1(x)),
+            self.expand3x3_activation(self.expand3x3(x)),
+        ]
         return self.nn.concatenate(sides, 1)
 
 
@@ -73,11 +100,22 @@ class SqueezeNet(Model):
     """
 
     stem_paths, can_stop = ("features.0",), True
-    start_values = {"*.weight": HeUniform("in"), "classifier.1.weight": Normal(0.01), "*.bias": ZEROS}
+    start_values = {
+        "*.weight": HeUniform("in"),
+        "classifier.1.weight": Normal(0.01),
+        "*.bias": ZEROS,
+    }
 
-    def __init__(self, plan: Sequence[Sequence[int] | None] = _1_1, kernel: int = 3, width: int = 64,
-                 num_classes: int = 1000, in_channels: int = 3, dims: int = 2,
-                 dropout: float = 0.5) -> None:  # fmt: skip
+    def __init__(
+        self,
+        plan: Sequence[Sequence[int] | None] = _1_1,
+        kernel: int = 3,
+        width: int = 64,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dims: int = 2,
+        dropout: float = 0.5,
+    ) -> None:
         super().__init__()
         for name, value in (("in_channels", in_channels), ("kernel", kernel), ("width", width)):
             checks.positive(value, name, "SqueezeNet")
@@ -85,7 +123,9 @@ class SqueezeNet(Model):
         conv, pool, average = by_dims(nn, dims, "Conv", "MaxPool", "AdaptiveAvgPool")
         blocks: list[Any] = [conv(in_channels, width, kernel, stride=2), nn.ReLU(inplace=True)]
         for row in plan:
-            blocks.append(pool(3, stride=2, ceil_mode=True) if row is None else Fire(width, *row, dims))
+            blocks.append(
+                pool(3, stride=2, ceil_mode=True) if row is None else Fire(width, *row, dims)
+            )
             width = width if row is None else 2 * row[1]
         self.features = nn.Sequential(*blocks)
         ends = [at for at, row in enumerate(plan, start=2) if row is None] + [len(blocks)]
@@ -94,7 +134,9 @@ class SqueezeNet(Model):
         last = nn.Identity()
         if num_classes != 0:
             last = conv(width, checks.positive(num_classes, "num_classes", "SqueezeNet"), 1)
-        self.classifier = nn.Sequential(nn.Dropout(dropout), last, nn.ReLU(inplace=True), average(1))
+        self.classifier = nn.Sequential(
+            nn.Dropout(dropout), last, nn.ReLU(inplace=True), average(1)
+        )
         self.num_classes = num_classes
 
     @property
@@ -113,10 +155,23 @@ class SqueezeNet(Model):
 
 
 def _plan(plan: Any) -> Plan:
-    if isinstance(plan, int | str) or not plan or any(row is not None and len(row) != 2 for row in plan):
-        raise SettingError(f"SqueezeNet: plan={plan!r}; wanted pairs of squeezed and expanded channels, or None")
-    return tuple(None if row is None else (checks.positive(row[0], "plan", "SqueezeNet"),
-                                           checks.positive(row[1], "plan", "SqueezeNet")) for row in plan)  # fmt: skip
+    if (
+        isinstance(plan, int | str)
+        or not plan
+        or any(row is not None and len(row) != 2 for row in plan)
+    ):
+        raise SettingError(
+            f"SqueezeNet: plan={plan!r}; wanted pairs of squeezed and expanded channels, or None"
+        )
+    return tuple(
+        None
+        if row is None
+        else (
+            checks.positive(row[0], "plan", "SqueezeNet"),
+            checks.positive(row[1], "plan", "SqueezeNet"),
+        )
+        for row in plan
+    )
 
 
 # name: (what follows the first convolution, its kernel, its channels, parameters)

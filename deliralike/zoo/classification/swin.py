@@ -18,7 +18,9 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.tables import resampled, square_side
 
-_FORBIDDEN = 100.0  # what torchvision takes from the scores of tokens that are neighbours only after rolling
+_FORBIDDEN = (
+    100.0  # what torchvision takes from the scores of tokens that are neighbours only after rolling
+)
 
 
 def _without_structure(state: State) -> State:
@@ -27,7 +29,11 @@ def _without_structure(state: State) -> State:
     Microsoft's files, and timm's before 0.9, have it at the end of the stage before, and a head without ``fc``.
     """
     old = any(name.startswith("layers.0.downsample.") for name in state)
-    kept = {name: value for name, value in state.items() if not name.endswith(("attn_mask", "relative_position_index"))}
+    kept = {
+        name: value
+        for name, value in state.items()
+        if not name.endswith(("attn_mask", "relative_position_index"))
+    }
     return {_newer(name): value for name, value in kept.items()} if old else kept
 
 
@@ -35,25 +41,33 @@ def _newer(name: str) -> str:
     parts = name.split(".")
     if parts[0] == "layers" and parts[2] == "downsample":
         parts[1] = str(int(parts[1]) + 1)
-    return ".".join(["head", "fc", *parts[1:]] if parts[0] == "head" and "fc" not in parts else parts)
+    return ".".join(
+        ["head", "fc", *parts[1:]] if parts[0] == "head" and "fc" not in parts else parts
+    )
 
 
 # our features alternate: the patches, a stage, a merging, a stage …; timm's stages begin with their merging
 _TIMM = KeyMap(
     "timm",
-    by_patterns({
-        r"features\.0\.0\.(\w+)": r"patch_embed.proj.\1",
-        r"features\.0\.2\.(\w+)": r"patch_embed.norm.\1",
-        r"features\.(\d+)\.(\d+)\.mlp\.(0|3)\.(\w+)":
-            lambda m: f"layers.{int(m[1]) // 2}.blocks.{m[2]}.mlp.fc{1 if m[3] == '0' else 2}.{m[4]}",
-        r"features\.(\d+)\.(\d+)\.((?!.*relative_position_index).+)":
-            lambda m: f"layers.{int(m[1]) // 2}.blocks.{m[2]}.{m[3]}",
-        r"features\.(\d+)\.((?:reduction|norm)\.\w+)": lambda m: f"layers.{int(m[1]) // 2}.downsample.{m[2]}",
-        r"(norm\.\w+)": r"\1",
-        r"head\.(\w+)": r"head.fc.\1",
-    }),
+    by_patterns(
+        {
+            r"features\.0\.0\.(\w+)": r"patch_embed.proj.\1",
+            r"features\.0\.2\.(\w+)": r"patch_embed.norm.\1",
+            r"features\.(\d+)\.(\d+)\.mlp\.(0|3)\.(\w+)": lambda m: (
+                f"layers.{int(m[1]) // 2}.blocks.{m[2]}.mlp.fc{1 if m[3] == '0' else 2}.{m[4]}"
+            ),
+            r"features\.(\d+)\.(\d+)\.((?!.*relative_position_index).+)": lambda m: (
+                f"layers.{int(m[1]) // 2}.blocks.{m[2]}.{m[3]}"
+            ),
+            r"features\.(\d+)\.((?:reduction|norm)\.\w+)": lambda m: (
+                f"layers.{int(m[1]) // 2}.downsample.{m[2]}"
+            ),
+            r"(norm\.\w+)": r"\1",
+            r"head\.(\w+)": r"head.fc.\1",
+        }
+    ),
     mend=_without_structure,
-)  # fmt: skip
+)
 
 
 class PatchMerging(Network):
@@ -91,15 +105,29 @@ class WindowAttention(Network):
         ``(batch, height, width, channels)`` gives the same.
     """
 
-    start_values = {"qkv.weight": Normal(0.02), "qkv.bias": ZEROS, "proj.weight": Normal(0.02), "proj.bias": ZEROS}
+    start_values = {
+        "qkv.weight": Normal(0.02),
+        "qkv.bias": ZEROS,
+        "proj.weight": Normal(0.02),
+        "proj.bias": ZEROS,
+    }
 
-    def __init__(self, channels: int, window: int, shift: int, heads: int, dropout: float,
-                 attention_dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        channels: int,
+        window: int,
+        shift: int,
+        heads: int,
+        dropout: float,
+        attention_dropout: float,
+    ) -> None:
         super().__init__()
         nn = self.nn
         checks.divides(channels, heads, "SwinTransformer: width of a stage", "num_heads")
         self.window, self.shift, self.heads = window, shift, heads
-        self.relative_position_bias_table = nn.Parameter(((2 * window - 1) ** 2, heads), Normal(0.02))
+        self.relative_position_bias_table = nn.Parameter(
+            ((2 * window - 1) ** 2, heads), Normal(0.02)
+        )
         self.relative_position_index = nn.Buffer(_relative_positions(window))
         self.qkv = nn.Linear(channels, 3 * channels)
         self.proj = nn.Linear(channels, channels)
@@ -117,7 +145,9 @@ class WindowAttention(Network):
         x = self._windows(x, batch, rows, columns, channels)
         x = self.dropout(self.proj(self._attend(x, self._bias(x, rows, columns, shifts))))
         x = nn.reshape(x, (batch, rows, columns, side, side, channels))
-        x = nn.reshape(nn.permute(x, (0, 1, 3, 2, 4, 5)), (batch, rows * side, columns * side, channels))
+        x = nn.reshape(
+            nn.permute(x, (0, 1, 3, 2, 4, 5)), (batch, rows * side, columns * side, channels)
+        )
         if any(shifts):
             x = nn.roll(x, shifts, (1, 2))
         return x[:, :height, :width] if any(extra) else x
@@ -125,12 +155,16 @@ class WindowAttention(Network):
     def _windows(self, x, batch: int, rows: int, columns: int, channels: int):
         """Cut into windows; (batch, windows, tokens, channels)."""
         nn, side = self.nn, self.window
-        x = nn.permute(nn.reshape(x, (batch, rows, side, columns, side, channels)), (0, 1, 3, 2, 4, 5))
+        x = nn.permute(
+            nn.reshape(x, (batch, rows, side, columns, side, channels)), (0, 1, 3, 2, 4, 5)
+        )
         return nn.reshape(x, (batch, rows * columns, side * side, channels))
 
     def _attend(self, x, bias):
         nn, (batch, windows, tokens, channels) = self.nn, x.shape
-        packed = nn.reshape(self.qkv(x), (batch, windows, tokens, 3, self.heads, channels // self.heads))
+        packed = nn.reshape(
+            self.qkv(x), (batch, windows, tokens, 3, self.heads, channels // self.heads)
+        )
         packed = nn.permute(packed, (3, 0, 1, 4, 2, 5))  # (3, batch, windows, heads, tokens, width)
         dropped = None
         if self.training and self.attention_dropout.p:
@@ -146,7 +180,9 @@ class WindowAttention(Network):
         bias = nn.permute(nn.reshape(bias, (tokens, tokens, self.heads)), (2, 0, 1))
         if not any(shifts):
             return bias
-        region = self._regions(x, rows, shifts[0], 0) * 3.0 + self._regions(x, columns, shifts[1], 1)
+        region = self._regions(x, rows, shifts[0], 0) * 3.0 + self._regions(
+            x, columns, shifts[1], 1
+        )
         region = self._windows(region, 1, rows, columns, 1)[0]  # (windows, tokens, 1)
         apart = nn.clip(nn.abs(region - nn.permute(region, (0, 2, 1))), 0.0, 1.0)
         return bias - nn.expand_dims(apart, 1) * _FORBIDDEN
@@ -155,7 +191,9 @@ class WindowAttention(Network):
         """A number for what lay together along an axis before rolling: the first windows, the last one's two parts."""
         first = (windows - 1) * self.window
         numbers = [0.0] * first + [1.0] * (self.window - shift) + [2.0] * shift
-        return self.nn.reshape(self.nn.constant(np.array(numbers), like=x), (-1, 1, 1) if axis == 0 else (1, -1, 1))
+        return self.nn.reshape(
+            self.nn.constant(np.array(numbers), like=x), (-1, 1, 1) if axis == 0 else (1, -1, 1)
+        )
 
 
 class SwinBlock(Network):
@@ -169,8 +207,17 @@ class SwinBlock(Network):
 
     start_values = {"mlp.?.weight": Normal(0.02), "mlp.?.bias": ZEROS}
 
-    def __init__(self, channels: int, heads: int, window: int, shift: int, mlp_ratio: float, dropout: float,
-                 attention_dropout: float, stochastic_depth: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        window: int,
+        shift: int,
+        mlp_ratio: float,
+        dropout: float,
+        attention_dropout: float,
+        stochastic_depth: float,
+    ) -> None:
         super().__init__()
         nn, inner = self.nn, int(channels * mlp_ratio)
         self.norm1 = nn.LayerNorm(channels)
@@ -178,7 +225,11 @@ class SwinBlock(Network):
         self.drop_path1 = nn.DropPath(stochastic_depth)
         self.norm2 = nn.LayerNorm(channels)
         self.mlp = nn.Sequential(
-            nn.Linear(channels, inner), nn.GELU(), nn.Dropout(dropout), nn.Linear(inner, channels), nn.Dropout(dropout)
+            nn.Linear(channels, inner),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(inner, channels),
+            nn.Dropout(dropout),
         )
         self.drop_path2 = nn.DropPath(stochastic_depth)
 
@@ -219,12 +270,26 @@ class SwinTransformer(Model):
     can_stop = True
     keymaps = (_TIMM,)
 
-    def __init__(self, patch_size: int = 4, embed_dim: int = 96, depths: Sequence[int] = (2, 2, 6, 2),
-                 num_heads: Sequence[int] = (3, 6, 12, 24), window_size: int = 7, mlp_ratio: float = 4.0,
-                 dropout: float = 0.0, attention_dropout: float = 0.0, stochastic_depth: float = 0.2,
-                 num_classes: int = 1000, in_channels: int = 3) -> None:  # fmt: skip
+    def __init__(
+        self,
+        patch_size: int = 4,
+        embed_dim: int = 96,
+        depths: Sequence[int] = (2, 2, 6, 2),
+        num_heads: Sequence[int] = (3, 6, 12, 24),
+        window_size: int = 7,
+        mlp_ratio: float = 4.0,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        stochastic_depth: float = 0.2,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+    ) -> None:
         super().__init__()
-        for name, value in (("in_channels", in_channels), ("patch_size", patch_size), ("window_size", window_size)):
+        for name, value in (
+            ("in_channels", in_channels),
+            ("patch_size", patch_size),
+            ("window_size", window_size),
+        ):
             checks.positive(value, name, "SwinTransformer")
         depths, num_heads = _stages(depths, num_heads)
         nn, total = self.nn, sum(depths)
@@ -234,11 +299,23 @@ class SwinTransformer(Model):
             width, start = embed_dim * 2**stage, sum(depths[:stage])
             if stage:
                 features.append(PatchMerging(width // 2))
-            features.append(nn.Sequential(*(
-                SwinBlock(width, heads, window_size, window_size // 2 if block % 2 else 0, mlp_ratio, dropout,
-                          attention_dropout, stochastic_depth * (start + block) / max(1, total - 1))
-                for block in range(count)
-            )))  # fmt: skip
+            features.append(
+                nn.Sequential(
+                    *(
+                        SwinBlock(
+                            width,
+                            heads,
+                            window_size,
+                            window_size // 2 if block % 2 else 0,
+                            mlp_ratio,
+                            dropout,
+                            attention_dropout,
+                            stochastic_depth * (start + block) / max(1, total - 1),
+                        )
+                        for block in range(count)
+                    )
+                )
+            )
         self.features = nn.Sequential(*features)
         self.norm = nn.LayerNorm(width)
         self.head = classifier(nn, width, num_classes, "SwinTransformer")
@@ -250,13 +327,22 @@ class SwinTransformer(Model):
 
     def forward_stages(self, x, until=None):
         """The patches and each stage, ``stage1`` …: ``(batch, channels, *size)``, the last one not yet normalised."""
-        ends = [("patches", 1), *((f"stage{i}", 2 * i) for i in range(1, len(self.features) // 2 + 1))]
+        ends = [
+            ("patches", 1),
+            *((f"stage{i}", 2 * i) for i in range(1, len(self.features) // 2 + 1)),
+        ]
         stages = run_stages(self.features, x, ends, until)
         return {name: self.nn.permute(stage, (0, 3, 1, 2)) for name, stage in stages.items()}
 
-    def adapt_weight(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    def adapt_weight(
+        self, name: str, value: np.ndarray, shape: tuple[int, ...]
+    ) -> np.ndarray | None:
         """The bias table of another window, resampled (cubic, the cells' edges in place, as in Microsoft's code)."""
-        if not name.endswith("relative_position_bias_table") or value.ndim != 2 or value.shape[1] != shape[1]:
+        if (
+            not name.endswith("relative_position_bias_table")
+            or value.ndim != 2
+            or value.shape[1] != shape[1]
+        ):
             return None
         old, new = square_side(value.shape[0]), square_side(shape[0])
         if old is None or new is None:
@@ -267,7 +353,10 @@ class SwinTransformer(Model):
         """The index tables are this network's own: they follow from the window, and timm's files lack them."""
         own = {}
         for path, block in self.named_blocks():
-            if isinstance(block, WindowAttention) and f"{path}.relative_position_bias_table" in state:
+            if (
+                isinstance(block, WindowAttention)
+                and f"{path}.relative_position_bias_table" in state
+            ):
                 own[f"{path}.relative_position_index"] = _relative_positions(block.window)
         return {**state, **own}
 
@@ -284,7 +373,9 @@ def _stages(depths: Sequence[int], heads: Sequence[int]) -> tuple[tuple[int, ...
     """Blocks and heads of each stage, as many of the one as of the other."""
     plain = any(isinstance(numbers, int | str) for numbers in (depths, heads))
     if plain or not depths or len(depths) != len(heads):
-        raise SettingError(f"SwinTransformer: depths={depths!r}, num_heads={heads!r}; wanted two numbers a stage")
+        raise SettingError(
+            f"SwinTransformer: depths={depths!r}, num_heads={heads!r}; wanted two numbers a stage"
+        )
     counts = tuple(checks.positive(count, "depths", "SwinTransformer") for count in depths)
     return counts, tuple(checks.positive(count, "num_heads", "SwinTransformer") for count in heads)
 
@@ -302,7 +393,12 @@ for _name, (_width, _depths, _heads, _chance, _parameters) in _VARIANTS.items():
     register(
         SwinTransformer,
         name=_name,
-        variant={"embed_dim": _width, "depths": _depths, "num_heads": _heads, "stochastic_depth": _chance},
+        variant={
+            "embed_dim": _width,
+            "depths": _depths,
+            "num_heads": _heads,
+            "stochastic_depth": _chance,
+        },
         source=_SOURCE,
         shape=images(224),
         parameters=_parameters,

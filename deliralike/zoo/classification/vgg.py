@@ -46,21 +46,38 @@ class VGG(Model):
     stem_paths, can_stop = ("features.0",), True
     keymaps = (chainer_links.VGG,)
 
-    def __init__(self, layers: Sequence[int] = (1, 1, 2, 2, 2), widths: Sequence[int] = (64, 128, 256, 512, 512),
-                 batch_norm: bool = False, num_classes: int = 1000, in_channels: int = 3, dims: int = 2,
-                 dropout: float = 0.5, hidden: int = 4096, pooled: int = 7) -> None:  # fmt: skip
+    def __init__(
+        self,
+        layers: Sequence[int] = (1, 1, 2, 2, 2),
+        widths: Sequence[int] = (64, 128, 256, 512, 512),
+        batch_norm: bool = False,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dims: int = 2,
+        dropout: float = 0.5,
+        hidden: int = 4096,
+        pooled: int = 7,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "VGG")
         nn, (layers, widths) = self.nn, _blocks(layers, widths)
-        blocks, self.convolutions, self.ends = _features(nn, dims, in_channels, layers, widths, bool(batch_norm))
+        blocks, self.convolutions, self.ends = _features(
+            nn, dims, in_channels, layers, widths, bool(batch_norm)
+        )
         self.features = nn.Sequential(*blocks)
-        self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(checks.positive(pooled, "pooled", "VGG"))
+        self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(
+            checks.positive(pooled, "pooled", "VGG")
+        )
         checks.positive(hidden, "hidden", "VGG")
         self.classifier = nn.Sequential(
-            nn.Linear(widths[-1] * pooled**dims, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
-            nn.Linear(hidden, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
+            nn.Linear(widths[-1] * pooled**dims, hidden),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
             classifier(nn, hidden, num_classes, "VGG"),
-        )  # fmt: skip
+        )
         self.num_classes, self.least = num_classes, 2 ** len(layers)
 
     @property
@@ -71,11 +88,15 @@ class VGG(Model):
     @property
     def start_values(self):  # type: ignore[override]
         """Torchvision's: He normal by fan out for convolutions, normal with 0.01 for linear layers, no biases."""
-        convolutions: dict[str, Distribution] = {f"features.{at}.weight": HeNormal("out") for at in self.convolutions}
+        convolutions: dict[str, Distribution] = {
+            f"features.{at}.weight": HeNormal("out") for at in self.convolutions
+        }
         return convolutions | {"classifier.*.weight": Normal(0.01), "*.bias": ZEROS}
 
     def forward(self, x):
-        x = self.avgpool(self.forward_stages(x)["features"])  # (batch, widths[-1], *(pooled,) * dims)
+        x = self.avgpool(
+            self.forward_stages(x)["features"]
+        )  # (batch, widths[-1], *(pooled,) * dims)
         return self.classifier(self.nn.flatten(x))
 
     def forward_stages(self, x, until=None):
@@ -84,14 +105,26 @@ class VGG(Model):
         return run_stages(self.features, x, self.ends, until)
 
 
-def _blocks(layers: Sequence[int], widths: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if isinstance(layers, int | str) or isinstance(widths, int | str) or not len(layers) == len(widths) > 0:
-        raise SettingError(f"VGG: layers={layers!r} and widths={widths!r}; wanted as many numbers in both, one a block")
-    return (tuple(checks.positive(count, "layers", "VGG") for count in layers),
-            tuple(checks.positive(width, "widths", "VGG") for width in widths))  # fmt: skip
+def _blocks(
+    layers: Sequence[int], widths: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if (
+        isinstance(layers, int | str)
+        or isinstance(widths, int | str)
+        or not len(layers) == len(widths) > 0
+    ):
+        raise SettingError(
+            f"VGG: layers={layers!r} and widths={widths!r}; wanted as many numbers in both, one a block"
+        )
+    return (
+        tuple(checks.positive(count, "layers", "VGG") for count in layers),
+        tuple(checks.positive(width, "widths", "VGG") for width in widths),
+    )
 
 
-def _features(nn: Any, dims: int, width: int, layers: Sequence[int], widths: Sequence[int], batch_norm: bool) -> Any:
+def _features(
+    nn: Any, dims: int, width: int, layers: Sequence[int], widths: Sequence[int], batch_norm: bool
+) -> Any:
     """The layers in a row, the numbers of the convolutions among them, and where each stage ends."""
     conv, norm, pool = by_dims(nn, dims, "Conv", "BatchNorm", "MaxPool")
     blocks: list[Any] = []

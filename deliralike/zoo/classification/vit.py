@@ -18,19 +18,24 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.tables import resampled, square_side
 
-_TIMM = KeyMap("timm", by_patterns({
-    r"class_token": "cls_token",
-    r"conv_proj\.(\w+)": r"patch_embed.proj.\1",
-    r"encoder\.pos_embedding": "pos_embed",
-    r"encoder\.layers\.encoder_layer_(\d+)\.ln_(\d)\.(\w+)": r"blocks.\1.norm\2.\3",
-    r"encoder\.layers\.encoder_layer_(\d+)\.self_attention\.in_proj_(\w+)": r"blocks.\1.attn.qkv.\2",
-    r"encoder\.layers\.encoder_layer_(\d+)\.self_attention\.out_proj\.(\w+)": r"blocks.\1.attn.proj.\2",
-    r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.0\.(\w+)": r"blocks.\1.mlp.fc1.\2",
-    r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.3\.(\w+)": r"blocks.\1.mlp.fc2.\2",
-    r"encoder\.ln\.(\w+)": r"norm.\1",
-    r"heads\.pre_logits\.(\w+)": r"pre_logits.fc.\1",
-    r"heads\.head\.(\w+)": r"head.\1",
-}))  # fmt: skip
+_TIMM = KeyMap(
+    "timm",
+    by_patterns(
+        {
+            r"class_token": "cls_token",
+            r"conv_proj\.(\w+)": r"patch_embed.proj.\1",
+            r"encoder\.pos_embedding": "pos_embed",
+            r"encoder\.layers\.encoder_layer_(\d+)\.ln_(\d)\.(\w+)": r"blocks.\1.norm\2.\3",
+            r"encoder\.layers\.encoder_layer_(\d+)\.self_attention\.in_proj_(\w+)": r"blocks.\1.attn.qkv.\2",
+            r"encoder\.layers\.encoder_layer_(\d+)\.self_attention\.out_proj\.(\w+)": r"blocks.\1.attn.proj.\2",
+            r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.0\.(\w+)": r"blocks.\1.mlp.fc1.\2",
+            r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.3\.(\w+)": r"blocks.\1.mlp.fc2.\2",
+            r"encoder\.ln\.(\w+)": r"norm.\1",
+            r"heads\.pre_logits\.(\w+)": r"pre_logits.fc.\1",
+            r"heads\.head\.(\w+)": r"head.\1",
+        }
+    ),
+)
 
 
 class EncoderBlock(Network):
@@ -44,17 +49,29 @@ class EncoderBlock(Network):
 
     start_values = {"mlp.?.weight": XavierUniform(), "mlp.?.bias": Normal(1e-6)}
 
-    def __init__(self, num_heads: int, hidden_dim: int, mlp_dim: int, dropout: float, attention_dropout: float) -> None:
+    def __init__(
+        self,
+        num_heads: int,
+        hidden_dim: int,
+        mlp_dim: int,
+        dropout: float,
+        attention_dropout: float,
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.ln_1 = nn.LayerNorm(hidden_dim, eps=1e-6)
-        self.self_attention = nn.MultiheadAttention(hidden_dim, num_heads, attention_dropout, batch_first=True)
+        self.self_attention = nn.MultiheadAttention(
+            hidden_dim, num_heads, attention_dropout, batch_first=True
+        )
         self.dropout = nn.Dropout(dropout)
         self.ln_2 = nn.LayerNorm(hidden_dim, eps=1e-6)
         self.mlp = nn.Sequential(
-            nn.Linear(hidden_dim, mlp_dim), nn.GELU(), nn.Dropout(dropout),
-            nn.Linear(mlp_dim, hidden_dim), nn.Dropout(dropout),
-        )  # fmt: skip
+            nn.Linear(hidden_dim, mlp_dim),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(mlp_dim, hidden_dim),
+            nn.Dropout(dropout),
+        )
 
     def forward(self, x):
         y = self.ln_1(x)
@@ -65,12 +82,16 @@ class EncoderBlock(Network):
 class Encoder(Network):
     """The position table, the blocks and the last normalisation; `VisionTransformer` runs them."""
 
-    def __init__(self, seq_length: int, num_layers: int, hidden_dim: int, dropout: float, *block: Any) -> None:
+    def __init__(
+        self, seq_length: int, num_layers: int, hidden_dim: int, dropout: float, *block: Any
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.pos_embedding = nn.Parameter((1, seq_length, hidden_dim), Normal(0.02))
         self.dropout = nn.Dropout(dropout)
-        self.layers = nn.ModuleDict({f"encoder_layer_{i}": EncoderBlock(*block) for i in range(num_layers)})
+        self.layers = nn.ModuleDict(
+            {f"encoder_layer_{i}": EncoderBlock(*block) for i in range(num_layers)}
+        )
         self.ln = nn.LayerNorm(hidden_dim, eps=1e-6)
 
 
@@ -104,25 +125,50 @@ class VisionTransformer(Model):
     stem_paths, head_paths = ("conv_proj",), ("heads.head",)
     keymaps = (_TIMM,)
 
-    def __init__(self, image_size: int = 224, patch_size: int = 16, num_layers: int = 12, num_heads: int = 12,
-                 hidden_dim: int = 768, mlp_dim: int = 3072, dropout: float = 0.0, attention_dropout: float = 0.0,
-                 num_classes: int = 1000, representation_size: int | None = None,
-                 in_channels: int = 3) -> None:  # fmt: skip
+    def __init__(
+        self,
+        image_size: int = 224,
+        patch_size: int = 16,
+        num_layers: int = 12,
+        num_heads: int = 12,
+        hidden_dim: int = 768,
+        mlp_dim: int = 3072,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        num_classes: int = 1000,
+        representation_size: int | None = None,
+        in_channels: int = 3,
+    ) -> None:
         super().__init__()
-        for name, value in (("image_size", image_size), ("patch_size", patch_size), ("num_layers", num_layers)):
+        for name, value in (
+            ("image_size", image_size),
+            ("patch_size", patch_size),
+            ("num_layers", num_layers),
+        ):
             checks.positive(value, name, "VisionTransformer")
         checks.divides(image_size, patch_size, "VisionTransformer: image_size", "patch_size")
         nn = self.nn
         self.image_size, self.patch_size, self.in_channels = image_size, patch_size, in_channels
         self.class_token = nn.Parameter((1, 1, hidden_dim), ZEROS)
         self.conv_proj = nn.Conv2d(in_channels, hidden_dim, patch_size, patch_size)
-        self.encoder = Encoder((image_size // patch_size) ** 2 + 1, num_layers, hidden_dim, dropout,
-                               num_heads, hidden_dim, mlp_dim, dropout, attention_dropout)  # fmt: skip
+        self.encoder = Encoder(
+            (image_size // patch_size) ** 2 + 1,
+            num_layers,
+            hidden_dim,
+            dropout,
+            num_heads,
+            hidden_dim,
+            mlp_dim,
+            dropout,
+            attention_dropout,
+        )
         before: dict[str, Any] = {}
         if representation_size is not None:
             before = {"pre_logits": nn.Linear(hidden_dim, representation_size), "act": nn.Tanh()}
         width = hidden_dim if representation_size is None else representation_size
-        self.heads = nn.ModuleDict(before | {"head": classifier(nn, width, num_classes, "VisionTransformer")})
+        self.heads = nn.ModuleDict(
+            before | {"head": classifier(nn, width, num_classes, "VisionTransformer")}
+        )
 
     @property
     def start_values(self):  # type: ignore[override]
@@ -162,7 +208,9 @@ class VisionTransformer(Model):
         """The class token and the patches with their positions; (batch, 1 + patches, hidden_dim)."""
         nn, (batch, width) = self.nn, patches.shape[:2]
         tokens = nn.permute(nn.reshape(patches, (batch, width, -1)), (0, 2, 1))
-        tokens = nn.concatenate([nn.broadcast_to(self.class_token, (batch, 1, width)), tokens], dim=1)
+        tokens = nn.concatenate(
+            [nn.broadcast_to(self.class_token, (batch, 1, width)), tokens], dim=1
+        )
         return self.encoder.dropout(tokens + self.encoder.pos_embedding)
 
     def _checked(self, x):
@@ -174,7 +222,9 @@ class VisionTransformer(Model):
             )
         return x
 
-    def adapt_weight(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    def adapt_weight(
+        self, name: str, value: np.ndarray, shape: tuple[int, ...]
+    ) -> np.ndarray | None:
         """The position table of another image size: the class token's row kept, the grid of patches resampled."""
         if name != "encoder.pos_embedding" or value.ndim != 3 or value.shape[2] != shape[2]:
             return None
@@ -182,7 +232,9 @@ class VisionTransformer(Model):
         if old is None or new is None:
             return None
         grid = value[0, 1:].reshape(old, old, -1)
-        patches = resampled(grid, new, align_corners=True).reshape(1, new * new, -1)  # as in torchvision
+        patches = resampled(grid, new, align_corners=True).reshape(
+            1, new * new, -1
+        )  # as in torchvision
         return np.concatenate([value[:, :1], patches], axis=1)
 
 
@@ -210,9 +262,14 @@ for _name, (_patch, _layers, _heads, _width, _parameters, _source) in _VARIANTS.
     register(
         VisionTransformer,
         name=_name,
-        variant={"patch_size": _patch, "num_layers": _layers, "num_heads": _heads, "hidden_dim": _width,
-                 "mlp_dim": 4 * _width},
+        variant={
+            "patch_size": _patch,
+            "num_layers": _layers,
+            "num_heads": _heads,
+            "hidden_dim": _width,
+            "mlp_dim": 4 * _width,
+        },
         source=_source,
         shape=_shape,
         parameters=_parameters,
-    )  # fmt: skip
+    )

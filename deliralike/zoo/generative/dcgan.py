@@ -41,13 +41,21 @@ class Generator(Model):
 
     outputs = "out_channels"
 
-    def __init__(self, latent_size: int = 100, width: int = 64, out_channels: int = 3, image_size: int = 64,
-                 dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        latent_size: int = 100,
+        width: int = 64,
+        out_channels: int = 3,
+        image_size: int = 64,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         self.latent_size = checks.positive(latent_size, "latent_size", "Generator")
         checks.positive(width, "width", "Generator")
         self.levels, self.dims = doublings(image_size, "Generator"), dims
-        self.main = self.nn.Sequential(*_up(self.nn, latent_size, width, out_channels, self.levels, dims))
+        self.main = self.nn.Sequential(
+            *_up(self.nn, latent_size, width, out_channels, self.levels, dims)
+        )
 
     @property
     def head_paths(self):  # type: ignore[override]
@@ -65,9 +73,13 @@ class Generator(Model):
 
     def forward_stages(self, noise):
         """The levels but the last: ``(batch, width * 2**n, *size)``, n counting down to 0, the size from 4 upwards."""
-        if tuple(noise.shape[1:2]) != (self.latent_size,) or any(size != 1 for size in noise.shape[2:]):
-            raise ShapeError(f"{checks.where(self)}: got noise of shape {tuple(noise.shape)}, wanted "
-                             f"(batch, {self.latent_size})")  # fmt: skip
+        if tuple(noise.shape[1:2]) != (self.latent_size,) or any(
+            size != 1 for size in noise.shape[2:]
+        ):
+            raise ShapeError(
+                f"{checks.where(self)}: got noise of shape {tuple(noise.shape)}, wanted "
+                f"(batch, {self.latent_size})"
+            )
         x = self.nn.reshape(noise, (noise.shape[0], self.latent_size, *(1,) * self.dims))
         return run_stages(self.main, x, [(f"level{n}", 3 * n) for n in range(1, self.levels + 1)])
 
@@ -98,13 +110,22 @@ class Discriminator(Model):
 
     stem_paths = ("main.0",)
 
-    def __init__(self, in_channels: int = 3, width: int = 64, image_size: int = 64, num_classes: int = 1, dims: int = 2,
-                 norm: str | None = "batch") -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 3,
+        width: int = 64,
+        image_size: int = 64,
+        num_classes: int = 1,
+        dims: int = 2,
+        norm: str | None = "batch",
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", type(self).__name__)
         checks.positive(width, "width", type(self).__name__)
         if norm not in NORMS:
-            raise SettingError(f"{type(self).__name__}: there is no norm={norm!r}. {suggestion(str(norm), NORMS)}")
+            raise SettingError(
+                f"{type(self).__name__}: there is no norm={norm!r}. {suggestion(str(norm), NORMS)}"
+            )
         self.levels, self.image_size = doublings(image_size, type(self).__name__), image_size
         self.num_classes, self.per_level = _scores(num_classes), 2 if norm is None else 3
         layers = _down(self.nn, in_channels, width, self.levels, num_classes, dims, norm)
@@ -154,10 +175,16 @@ def doublings(image_size: int, what: str) -> int:
     return times
 
 
-def _up(nn, latent_size: int, width: int, out_channels: int, levels: int, dims: int) -> Iterator[Any]:
+def _up(
+    nn, latent_size: int, width: int, out_channels: int, levels: int, dims: int
+) -> Iterator[Any]:
     conv, norm = by_dims(nn, dims, "ConvTranspose", "BatchNorm")
     widths = [width * 2**level for level in reversed(range(levels))]
-    yield from (conv(latent_size, widths[0], 4, 1, 0, bias=False), norm(widths[0]), nn.ReLU(inplace=True))
+    yield from (
+        conv(latent_size, widths[0], 4, 1, 0, bias=False),
+        norm(widths[0]),
+        nn.ReLU(inplace=True),
+    )
     for before, here in pairwise(widths):
         yield from (conv(before, here, 4, 2, 1, bias=False), norm(here), nn.ReLU(inplace=True))
     yield from (conv(width, out_channels, 4, 2, 1, bias=False), nn.Tanh())

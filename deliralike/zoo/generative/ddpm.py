@@ -52,30 +52,68 @@ class DiffusionUNet(Model):
 
     stem_paths, head_paths, outputs = ("conv_in",), ("conv_out",), "out_channels"
 
-    def __init__(self, in_channels: int = 3, out_channels: int = 3, features: Sequence[int] = (128, 256, 256, 256),
-                 attention: Sequence[bool] = (False, True, False, False), layers: int = 2,
-                 head_width: int | None = None, num_groups: int = 32, eps: float = 1e-6, downsample_padding: int = 0,
-                 flip_sin_to_cos: bool = False, freq_shift: float = 1.0, dropout: float = 0.0,
-                 dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 3,
+        out_channels: int = 3,
+        features: Sequence[int] = (128, 256, 256, 256),
+        attention: Sequence[bool] = (False, True, False, False),
+        layers: int = 2,
+        head_width: int | None = None,
+        num_groups: int = 32,
+        eps: float = 1e-6,
+        downsample_padding: int = 0,
+        flip_sin_to_cos: bool = False,
+        freq_shift: float = 1.0,
+        dropout: float = 0.0,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         nn, widths = self.nn, _widths(features, attention)
         checks.positive(layers, "layers", "DiffusionUNet")
         conv = by_dims(nn, dims, "Conv")
         self.halvings, self.flip, self.shift = len(widths) - 1, bool(flip_sin_to_cos), freq_shift
         first, time_width = widths[0], 4 * widths[0]
-        options: dict[str, Any] = {"dims": dims, "time_width": time_width, "num_groups": num_groups, "eps": eps,
-                                   "dropout": dropout, "head_width": head_width}  # fmt: skip
+        options: dict[str, Any] = {
+            "dims": dims,
+            "time_width": time_width,
+            "num_groups": num_groups,
+            "eps": eps,
+            "dropout": dropout,
+            "head_width": head_width,
+        }
         self.conv_in = conv(in_channels, first, 3, padding=1)
         self.time_embedding = TimeEmbedding(first, time_width)
         self.down_blocks = nn.ModuleList(
-            [Down(before, here, layers, attends, downsample_padding if level < self.halvings else None, **options)
-             for level, (before, here, attends) in enumerate(zip((first, *widths), widths, attention, strict=False))]
-        )  # fmt: skip
+            [
+                Down(
+                    before,
+                    here,
+                    layers,
+                    attends,
+                    downsample_padding if level < self.halvings else None,
+                    **options,
+                )
+                for level, (before, here, attends) in enumerate(
+                    zip((first, *widths), widths, attention, strict=False)
+                )
+            ]
+        )
         coarse_first = list(reversed(list(enumerate(zip(widths, attention, strict=True)))))
         self.up_blocks = nn.ModuleList(
-            [Up(widths[min(level + 1, self.halvings)], here, widths[max(level - 1, 0)], layers + 1, attends, level > 0,
-                **options) for level, (here, attends) in coarse_first]
-        )  # fmt: skip
+            [
+                Up(
+                    widths[min(level + 1, self.halvings)],
+                    here,
+                    widths[max(level - 1, 0)],
+                    layers + 1,
+                    attends,
+                    level > 0,
+                    **options,
+                )
+                for level, (here, attends) in coarse_first
+            ]
+        )
         self.mid_block = Middle(widths[-1], **options)
         self.conv_norm_out = nn.GroupNorm(num_groups, first, eps)
         self.conv_out = conv(first, out_channels, 3, padding=1)
@@ -87,8 +125,10 @@ class DiffusionUNet(Model):
     def forward_stages(self, x, time):
         """The first convolution, the levels on the way down, the middle, and the levels on the way up."""
         if any(size % 2**self.halvings for size in x.shape[2:]):
-            raise ShapeError(f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted sizes that are "
-                             f"multiples of {2**self.halvings}")  # fmt: skip
+            raise ShapeError(
+                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted sizes that are "
+                f"multiples of {2**self.halvings}"
+            )
         time = self.time_embedding(self._waves(time, x))  # (batch, 4 * features[0])
         x = self.conv_in(x)
         stages, skips = {"conv_in": x}, [x]
@@ -135,8 +175,16 @@ class Residual(Network):
         ``(batch, in_channels, *size)`` and ``(batch, time_width)`` give ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, dims: int, time_width: int, num_groups: int, eps: float,
-                 dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        dims: int,
+        time_width: int,
+        num_groups: int,
+        eps: float,
+        dropout: float,
+    ) -> None:
         super().__init__()
         nn, conv = self.nn, by_dims(self.nn, dims, "Conv")
         self.norm1 = nn.GroupNorm(num_groups, in_channels, eps)
@@ -145,7 +193,9 @@ class Residual(Network):
         self.norm2 = nn.GroupNorm(num_groups, out_channels, eps)
         self.dropout = nn.Dropout(dropout)
         self.conv2 = conv(out_channels, out_channels, 3, padding=1)
-        self.conv_shortcut = None if in_channels == out_channels else conv(in_channels, out_channels, 1)
+        self.conv_shortcut = (
+            None if in_channels == out_channels else conv(in_channels, out_channels, 1)
+        )
 
     def forward(self, x, time):
         nn = self.nn
@@ -166,7 +216,11 @@ class Attention(Network):
     def __init__(self, channels: int, head_width: int | None, num_groups: int, eps: float) -> None:
         super().__init__()
         nn = self.nn
-        self.heads = 1 if head_width is None else channels // checks.positive(head_width, "head_width", "Attention")
+        self.heads = (
+            1
+            if head_width is None
+            else channels // checks.positive(head_width, "head_width", "Attention")
+        )
         if head_width is not None:
             checks.divides(channels, head_width, "Attention: channels", "head_width")
         self.group_norm = nn.GroupNorm(num_groups, channels, eps)
@@ -198,11 +252,21 @@ class Down(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / 2)``, and a list of what each block gave.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, layers: int, attends: bool, padding: int | None,
-                 head_width: int | None, **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        layers: int,
+        attends: bool,
+        padding: int | None,
+        head_width: int | None,
+        **options: Any,
+    ) -> None:
         super().__init__()
         nn = self.nn
-        self.attentions = _attentions(nn, out_channels, layers, head_width, options) if attends else None
+        self.attentions = (
+            _attentions(nn, out_channels, layers, head_width, options) if attends else None
+        )
         widths = [in_channels, *[out_channels] * (layers - 1)]
         self.resnets = nn.ModuleList([Residual(width, out_channels, **options) for width in widths])
         self.downsamplers = None
@@ -227,7 +291,9 @@ class Middle(Network):
     def __init__(self, channels: int, head_width: int | None, **options: Any) -> None:
         super().__init__()
         self.attentions = _attentions(self.nn, channels, 1, head_width, options)
-        self.resnets = self.nn.ModuleList([Residual(channels, channels, **options) for _ in range(2)])
+        self.resnets = self.nn.ModuleList(
+            [Residual(channels, channels, **options) for _ in range(2)]
+        )
 
     def forward(self, x, time):
         first, second = self.resnets
@@ -241,16 +307,31 @@ class Up(Network):
         ``(batch, in_channels, *size)`` and the skips, the coarsest first, give ``(batch, out_channels, *2 * size)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, finer: int, layers: int, attends: bool, doubles: bool,
-                 head_width: int | None, **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        finer: int,
+        layers: int,
+        attends: bool,
+        doubles: bool,
+        head_width: int | None,
+        **options: Any,
+    ) -> None:
         super().__init__()
         nn, self.layers = self.nn, layers
-        self.attentions = _attentions(nn, out_channels, layers, head_width, options) if attends else None
+        self.attentions = (
+            _attentions(nn, out_channels, layers, head_width, options) if attends else None
+        )
         inputs = [in_channels, *[out_channels] * (layers - 1)]
         skips = [*[out_channels] * (layers - 1), finer]  # the last one comes from the level above
         both = zip(inputs, skips, strict=True)
-        self.resnets = nn.ModuleList([Residual(width + skip, out_channels, **options) for width, skip in both])
-        self.upsamplers = nn.ModuleList([Double(out_channels, options["dims"])]) if doubles else None
+        self.resnets = nn.ModuleList(
+            [Residual(width + skip, out_channels, **options) for width, skip in both]
+        )
+        self.upsamplers = (
+            nn.ModuleList([Double(out_channels, options["dims"])]) if doubles else None
+        )
 
     def forward(self, x, skips, time):
         for number, (block, skip) in enumerate(zip(self.resnets, skips, strict=True)):
@@ -274,7 +355,9 @@ class Halve(Network):
         self.conv = by_dims(self.nn, dims, "Conv")(channels, channels, 3, 2, padding)
 
     def forward(self, x):
-        if self.far_side_only:  # as TensorFlow pads such a convolution, in which DDPM was written first
+        if (
+            self.far_side_only
+        ):  # as TensorFlow pads such a convolution, in which DDPM was written first
             x = self.nn.pad(x, [(0, 1)] * (len(x.shape) - 2))
         return self.conv(x)
 
@@ -316,23 +399,35 @@ _STEPS = 1000
 _VARIANTS: dict[str, tuple[dict[str, Any], int, int | None, str]] = {
     "ddpm_cifar10": ({}, 32, 35_746_307, "diffusers, google/ddpm-cifar10-32"),
     "ddpm_celebahq": (
-        {"features": (128, 128, 256, 256, 512, 512), "attention": (False, False, False, False, True, False)},
+        {
+            "features": (128, 128, 256, 256, 512, 512),
+            "attention": (False, False, False, False, True, False),
+        },
         256,
         113_673_219,
         "diffusers, google/ddpm-celebahq-256",
     ),
     "ddpm_small": (
-        {"in_channels": 1, "out_channels": 1, "features": (32, 64, 64), "attention": (False, False, True), "layers": 1,
-         "num_groups": 8},
+        {
+            "in_channels": 1,
+            "out_channels": 1,
+            "features": (32, 64, 64),
+            "attention": (False, False, True),
+            "layers": 1,
+            "num_groups": 8,
+        },
         28,
         None,
         "diffusers' UNet2DModel",
     ),
-}  # fmt: skip
+}
 
 
 def _inputs(size: int):
-    return lambda settings: [(settings["in_channels"], *(size,) * settings["dims"]), Input((), below=_STEPS)]
+    return lambda settings: [
+        (settings["in_channels"], *(size,) * settings["dims"]),
+        Input((), below=_STEPS),
+    ]
 
 
 for _name, (_variant, _size, _parameters, _source) in _VARIANTS.items():

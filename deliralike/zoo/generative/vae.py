@@ -34,7 +34,9 @@ class VAE(Model):
 
     stem_paths, head_paths, outputs = ("fc1",), ("fc4",), "in_features"
 
-    def __init__(self, in_features: int = 784, hidden: int = 400, latent_size: int = 20, sigmoid: bool = True) -> None:
+    def __init__(
+        self, in_features: int = 784, hidden: int = 400, latent_size: int = 20, sigmoid: bool = True
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.sigmoid = bool(sigmoid)
@@ -55,7 +57,13 @@ class VAE(Model):
         hidden = nn.relu(self.fc1(nn.flatten(x)))
         mu, logvar = self.fc21(hidden), self.fc22(hidden)
         latent = sampled(self, mu, logvar, noise)
-        return {"encoder": hidden, "mu": mu, "logvar": logvar, "latent": latent, "decoder": nn.relu(self.fc3(latent))}
+        return {
+            "encoder": hidden,
+            "mu": mu,
+            "logvar": logvar,
+            "latent": latent,
+            "decoder": nn.relu(self.fc3(latent)),
+        }
 
 
 class ConvVAE(Model):
@@ -82,9 +90,14 @@ class ConvVAE(Model):
 
     stem_paths, head_paths, outputs = ("encoder.0.0",), ("final_layer.3",), "in_channels"
 
-    def __init__(self, in_channels: int = 3, latent_size: int = 128,
-                 features: Sequence[int] = (32, 64, 128, 256, 512), image_size: int = 64,
-                 dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 3,
+        latent_size: int = 128,
+        features: Sequence[int] = (32, 64, 128, 256, 512),
+        image_size: int = 64,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         widths = _widths(features)
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
@@ -92,13 +105,19 @@ class ConvVAE(Model):
         self.coarsest = _coarsest(image_size, len(widths))
         flat = widths[-1] * self.coarsest**dims
         pairs = list(zip((in_channels, *widths), widths, strict=False))
-        self.encoder = nn.Sequential(*(nn.Sequential(conv(a, b, 3, 2, 1), norm(b), nn.LeakyReLU()) for a, b in pairs))
+        self.encoder = nn.Sequential(
+            *(nn.Sequential(conv(a, b, 3, 2, 1), norm(b), nn.LeakyReLU()) for a, b in pairs)
+        )
         self.fc_mu = nn.Linear(flat, latent_size)
         self.fc_var = nn.Linear(flat, latent_size)
         self.decoder_input = nn.Linear(latent_size, flat)
-        self.decoder = nn.Sequential(*(nn.Sequential(*_doubling(nn, b, a, dims)) for a, b in reversed(pairs[1:])))
+        self.decoder = nn.Sequential(
+            *(nn.Sequential(*_doubling(nn, b, a, dims)) for a, b in reversed(pairs[1:]))
+        )
         self.final_layer = nn.Sequential(
-            *_doubling(nn, widths[0], widths[0], dims), conv(widths[0], in_channels, 3, padding=1), nn.Tanh()
+            *_doubling(nn, widths[0], widths[0], dims),
+            conv(widths[0], in_channels, 3, padding=1),
+            nn.Tanh(),
         )
         self.width = widths[-1]
 
@@ -120,9 +139,13 @@ class ConvVAE(Model):
         mu, logvar = self.fc_mu(flat), self.fc_var(flat)
         latent = sampled(self, mu, logvar, noise)
         stages |= {"mu": mu, "logvar": logvar, "latent": latent}
-        grid = nn.reshape(self.decoder_input(latent), (-1, self.width, *(self.coarsest,) * self.dims))
+        grid = nn.reshape(
+            self.decoder_input(latent), (-1, self.width, *(self.coarsest,) * self.dims)
+        )
         stages["decoder_input"] = grid
-        return stages | in_turn(grid, {f"decoder{n}": block for n, block in enumerate(self.decoder)})
+        return stages | in_turn(
+            grid, {f"decoder{n}": block for n, block in enumerate(self.decoder)}
+        )
 
 
 def sampled(model: Any, mu: Any, logvar: Any, noise: Any) -> Any:
@@ -155,7 +178,9 @@ def _widths(features: Sequence[int]) -> tuple[int, ...]:
 
 def _coarsest(image_size: int, levels: int) -> int:
     if checks.positive(image_size, "image_size", "ConvVAE") % 2**levels:
-        raise SettingError(f"ConvVAE: image_size={image_size!r}; wanted a multiple of {2**levels} for {levels} levels")
+        raise SettingError(
+            f"ConvVAE: image_size={image_size!r}; wanted a multiple of {2**levels} for {levels} levels"
+        )
     return image_size // 2**levels
 
 
@@ -179,4 +204,11 @@ register(
     shape=_vectors,
     parameters=652_824,
 )
-register(ConvVAE, name="conv_vae", task="generation", dims=(1, 2, 3), source=_SOURCE + "PyTorch-VAE", shape=_pictures)
+register(
+    ConvVAE,
+    name="conv_vae",
+    task="generation",
+    dims=(1, 2, 3),
+    source=_SOURCE + "PyTorch-VAE",
+    shape=_pictures,
+)

@@ -22,8 +22,15 @@ class Critic(Discriminator):
         ``(batch, in_channels, *image_size)`` gives ``(batch,)``.
     """
 
-    def __init__(self, in_channels: int = 3, width: int = 64, image_size: int = 64, num_classes: int = 1, dims: int = 2,
-                 norm: str | None = "layer") -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 3,
+        width: int = 64,
+        image_size: int = 64,
+        num_classes: int = 1,
+        dims: int = 2,
+        norm: str | None = "layer",
+    ) -> None:
         super().__init__(in_channels, width, image_size, num_classes, dims, norm)
 
 

@@ -44,10 +44,17 @@ class AttentionUNet(Model):
 
     stem_paths, head_paths, outputs = ("model.0.conv.0.conv",), ("model.2.conv",), "out_channels"
 
-    def __init__(self, in_channels: int = 1, out_channels: int = 2,
-                 channels: Sequence[int] = (16, 32, 64, 128, 256), strides: Sequence[Sizes] = (2, 2, 2, 2),
-                 kernel_size: Sizes = 3, up_kernel_size: Sizes = 3, dims: int = 3,
-                 dropout: float = 0.0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 2,
+        channels: Sequence[int] = (16, 32, 64, 128, 256),
+        strides: Sequence[Sizes] = (2, 2, 2, 2),
+        kernel_size: Sizes = 3,
+        up_kernel_size: Sizes = 3,
+        dims: int = 3,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         what, nn = "AttentionUNet", self.nn
         checks.positive(out_channels, "out_channels", what)
@@ -90,8 +97,15 @@ class ConvBlock(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, dims: int,
-                 dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes,
+        dims: int,
+        dropout: float,
+    ) -> None:
         super().__init__()
         adn: dict[str, Any] = {"norm": "batch", "act": "relu", "dropout": dropout}
         self.conv = self.nn.Sequential(
@@ -110,10 +124,20 @@ class UpConv(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size * stride)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, dims: int) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, dims: int
+    ) -> None:
         super().__init__()
-        self.up = medical.Convolution(in_channels, out_channels, dims, kernel_size, stride, transposed=True,
-                                      norm="batch", act="relu")  # fmt: skip
+        self.up = medical.Convolution(
+            in_channels,
+            out_channels,
+            dims,
+            kernel_size,
+            stride,
+            transposed=True,
+            norm="batch",
+            act="relu",
+        )
 
     def forward(self, x):
         return self.up(x)
@@ -145,12 +169,22 @@ class AttentionLayer(Network):
         ``(batch, fine, *size)`` gives the same shape.
     """
 
-    def __init__(self, fine: int, coarse: int, submodule: Any, up_kernel_size: Sizes, stride: Sizes, dims: int,
-                 dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        fine: int,
+        coarse: int,
+        submodule: Any,
+        up_kernel_size: Sizes,
+        stride: Sizes,
+        dims: int,
+        dropout: float,
+    ) -> None:
         super().__init__()
         self.attention = AttentionBlock(fine, dims)
         self.upconv = UpConv(coarse, fine, up_kernel_size, stride, dims)
-        self.merge = medical.Convolution(2 * fine, fine, dims, dropout=dropout)  # as MONAI's defaults: not by batch
+        self.merge = medical.Convolution(
+            2 * fine, fine, dims, dropout=dropout
+        )  # as MONAI's defaults: not by batch
         self.submodule = submodule
 
     def forward(self, x):

@@ -33,8 +33,15 @@ class ASPP(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, rates: Sequence[int], separable: bool, dropout: float,
-                 dims: int) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        rates: Sequence[int],
+        separable: bool,
+        dropout: float,
+        dims: int,
+    ) -> None:
         super().__init__()
         nn, (conv, norm) = self.nn, by_dims(self.nn, dims, "Conv", "BatchNorm")
 
@@ -47,9 +54,11 @@ class ASPP(Network):
         branches = [nn.Sequential(kernel, norm(out_channels), nn.ReLU()) for kernel in kernels]
         self.convs = nn.ModuleList([*branches, Average(in_channels, out_channels, dims)])
         self.project = nn.Sequential(
-            conv(len(self.convs) * out_channels, out_channels, 1, bias=False), norm(out_channels), nn.ReLU(),
+            conv(len(self.convs) * out_channels, out_channels, 1, bias=False),
+            norm(out_channels),
+            nn.ReLU(),
             nn.Dropout(dropout),
-        )  # fmt: skip
+        )
 
     def forward(self, x):
         return self.project(self.nn.concatenate([branch(x) for branch in self.convs], dim=1))
@@ -59,8 +68,13 @@ class Average(Sequential):
     """The average over all positions, a 1x1 convolution, normalisation and ReLU, spread over the input's size again."""
 
     def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
-        nn, (conv, norm, pool) = self.nn, by_dims(self.nn, dims, "Conv", "BatchNorm", "AdaptiveAvgPool")
-        super().__init__(pool(1), conv(in_channels, out_channels, 1, bias=False), norm(out_channels), nn.ReLU())
+        nn, (conv, norm, pool) = (
+            self.nn,
+            by_dims(self.nn, dims, "Conv", "BatchNorm", "AdaptiveAvgPool"),
+        )
+        super().__init__(
+            pool(1), conv(in_channels, out_channels, 1, bias=False), norm(out_channels), nn.ReLU()
+        )
 
     def forward(self, x):
         return self.nn.interpolate(super().forward(x), size=tuple(x.shape[2:]), mode="linear")
@@ -71,16 +85,24 @@ class Separable(Sequential):
 
     def __init__(self, in_channels: int, out_channels: int, rate: int, dims: int) -> None:
         conv = by_dims(self.nn, dims, "Conv")
-        super().__init__(conv(in_channels, in_channels, 3, 1, rate, rate, in_channels, bias=False),
-                         conv(in_channels, out_channels, 1, bias=False))  # fmt: skip
+        super().__init__(
+            conv(in_channels, in_channels, 3, 1, rate, rate, in_channels, bias=False),
+            conv(in_channels, out_channels, 1, bias=False),
+        )
 
 
-def deeplab_head(nn: Any, in_channels: int, num_classes: int, rates: Sequence[int], dropout: float, dims: int) -> Any:
+def deeplab_head(
+    nn: Any, in_channels: int, num_classes: int, rates: Sequence[int], dropout: float, dims: int
+) -> Any:
     """The pyramid with 256 channels, a 3x3 convolution, normalised, and a 1x1 convolution to the classes."""
     conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
-    return nn.Sequential(ASPP(in_channels, 256, _rates(rates), False, dropout, dims),
-                         conv(256, 256, 3, padding=1, bias=False), norm(256), nn.ReLU(),
-                         conv(256, num_classes, 1))  # fmt: skip
+    return nn.Sequential(
+        ASPP(in_channels, 256, _rates(rates), False, dropout, dims),
+        conv(256, 256, 3, padding=1, bias=False),
+        norm(256),
+        nn.ReLU(),
+        conv(256, num_classes, 1),
+    )
 
 
 class TorchvisionDeepLabV3(BackboneSegmentation):
@@ -103,14 +125,25 @@ class TorchvisionDeepLabV3(BackboneSegmentation):
         SettingError: A setting makes no sense.
     """
 
-    def __init__(self, backbone: Any = "resnet50", num_classes: int = 21, in_channels: int = 3, dims: int = 2,
-                 aux_loss: bool = False, rates: Sequence[int] = (12, 24, 36), dropout: float = 0.5,
-                 aux_dropout: float = 0.1, backbone_settings: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        backbone: Any = "resnet50",
+        num_classes: int = 21,
+        in_channels: int = 3,
+        dims: int = 2,
+        aux_loss: bool = False,
+        rates: Sequence[int] = (12, 24, 36),
+        dropout: float = 0.5,
+        aux_dropout: float = 0.1,
+        backbone_settings: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         width, aux_width = self.run_on(backbone, in_channels, dims, backbone_settings)
         checks.positive(num_classes, "num_classes", "TorchvisionDeepLabV3")
         self.classifier = deeplab_head(self.nn, width, num_classes, rates, dropout, dims)
-        self.aux_classifier = fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims) if aux_loss else None
+        self.aux_classifier = (
+            fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims) if aux_loss else None
+        )
 
 
 class DeepLabV3(EncoderDecoder):
@@ -145,17 +178,34 @@ class DeepLabV3(EncoderDecoder):
 
     start_values = {}  # PyTorch's: unlike its other networks, the reference leaves these as they are
 
-    def __init__(self, encoder: Any = "resnet34", encoder_depth: int = 5, output_stride: int = 8,
-                 decoder_channels: int = 256, rates: Sequence[int] = (12, 24, 36), separable: bool = False,
-                 num_classes: int = 1, in_channels: int = 3, dims: int = 2, dropout: float = 0.5,
-                 encoder_settings: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        encoder: Any = "resnet34",
+        encoder_depth: int = 5,
+        output_stride: int = 8,
+        decoder_channels: int = 256,
+        rates: Sequence[int] = (12, 24, 36),
+        separable: bool = False,
+        num_classes: int = 1,
+        in_channels: int = 3,
+        dims: int = 2,
+        dropout: float = 0.5,
+        encoder_settings: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 1, "DeepLabV3")
-        width, rates = checks.positive(decoder_channels, "decoder_channels", "DeepLabV3"), _rates(rates)
-        (channels,) = self.encode_with(encoder, (depth,), in_channels, dims, encoder_settings, output_stride)
+        width, rates = (
+            checks.positive(decoder_channels, "decoder_channels", "DeepLabV3"),
+            _rates(rates),
+        )
+        (channels,) = self.encode_with(
+            encoder, (depth,), in_channels, dims, encoder_settings, output_stride
+        )
         self.multiple = min(2**depth, output_stride)
         self.decoder = Decoder(channels, width, rates, separable, dropout, dims)
-        self.segmentation_head = segmentation_head(self.nn, width, num_classes, 1, dims, self.multiple)
+        self.segmentation_head = segmentation_head(
+            self.nn, width, num_classes, 1, dims, self.multiple
+        )
 
 
 class Decoder(Network):
@@ -165,8 +215,15 @@ class Decoder(Network):
         A list of ``(batch, in_channels, *coarse)``; gives ``(batch, out_channels, *coarse)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, rates: Sequence[int], separable: bool, dropout: float,
-                 dims: int) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        rates: Sequence[int],
+        separable: bool,
+        dropout: float,
+        dims: int,
+    ) -> None:
         super().__init__()
         nn, (conv, norm) = self.nn, by_dims(self.nn, dims, "Conv", "BatchNorm")
         self.aspp = ASPP(in_channels, out_channels, rates, separable, dropout, dims)
@@ -202,16 +259,33 @@ class DeepLabV3Plus(EncoderDecoder):
 
     start_values = {}  # as DeepLabV3
 
-    def __init__(self, encoder: Any = "resnet34", encoder_depth: int = 5, output_stride: int = 16,
-                 decoder_channels: int = 256, rates: Sequence[int] = (12, 24, 36), separable: bool = True,
-                 num_classes: int = 1, in_channels: int = 3, dims: int = 2, dropout: float = 0.5,
-                 encoder_settings: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        encoder: Any = "resnet34",
+        encoder_depth: int = 5,
+        output_stride: int = 16,
+        decoder_channels: int = 256,
+        rates: Sequence[int] = (12, 24, 36),
+        separable: bool = True,
+        num_classes: int = 1,
+        in_channels: int = 3,
+        dims: int = 2,
+        dropout: float = 0.5,
+        encoder_settings: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 3, "DeepLabV3Plus")
-        width, rates = checks.positive(decoder_channels, "decoder_channels", "DeepLabV3Plus"), _rates(rates)
-        fine, coarse = self.encode_with(encoder, (2, depth), in_channels, dims, encoder_settings, output_stride)
+        width, rates = (
+            checks.positive(decoder_channels, "decoder_channels", "DeepLabV3Plus"),
+            _rates(rates),
+        )
+        fine, coarse = self.encode_with(
+            encoder, (2, depth), in_channels, dims, encoder_settings, output_stride
+        )
         self.multiple = min(2**depth, output_stride)
-        self.decoder = JoiningDecoder(fine, coarse, width, rates, separable, dropout, dims, self.multiple // 4)
+        self.decoder = JoiningDecoder(
+            fine, coarse, width, rates, separable, dropout, dims, self.multiple // 4
+        )
         self.segmentation_head = segmentation_head(self.nn, width, num_classes, 1, dims, 4)
 
 
@@ -223,21 +297,36 @@ class JoiningDecoder(Network):
         ``(batch, out_channels, *size / 4)``.
     """
 
-    def __init__(self, fine_channels: int, in_channels: int, out_channels: int, rates: Sequence[int], separable: bool,
-                 dropout: float, dims: int, upsampling: int) -> None:  # fmt: skip
+    def __init__(
+        self,
+        fine_channels: int,
+        in_channels: int,
+        out_channels: int,
+        rates: Sequence[int],
+        separable: bool,
+        dropout: float,
+        dims: int,
+        upsampling: int,
+    ) -> None:
         super().__init__()
         nn, (conv, norm) = self.nn, by_dims(self.nn, dims, "Conv", "BatchNorm")
         self.aspp = nn.Sequential(
             ASPP(in_channels, out_channels, rates, separable, dropout, dims),
-            Separable(out_channels, out_channels, 1, dims), norm(out_channels), nn.ReLU(),
-        )  # fmt: skip
+            Separable(out_channels, out_channels, 1, dims),
+            norm(out_channels),
+            nn.ReLU(),
+        )
         self.up = nn.Upsample(scale_factor=float(upsampling), mode="linear", align_corners=True)
         self.block1 = nn.Sequential(conv(fine_channels, 48, 1, bias=False), norm(48), nn.ReLU())
-        self.block2 = nn.Sequential(Separable(48 + out_channels, out_channels, 1, dims), norm(out_channels), nn.ReLU())
+        self.block2 = nn.Sequential(
+            Separable(48 + out_channels, out_channels, 1, dims), norm(out_channels), nn.ReLU()
+        )
 
     def forward(self, features, size):
         fine, coarse = features
-        return self.block2(self.nn.concatenate([self.up(self.aspp(coarse)), self.block1(fine)], dim=1))
+        return self.block2(
+            self.nn.concatenate([self.up(self.aspp(coarse)), self.block1(fine)], dim=1)
+        )
 
 
 def _rates(rates: Sequence[int]) -> tuple[int, ...]:

@@ -56,18 +56,37 @@ class DynUNet(Model):
 
     outputs = "out_channels"
     # MONAI passes by convolutions with one axis; here they start as all others.
-    start_values = {"*conv?.conv.weight": HeNormal("in", 0.01), "*.conv.conv.weight": HeNormal("in", 0.01),
-                    "*transp_conv.conv.weight": HeNormal("in", 0.01), "*.conv.bias": ZEROS}  # fmt: skip
+    start_values = {
+        "*conv?.conv.weight": HeNormal("in", 0.01),
+        "*.conv.conv.weight": HeNormal("in", 0.01),
+        "*transp_conv.conv.weight": HeNormal("in", 0.01),
+        "*.conv.bias": ZEROS,
+    }
 
-    def __init__(self, in_channels: int = 1, out_channels: int = 2, kernel_size: Sequence[Sizes] = (3, 3, 3, 3, 3, 3),
-                 strides: Sequence[Sizes] = (1, 2, 2, 2, 2, 2), upsample_kernel_size: Sequence[Sizes] | None = None,
-                 filters: Sequence[int] | None = None, dims: int = 3, dropout: float = 0.0, norm: str = "instance",
-                 deep_supervision: bool = False, deep_supr_num: int = 1, res_block: bool = False,
-                 trans_bias: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 2,
+        kernel_size: Sequence[Sizes] = (3, 3, 3, 3, 3, 3),
+        strides: Sequence[Sizes] = (1, 2, 2, 2, 2, 2),
+        upsample_kernel_size: Sequence[Sizes] | None = None,
+        filters: Sequence[int] | None = None,
+        dims: int = 3,
+        dropout: float = 0.0,
+        norm: str = "instance",
+        deep_supervision: bool = False,
+        deep_supr_num: int = 1,
+        res_block: bool = False,
+        trans_bias: bool = False,
+    ) -> None:
         super().__init__()
         count = _count(kernel_size, strides)
-        ups = medical.per_stage(strides[1:] if upsample_kernel_size is None else upsample_kernel_size, count - 1,
-                                "upsample_kernel_size", "DynUNet")  # fmt: skip
+        ups = medical.per_stage(
+            strides[1:] if upsample_kernel_size is None else upsample_kernel_size,
+            count - 1,
+            "upsample_kernel_size",
+            "DynUNet",
+        )
         widths = _widths(filters, count, dims)
         options: dict[str, Any] = {"dims": dims, "norm": norm, "dropout": dropout}
         block = ResBlock if res_block else BasicBlock
@@ -80,12 +99,19 @@ class DynUNet(Model):
         self.input_block = first
         self.downsamples = nn.ModuleList(downs)
         self.bottleneck = last
-        self.upsamples = nn.ModuleList([UpBlock(*step, bias=trans_bias, **options) for step in steps])
+        self.upsamples = nn.ModuleList(
+            [UpBlock(*step, bias=trans_bias, **options) for step in steps]
+        )
         self.output_block = OutBlock(widths[0], out_channels, dims, dropout)
-        heads = [OutBlock(widths[1 + i], out_channels, dims, dropout) for i in range(_heads(deep_supr_num, count))]
+        heads = [
+            OutBlock(widths[1 + i], out_channels, dims, dropout)
+            for i in range(_heads(deep_supr_num, count))
+        ]
         if self.deep_supervision:
             self.deep_supervision_heads = nn.ModuleList(heads)
-        self.skip_layers = _twins([first, *downs], list(self.upsamples)[::-1], last, heads if deep_supervision else [])
+        self.skip_layers = _twins(
+            [first, *downs], list(self.upsamples)[::-1], last, heads if deep_supervision else []
+        )
 
     @property
     def stem_paths(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -97,7 +123,10 @@ class DynUNet(Model):
     def head_paths(self) -> tuple[str, ...]:  # type: ignore[override]
         """The output's layer, and those of deep supervision."""
         more = len(self.deep_supervision_heads) if self.deep_supervision else 0
-        return ("output_block.conv.conv", *(f"deep_supervision_heads.{i}.conv.conv" for i in range(more)))
+        return (
+            "output_block.conv.conv",
+            *(f"deep_supervision_heads.{i}.conv.conv" for i in range(more)),
+        )
 
     def forward(self, x):
         nn = self.nn
@@ -106,7 +135,9 @@ class DynUNet(Model):
         if not (self.training and self.deep_supervision):
             return y
         heads = list(self.deep_supervision_heads)
-        coarser = [head(x) for head, x in zip(heads, stages[-2 : -2 - len(heads) : -1], strict=True)]
+        coarser = [
+            head(x) for head, x in zip(heads, stages[-2 : -2 - len(heads) : -1], strict=True)
+        ]
         return nn.stack([y, *(nn.interpolate(z, tuple(y.shape[2:])) for z in coarser)], dim=1)
 
     def forward_stages(self, x):
@@ -129,7 +160,11 @@ class DynUNet(Model):
         for level, (down, up) in enumerate(zip(downs, ups, strict=True)):
             path = "skip_layers." + "next_layer." * level
             head = f"deep_supervision_heads.{level - 1}."
-            names |= {f"{path}downsample.": f"{down}.", f"{path}upsample.": f"{up}.", f"{path}super_head.": head}
+            names |= {
+                f"{path}downsample.": f"{down}.",
+                f"{path}upsample.": f"{up}.",
+                f"{path}super_head.": head,
+            }
         names[f"skip_layers.{'next_layer.' * len(downs)}"] = "bottleneck."
 
         def first(name: str) -> str:
@@ -142,7 +177,9 @@ class DynUNet(Model):
 class SkipLayer(Network):
     """Holds the blocks of one level, and the next level, under the second names that the reference has for them."""
 
-    def __init__(self, downsample: Any, upsample: Any, next_layer: Any, super_head: Any = None) -> None:
+    def __init__(
+        self, downsample: Any, upsample: Any, next_layer: Any, super_head: Any = None
+    ) -> None:
         super().__init__()
         self.downsample = downsample
         self.next_layer = next_layer
@@ -157,8 +194,18 @@ class BasicBlock(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes = 3, stride: Sizes = 1, *, dims: int,
-                 norm: str, dropout: float = 0.0, affine: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes = 3,
+        stride: Sizes = 1,
+        *,
+        dims: int,
+        norm: str,
+        dropout: float = 0.0,
+        affine: bool = True,
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.conv1 = Conv(in_channels, out_channels, kernel_size, stride, dims, dropout)
@@ -182,12 +229,31 @@ class ResBlock(BasicBlock):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes = 3, stride: Sizes = 1, *, dims: int,
-                 norm: str, dropout: float = 0.0, affine: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes = 3,
+        stride: Sizes = 1,
+        *,
+        dims: int,
+        norm: str,
+        dropout: float = 0.0,
+        affine: bool = True,
+    ) -> None:
         super().__init__(
-            in_channels, out_channels, kernel_size, stride, dims=dims, norm=norm, dropout=dropout, affine=affine
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            dims=dims,
+            norm=norm,
+            dropout=dropout,
+            affine=affine,
         )
-        self.changes = in_channels != out_channels or max(geometry.steps(stride, dims, "strides")) > 1
+        self.changes = (
+            in_channels != out_channels or max(geometry.steps(stride, dims, "strides")) > 1
+        )
         if self.changes:
             self.conv3 = Conv(in_channels, out_channels, 1, stride, dims, dropout)
             self.norm3 = medical.normalisation(self.nn, norm, out_channels, dims, affine)
@@ -203,12 +269,25 @@ class UpBlock(Network):
         ``(batch, in_channels, *coarse)`` and ``(batch, out_channels, *size)`` give ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, upsample: Sizes, *, dims: int,
-                 norm: str, dropout: float = 0.0, affine: bool = True, bias: bool = False,
-                 res_block: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        upsample: Sizes,
+        *,
+        dims: int,
+        norm: str,
+        dropout: float = 0.0,
+        affine: bool = True,
+        bias: bool = False,
+        res_block: bool = False,
+    ) -> None:
         super().__init__()
         options: dict[str, Any] = {"dims": dims, "norm": norm, "dropout": dropout, "affine": affine}
-        self.transp_conv = Conv(in_channels, out_channels, upsample, upsample, dims, dropout, bias, transposed=True)
+        self.transp_conv = Conv(
+            in_channels, out_channels, upsample, upsample, dims, dropout, bias, transposed=True
+        )
         self.conv_block = (ResBlock if res_block else BasicBlock)(
             2 * out_channels, out_channels, kernel_size, **options
         )
@@ -224,7 +303,9 @@ class OutBlock(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, dims: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, dims: int, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.conv = Conv(in_channels, out_channels, 1, 1, dims, dropout, bias=True)
 
@@ -240,13 +321,27 @@ class Conv(Network):
         `transposed`.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, dims: int,
-                 dropout: float = 0.0, bias: bool = False, transposed: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes,
+        dims: int,
+        dropout: float = 0.0,
+        bias: bool = False,
+        transposed: bool = False,
+    ) -> None:
         super().__init__()
-        kernel, stride = geometry.steps(kernel_size, dims, "kernel_size"), geometry.steps(stride, dims, "strides")
+        kernel, stride = (
+            geometry.steps(kernel_size, dims, "kernel_size"),
+            geometry.steps(stride, dims, "strides"),
+        )
         padding = tuple((k - s + 1) // 2 for k, s in zip(kernel, stride, strict=True))
         if min(padding) < 0:
-            raise SettingError(f"DynUNet: a kernel of {kernel} is too small for the stride {stride}")
+            raise SettingError(
+                f"DynUNet: a kernel of {kernel} is too small for the stride {stride}"
+            )
         kind = by_dims(self.nn, dims, "ConvTranspose" if transposed else "Conv")
         self.conv = kind(in_channels, out_channels, kernel, stride, padding, bias=bias)
         self.dropout = self.nn.Dropout(dropout)
@@ -265,7 +360,12 @@ def _twins(downs: list[Any], ups: list[Any], bottleneck: Any, heads: list[Any]) 
 
 
 def _count(kernels: Sequence[Sizes], strides: Sequence[Sizes]) -> int:
-    if isinstance(kernels, int) or isinstance(strides, int) or len(kernels) != len(strides) or len(strides) < 3:
+    if (
+        isinstance(kernels, int)
+        or isinstance(strides, int)
+        or len(kernels) != len(strides)
+        or len(strides) < 3
+    ):
         raise SettingError(
             f"DynUNet: kernel_size={kernels!r} and strides={strides!r}; wanted one value for each of three or more "
             f"stages"
@@ -281,7 +381,9 @@ def _widths(filters: Sequence[int] | None, count: int, dims: int) -> tuple[int, 
 
 def _heads(deep_supr_num: int, count: int) -> int:
     if checks.positive(deep_supr_num, "deep_supr_num", "DynUNet") >= count - 1:
-        raise SettingError(f"DynUNet: deep_supr_num={deep_supr_num}; wanted 1 to {count - 2}, fewer than stages go up")
+        raise SettingError(
+            f"DynUNet: deep_supr_num={deep_supr_num}; wanted 1 to {count - 2}, fewer than stages go up"
+        )
     return deep_supr_num
 
 

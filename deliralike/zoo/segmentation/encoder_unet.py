@@ -10,7 +10,13 @@ from typing import Any
 from deliralike.errors import SettingError, suggestion
 from deliralike.network import Network
 from deliralike.zoo.blocks import by_dims, images
-from deliralike.zoo.encoders import DECODER_START, EncoderDecoder, depth_of, segmentation_head, widths
+from deliralike.zoo.encoders import (
+    DECODER_START,
+    EncoderDecoder,
+    depth_of,
+    segmentation_head,
+    widths,
+)
 from deliralike.zoo.mobile import ConvNormActivation
 from deliralike.zoo.registry import Architecture, register
 
@@ -45,16 +51,33 @@ class EncoderUNet(EncoderDecoder):
 
     start_values = DECODER_START
 
-    def __init__(self, encoder: Any = "resnet34", encoder_depth: int = 5,
-                 decoder_channels: Sequence[int] = (256, 128, 64, 32, 16), num_classes: int = 1, in_channels: int = 3,
-                 dims: int = 2, center: bool | None = None, interpolation: str = "nearest",
-                 attention: str | None = None, encoder_settings: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        encoder: Any = "resnet34",
+        encoder_depth: int = 5,
+        decoder_channels: Sequence[int] = (256, 128, 64, 32, 16),
+        num_classes: int = 1,
+        in_channels: int = 3,
+        dims: int = 2,
+        center: bool | None = None,
+        interpolation: str = "nearest",
+        attention: str | None = None,
+        encoder_settings: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 1, "EncoderUNet")
         out = widths(decoder_channels, depth, "EncoderUNet")
-        channels = self.encode_with(encoder, range(1, depth + 1), in_channels, dims, encoder_settings)
-        options: dict[str, Any] = {"interpolation": interpolation, "attention": attention, "dims": dims}
-        self.decoder = Decoder(channels, out, has_center(encoder) if center is None else center, **options)
+        channels = self.encode_with(
+            encoder, range(1, depth + 1), in_channels, dims, encoder_settings
+        )
+        options: dict[str, Any] = {
+            "interpolation": interpolation,
+            "attention": attention,
+            "dims": dims,
+        }
+        self.decoder = Decoder(
+            channels, out, has_center(encoder) if center is None else center, **options
+        )
         self.segmentation_head = segmentation_head(self.nn, out[-1], num_classes, 3, dims)
 
 
@@ -67,16 +90,23 @@ class Decoder(Network):
     """
 
     def __init__(
-        self, channels: tuple[int, ...], out: tuple[int, ...], center: bool, dims: int, **options: Any
+        self,
+        channels: tuple[int, ...],
+        out: tuple[int, ...],
+        center: bool,
+        dims: int,
+        **options: Any,
     ) -> None:
         super().__init__()
         nn, width = self.nn, channels[-1]
         self.center = doubled(nn, width, width, dims) if center else nn.Identity()
         befores, skips = (width, *out), (*reversed(channels[:-1]), 0)
-        self.blocks = nn.ModuleList([
-            Block(before, skip, after, dims=dims, **options)
-            for before, skip, after in zip(befores, skips, out, strict=False)
-        ])  # fmt: skip
+        self.blocks = nn.ModuleList(
+            [
+                Block(before, skip, after, dims=dims, **options)
+                for before, skip, after in zip(befores, skips, out, strict=False)
+            ]
+        )
 
     def forward(self, features, size):
         *skips, x = features
@@ -94,11 +124,20 @@ class Block(Network):
         ``(batch, in_channels, *coarse)`` and ``(batch, skip_channels, *size)`` give ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, skip_channels: int, out_channels: int, dims: int, interpolation: str,
-                 attention: str | None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        skip_channels: int,
+        out_channels: int,
+        dims: int,
+        interpolation: str,
+        attention: str | None,
+    ) -> None:
         super().__init__()
         if interpolation not in RESIZES:
-            raise SettingError(f"there is no interpolation={interpolation!r}. {suggestion(interpolation, RESIZES)}")
+            raise SettingError(
+                f"there is no interpolation={interpolation!r}. {suggestion(interpolation, RESIZES)}"
+            )
         self.mode = RESIZES[interpolation]
         self.conv1 = ConvNormActivation(in_channels + skip_channels, out_channels, dims=dims)
         # The reference has a gate without a skip to join as well, which then never runs.
@@ -139,7 +178,11 @@ class ChannelAndSpaceGate(Network):
             raise SettingError(f"attention='scse': {channels} channels; wanted {reduction} or more")
         squeezed = channels // reduction
         self.cSE = nn.Sequential(
-            pool(1), conv(channels, squeezed, 1), nn.ReLU(), conv(squeezed, channels, 1), nn.Sigmoid()
+            pool(1),
+            conv(channels, squeezed, 1),
+            nn.ReLU(),
+            conv(squeezed, channels, 1),
+            nn.Sigmoid(),
         )
         self.sSE = nn.Sequential(conv(channels, 1, 1), nn.Sigmoid())
 
@@ -149,8 +192,10 @@ class ChannelAndSpaceGate(Network):
 
 def doubled(nn: Any, in_channels: int, out_channels: int, dims: int) -> Any:
     """Two 3x3 convolutions, each normalised and followed by a ReLU."""
-    return nn.Sequential(ConvNormActivation(in_channels, out_channels, dims=dims),
-                         ConvNormActivation(out_channels, out_channels, dims=dims))  # fmt: skip
+    return nn.Sequential(
+        ConvNormActivation(in_channels, out_channels, dims=dims),
+        ConvNormActivation(out_channels, out_channels, dims=dims),
+    )
 
 
 def has_center(encoder: Any) -> bool:

@@ -38,7 +38,9 @@ class BackboneSegmentation(Model):
         """The last layer of each head."""
         return ("classifier.4",) + (() if self.aux_classifier is None else ("aux_classifier.4",))
 
-    def run_on(self, backbone: Any, in_channels: int, dims: int, settings: Mapping[str, Any] | None) -> tuple[int, int]:
+    def run_on(
+        self, backbone: Any, in_channels: int, dims: int, settings: Mapping[str, Any] | None
+    ) -> tuple[int, int]:
         """Build the backbone, dilated where it can be.
 
         Returns:
@@ -94,22 +96,37 @@ class FCN(BackboneSegmentation):
         SettingError: A setting makes no sense.
     """
 
-    def __init__(self, backbone: Any = "resnet50", num_classes: int = 21, in_channels: int = 3, dims: int = 2,
-                 aux_loss: bool = False, dropout: float = 0.1, aux_dropout: float = 0.1,
-                 backbone_settings: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        backbone: Any = "resnet50",
+        num_classes: int = 21,
+        in_channels: int = 3,
+        dims: int = 2,
+        aux_loss: bool = False,
+        dropout: float = 0.1,
+        aux_dropout: float = 0.1,
+        backbone_settings: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         width, aux_width = self.run_on(backbone, in_channels, dims, backbone_settings)
         checks.positive(num_classes, "num_classes", "FCN")
         self.classifier = fcn_head(self.nn, width, num_classes, dropout, dims)
-        self.aux_classifier = fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims) if aux_loss else None
+        self.aux_classifier = (
+            fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims) if aux_loss else None
+        )
 
 
 def fcn_head(nn: Any, in_channels: int, num_classes: int, dropout: float, dims: int) -> Any:
     """A 3x3 convolution to a quarter of the channels, normalised, and a 1x1 convolution to the classes."""
     conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
     width = in_channels // 4
-    return nn.Sequential(conv(in_channels, width, 3, padding=1, bias=False), norm(width), nn.ReLU(),
-                         nn.Dropout(dropout), conv(width, num_classes, 1))  # fmt: skip
+    return nn.Sequential(
+        conv(in_channels, width, 3, padding=1, bias=False),
+        norm(width),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        conv(width, num_classes, 1),
+    )
 
 
 for _name in ("resnet50", "resnet101"):

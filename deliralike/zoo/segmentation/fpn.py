@@ -44,13 +44,25 @@ class FPN(EncoderDecoder):
         ShapeError: The size is no such multiple.
     """
 
-    start_values = DECODER_START | {"decoder.p5.weight": HeUniform(), "decoder.p?.skip_conv.weight": HeUniform(),
-                                    "decoder.p*.bias": ZEROS}  # fmt: skip
+    start_values = DECODER_START | {
+        "decoder.p5.weight": HeUniform(),
+        "decoder.p?.skip_conv.weight": HeUniform(),
+        "decoder.p*.bias": ZEROS,
+    }
 
-    def __init__(self, encoder: Any = "resnet34", encoder_depth: int = 5, pyramid_channels: int = 256,
-                 segmentation_channels: int = 128, merge: str = "add", num_classes: int = 1, in_channels: int = 3,
-                 dims: int = 2, dropout: float = 0.2,
-                 encoder_settings: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        encoder: Any = "resnet34",
+        encoder_depth: int = 5,
+        pyramid_channels: int = 256,
+        segmentation_channels: int = 128,
+        merge: str = "add",
+        num_classes: int = 1,
+        in_channels: int = 3,
+        dims: int = 2,
+        dropout: float = 0.2,
+        encoder_settings: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 3, "FPN")
         checks.positive(pyramid_channels, "pyramid_channels", "FPN")
@@ -58,10 +70,16 @@ class FPN(EncoderDecoder):
         if merge not in ("add", "cat"):
             raise SettingError(f"FPN: merge={merge!r}; wanted 'add' or 'cat'")
         self.multiple = 2**depth
-        channels = self.encode_with(encoder, range(depth - 3, depth + 1), in_channels, dims, encoder_settings)
-        self.decoder = Decoder(channels, pyramid_channels, segmentation_channels, merge, dropout, dims)
+        channels = self.encode_with(
+            encoder, range(depth - 3, depth + 1), in_channels, dims, encoder_settings
+        )
+        self.decoder = Decoder(
+            channels, pyramid_channels, segmentation_channels, merge, dropout, dims
+        )
         width = segmentation_channels * (4 if merge == "cat" else 1)
-        self.segmentation_head = segmentation_head(self.nn, width, num_classes, 1, dims, 2 ** (depth - 3))
+        self.segmentation_head = segmentation_head(
+            self.nn, width, num_classes, 1, dims, 2 ** (depth - 3)
+        )
 
 
 class Decoder(Network):
@@ -71,15 +89,28 @@ class Decoder(Network):
         The encoder's stages, from the finest to the coarsest; gives ``(batch, width, *finest)``.
     """
 
-    def __init__(self, channels: tuple[int, ...], pyramid: int, width: int, merge: str, dropout: float,
-                 dims: int) -> None:  # fmt: skip
+    def __init__(
+        self,
+        channels: tuple[int, ...],
+        pyramid: int,
+        width: int,
+        merge: str,
+        dropout: float,
+        dims: int,
+    ) -> None:
         super().__init__()
         nn, (conv, drop) = self.nn, by_dims(self.nn, dims, "Conv", "Dropout")
         self.adds = merge == "add"
         c2, c3, c4, c5 = channels
         self.p5 = conv(c5, pyramid, 1)
-        self.p4, self.p3, self.p2 = Level(pyramid, c4, dims), Level(pyramid, c3, dims), Level(pyramid, c2, dims)
-        self.seg_blocks = nn.ModuleList([Upwards(pyramid, width, doublings, dims) for doublings in (3, 2, 1, 0)])
+        self.p4, self.p3, self.p2 = (
+            Level(pyramid, c4, dims),
+            Level(pyramid, c3, dims),
+            Level(pyramid, c2, dims),
+        )
+        self.seg_blocks = nn.ModuleList(
+            [Upwards(pyramid, width, doublings, dims) for doublings in (3, 2, 1, 0)]
+        )
         self.dropout = drop(dropout)
 
     def forward(self, features, size):
@@ -88,8 +119,12 @@ class Decoder(Network):
         p4 = self.p4(p5, c4)
         p3 = self.p3(p4, c3)
         p2 = self.p2(p3, c2)
-        levels = [block(level) for block, level in zip(self.seg_blocks, (p5, p4, p3, p2), strict=True)]
-        return self.dropout(sum(levels[1:], levels[0]) if self.adds else self.nn.concatenate(levels, dim=1))
+        levels = [
+            block(level) for block, level in zip(self.seg_blocks, (p5, p4, p3, p2), strict=True)
+        ]
+        return self.dropout(
+            sum(levels[1:], levels[0]) if self.adds else self.nn.concatenate(levels, dim=1)
+        )
 
 
 class Level(Network):
@@ -109,7 +144,9 @@ class Upwards(Network):
     def __init__(self, in_channels: int, out_channels: int, doublings: int, dims: int) -> None:
         super().__init__()
         befores = (in_channels, *(out_channels,) * (max(1, doublings) - 1))
-        self.block = self.nn.Sequential(*(Convolution(n, out_channels, doublings > 0, dims) for n in befores))
+        self.block = self.nn.Sequential(
+            *(Convolution(n, out_channels, doublings > 0, dims) for n in befores)
+        )
 
     def forward(self, x):
         return self.block(x)
@@ -123,12 +160,18 @@ class Convolution(Network):
         nn, conv = self.nn, by_dims(self.nn, dims, "Conv")
         self.doubles = doubles
         self.block = nn.Sequential(
-            conv(in_channels, out_channels, 3, padding=1, bias=False), nn.GroupNorm(32, out_channels), nn.ReLU()
+            conv(in_channels, out_channels, 3, padding=1, bias=False),
+            nn.GroupNorm(32, out_channels),
+            nn.ReLU(),
         )
 
     def forward(self, x):
         x = self.block(x)
-        return self.nn.interpolate(x, scale_factor=2.0, mode="linear", align_corners=True) if self.doubles else x
+        return (
+            self.nn.interpolate(x, scale_factor=2.0, mode="linear", align_corners=True)
+            if self.doubles
+            else x
+        )
 
 
 register(

@@ -44,12 +44,21 @@ class LinkNet(EncoderDecoder):
     # The transposed convolutions, decoder.blocks.*.block.1.0, start as PyTorch's: the reference passes them by.
     start_values = HEAD_START | {"decoder.blocks.*.block.[02].0.weight": HeUniform()}
 
-    def __init__(self, encoder: Any = "resnet34", encoder_depth: int = 5, num_classes: int = 1, in_channels: int = 3,
-                 dims: int = 2, encoder_settings: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        encoder: Any = "resnet34",
+        encoder_depth: int = 5,
+        num_classes: int = 1,
+        in_channels: int = 3,
+        dims: int = 2,
+        encoder_settings: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 1, "LinkNet")
         self.multiple = 2**depth
-        channels = self.encode_with(encoder, range(1, depth + 1), in_channels, dims, encoder_settings)
+        channels = self.encode_with(
+            encoder, range(1, depth + 1), in_channels, dims, encoder_settings
+        )
         self.decoder = Decoder(channels, dims)
         self.segmentation_head = segmentation_head(self.nn, LAST, num_classes, 1, dims)
 

@@ -21,11 +21,15 @@ class MobileSegmentation(BackboneSegmentation):
     """The base: `backbone` is the row of a MobileNetV3's blocks, without ``features`` in its names (torchvision)."""
 
     start_values = {
-        "backbone.*.0.weight": HeNormal("out"), "backbone.*.fc?.weight": HeNormal("out"), "backbone.*.fc?.bias": ZEROS
-    }  # fmt: skip
+        "backbone.*.0.weight": HeNormal("out"),
+        "backbone.*.fc?.weight": HeNormal("out"),
+        "backbone.*.fc?.bias": ZEROS,
+    }
     stem_paths = ("backbone.0.0",)
 
-    def run_on_trunk(self, blocks: Sequence[Row], width_mult: float, in_channels: int, dims: int) -> tuple[int, int]:
+    def run_on_trunk(
+        self, blocks: Sequence[Row], width_mult: float, in_channels: int, dims: int
+    ) -> tuple[int, int]:
         """Build the backbone, dilated from its last halving on.
 
         Returns:
@@ -35,7 +39,9 @@ class MobileSegmentation(BackboneSegmentation):
         # Torchvision ends a stage with each block that has a stride, where others end it before that.
         halvings = [at for at, row in enumerate(blocks, start=1) if row[5] > 1]
         if len(halvings) < 2:
-            raise SettingError(f"{type(self).__name__}: blocks={blocks!r}; wanted two or more that halve the size")
+            raise SettingError(
+                f"{type(self).__name__}: blocks={blocks!r}; wanted two or more that halve the size"
+            )
         rows, width = scaled(blocks, width_mult), make_divisible(16 * width_mult)
         ends, widths = (0, *halvings, len(rows) + 1), (width, *(row[2] for row in rows))
         self.backbone = self.nn.Sequential(*trunk(rows, in_channels, width, True, dims))
@@ -64,14 +70,25 @@ class MobileDeepLabV3(MobileSegmentation):
         `aux_loss`, in evaluation too.
     """
 
-    def __init__(self, num_classes: int = 21, in_channels: int = 3, dims: int = 2, aux_loss: bool = False,
-                 rates: Sequence[int] = (12, 24, 36), dropout: float = 0.5, aux_dropout: float = 0.1,
-                 blocks: Sequence[Row] = LARGE, width_mult: float = 1.0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        num_classes: int = 21,
+        in_channels: int = 3,
+        dims: int = 2,
+        aux_loss: bool = False,
+        rates: Sequence[int] = (12, 24, 36),
+        dropout: float = 0.5,
+        aux_dropout: float = 0.1,
+        blocks: Sequence[Row] = LARGE,
+        width_mult: float = 1.0,
+    ) -> None:
         super().__init__()
         width, aux_width = self.run_on_trunk(blocks, width_mult, in_channels, dims)
         checks.positive(num_classes, "num_classes", "MobileDeepLabV3")
         self.classifier = deeplab_head(self.nn, width, num_classes, rates, dropout, dims)
-        self.aux_classifier = fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims) if aux_loss else None
+        self.aux_classifier = (
+            fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims) if aux_loss else None
+        )
 
 
 class LRASPP(MobileSegmentation):
@@ -93,8 +110,15 @@ class LRASPP(MobileSegmentation):
 
     head_paths = ("classifier.low_classifier", "classifier.high_classifier")
 
-    def __init__(self, num_classes: int = 21, in_channels: int = 3, dims: int = 2, inter_channels: int = 128,
-                 blocks: Sequence[Row] = LARGE, width_mult: float = 1.0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        num_classes: int = 21,
+        in_channels: int = 3,
+        dims: int = 2,
+        inter_channels: int = 128,
+        blocks: Sequence[Row] = LARGE,
+        width_mult: float = 1.0,
+    ) -> None:
         super().__init__()
         high, low = self.run_on_trunk(blocks, width_mult, in_channels, dims)
         checks.positive(num_classes, "num_classes", "LRASPP")
@@ -114,9 +138,14 @@ class LiteHead(Network):
         ``(batch, low_channels, *fine)`` and ``(batch, high_channels, *coarse)`` give ``(batch, num_classes, *fine)``.
     """
 
-    def __init__(self, low_channels: int, high_channels: int, num_classes: int, width: int, dims: int) -> None:
+    def __init__(
+        self, low_channels: int, high_channels: int, num_classes: int, width: int, dims: int
+    ) -> None:
         super().__init__()
-        nn, (conv, norm, pool) = self.nn, by_dims(self.nn, dims, "Conv", "BatchNorm", "AdaptiveAvgPool")
+        nn, (conv, norm, pool) = (
+            self.nn,
+            by_dims(self.nn, dims, "Conv", "BatchNorm", "AdaptiveAvgPool"),
+        )
         self.cbr = nn.Sequential(conv(high_channels, width, 1, bias=False), norm(width), nn.ReLU())
         self.scale = nn.Sequential(pool(1), conv(high_channels, width, 1, bias=False), nn.Sigmoid())
         self.low_classifier = conv(low_channels, num_classes, 1)

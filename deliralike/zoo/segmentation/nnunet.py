@@ -64,8 +64,17 @@ class NNUNet(Model):
         """One name for each array: a file that has all of them may then be adapted, and an older one lack some."""
         return medical.without_twins(state, _first_name)
 
-    def _take(self, encoder: Any, num_classes: int, n_conv: Any, strides: Sequence[Sizes], features: Sequence[int],
-              kernels: Sequence[Sizes], deep_supervision: bool, options: Mapping[str, Any]) -> None:  # fmt: skip
+    def _take(
+        self,
+        encoder: Any,
+        num_classes: int,
+        n_conv: Any,
+        strides: Sequence[Sizes],
+        features: Sequence[int],
+        kernels: Sequence[Sizes],
+        deep_supervision: bool,
+        options: Mapping[str, Any],
+    ) -> None:
         what, dims = type(self).__name__, options["dims"]
         checks.positive(num_classes, "num_classes", what)
         self.factors = medical.reductions(strides, dims)
@@ -73,7 +82,14 @@ class NNUNet(Model):
         counts = medical.per_stage(n_conv, len(features) - 1, "n_conv_per_stage_decoder", what)
         self.encoder = encoder
         self.decoder = Decoder(
-            encoder, num_classes, counts, list(strides), list(features), list(kernels), deep_supervision, **options
+            encoder,
+            num_classes,
+            counts,
+            list(strides),
+            list(features),
+            list(kernels),
+            deep_supervision,
+            **options,
         )
 
 
@@ -122,21 +138,47 @@ class PlainConvUNet(NNUNet):
 
     stem_paths = ("encoder.stages.0.0.convs.0.conv",)
 
-    def __init__(self, in_channels: int = 1, num_classes: int = 2,
-                 features_per_stage: Sequence[int] = (32, 64, 128, 256, 320, 320),
-                 kernel_sizes: Sizes | Sequence[Sizes] = 3, strides: Sequence[Sizes] = (1, 2, 2, 2, 2, 2),
-                 n_conv_per_stage: int | Sequence[int] = 2, n_conv_per_stage_decoder: int | Sequence[int] = 2,
-                 dims: int = 3, conv_bias: bool = True, norm: str | None = "instance", nonlin: str = "leaky_relu",
-                 dropout: float = 0.0, deep_supervision: bool = False, nonlin_first: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        num_classes: int = 2,
+        features_per_stage: Sequence[int] = (32, 64, 128, 256, 320, 320),
+        kernel_sizes: Sizes | Sequence[Sizes] = 3,
+        strides: Sequence[Sizes] = (1, 2, 2, 2, 2, 2),
+        n_conv_per_stage: int | Sequence[int] = 2,
+        n_conv_per_stage_decoder: int | Sequence[int] = 2,
+        dims: int = 3,
+        conv_bias: bool = True,
+        norm: str | None = "instance",
+        nonlin: str = "leaky_relu",
+        dropout: float = 0.0,
+        deep_supervision: bool = False,
+        nonlin_first: bool = False,
+    ) -> None:
         super().__init__()
         what = "PlainConvUNet"
-        options = {"dims": dims, "bias": conv_bias, "norm": norm, "nonlin": nonlin, "dropout": dropout,
-                   "nonlin_first": nonlin_first}  # fmt: skip
+        options = {
+            "dims": dims,
+            "bias": conv_bias,
+            "norm": norm,
+            "nonlin": nonlin,
+            "dropout": dropout,
+            "nonlin_first": nonlin_first,
+        }
         features = medical.widths(features_per_stage, 2, "features_per_stage", what)
-        kernels, strides, counts = _stages(what, len(features), kernel_sizes, strides, n_conv_per_stage)
+        kernels, strides, counts = _stages(
+            what, len(features), kernel_sizes, strides, n_conv_per_stage
+        )
         encoder = PlainEncoder(in_channels, features, kernels, strides, counts, **options)
         self._take(
-            encoder, num_classes, n_conv_per_stage_decoder, strides, features, kernels, deep_supervision, options
+            encoder,
+            num_classes,
+            n_conv_per_stage_decoder,
+            strides,
+            features,
+            kernels,
+            deep_supervision,
+            options,
         )
 
 
@@ -173,15 +215,25 @@ class ResidualEncoderUNet(NNUNet):
 
     stem_paths = ("encoder.stem.convs.0.conv",)
 
-    def __init__(self, in_channels: int = 1, num_classes: int = 2,
-                 features_per_stage: Sequence[int] = (32, 64, 128, 256, 320, 320),
-                 kernel_sizes: Sizes | Sequence[Sizes] = 3, strides: Sequence[Sizes] = (1, 2, 2, 2, 2, 2),
-                 n_blocks_per_stage: int | Sequence[int] = (1, 3, 4, 6, 6, 6),
-                 n_conv_per_stage_decoder: int | Sequence[int] = 1, dims: int = 3, conv_bias: bool = True,
-                 norm: str | None = "instance", nonlin: str = "leaky_relu", dropout: float = 0.0,
-                 deep_supervision: bool = False, block: str = "basic",
-                 bottleneck_channels: int | Sequence[int] | None = None,
-                 stem_channels: int | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        num_classes: int = 2,
+        features_per_stage: Sequence[int] = (32, 64, 128, 256, 320, 320),
+        kernel_sizes: Sizes | Sequence[Sizes] = 3,
+        strides: Sequence[Sizes] = (1, 2, 2, 2, 2, 2),
+        n_blocks_per_stage: int | Sequence[int] = (1, 3, 4, 6, 6, 6),
+        n_conv_per_stage_decoder: int | Sequence[int] = 1,
+        dims: int = 3,
+        conv_bias: bool = True,
+        norm: str | None = "instance",
+        nonlin: str = "leaky_relu",
+        dropout: float = 0.0,
+        deep_supervision: bool = False,
+        block: str = "basic",
+        bottleneck_channels: int | Sequence[int] | None = None,
+        stem_channels: int | None = None,
+    ) -> None:
         super().__init__()
         what = "ResidualEncoderUNet"
         if block not in BLOCKS:
@@ -189,14 +241,35 @@ class ResidualEncoderUNet(NNUNet):
         if (block == "bottleneck") != (bottleneck_channels is not None):
             raise SettingError(f"{what}: block='bottleneck' and bottleneck_channels go together")
         self.block = block
-        options = {"dims": dims, "bias": conv_bias, "norm": norm, "nonlin": nonlin, "dropout": dropout}
+        options = {
+            "dims": dims,
+            "bias": conv_bias,
+            "norm": norm,
+            "nonlin": nonlin,
+            "dropout": dropout,
+        }
         features = medical.widths(features_per_stage, 2, "features_per_stage", what)
-        kernels, strides, counts = _stages(what, len(features), kernel_sizes, strides, n_blocks_per_stage)
+        kernels, strides, counts = _stages(
+            what, len(features), kernel_sizes, strides, n_blocks_per_stage
+        )
         inner = medical.per_stage(bottleneck_channels, len(features), "bottleneck_channels", what)
-        stem = features[0] if stem_channels is None else checks.positive(stem_channels, "stem_channels", what)
-        encoder = ResidualEncoder(in_channels, stem, features, kernels, strides, counts, inner, **options)
+        stem = (
+            features[0]
+            if stem_channels is None
+            else checks.positive(stem_channels, "stem_channels", what)
+        )
+        encoder = ResidualEncoder(
+            in_channels, stem, features, kernels, strides, counts, inner, **options
+        )
         self._take(
-            encoder, num_classes, n_conv_per_stage_decoder, strides, features, kernels, deep_supervision, options
+            encoder,
+            num_classes,
+            n_conv_per_stage_decoder,
+            strides,
+            features,
+            kernels,
+            deep_supervision,
+            options,
         )
 
 
@@ -209,14 +282,27 @@ class ConvBlock(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1, *, dims: int,
-                 bias: bool, norm: str | None, nonlin: str | None, dropout: float = 0.0,
-                 nonlin_first: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        *,
+        dims: int,
+        bias: bool,
+        norm: str | None,
+        nonlin: str | None,
+        dropout: float = 0.0,
+        nonlin_first: bool = False,
+    ) -> None:
         super().__init__()
         nn = self.nn
         kernel = medical.odd(kernel_size, dims)
         padding = tuple((k - 1) // 2 for k in kernel)
-        self.conv = by_dims(nn, dims, "Conv")(in_channels, out_channels, kernel, stride, padding, bias=bias)
+        self.conv = by_dims(nn, dims, "Conv")(
+            in_channels, out_channels, kernel, stride, padding, bias=bias
+        )
         steps = [self.conv]
         if dropout:
             self.dropout = by_dims(nn, dims, "Dropout")(dropout)
@@ -242,11 +328,20 @@ class StackedConvBlocks(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, count: int, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
-                 **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        count: int,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        **options: Any,
+    ) -> None:
         super().__init__()
         first = ConvBlock(in_channels, out_channels, kernel_size, stride, **options)
-        more = [ConvBlock(out_channels, out_channels, kernel_size, **options) for _ in range(count - 1)]
+        more = [
+            ConvBlock(out_channels, out_channels, kernel_size, **options) for _ in range(count - 1)
+        ]
         self.convs = self.nn.Sequential(first, *more)
 
     def forward(self, x):
@@ -262,8 +357,15 @@ class ResidualBlock(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, inner: int | None,
-                 **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes,
+        inner: int | None,
+        **options: Any,
+    ) -> None:
         super().__init__()
         nn, dims = self.nn, options["dims"]
         bare = options | {"nonlin": None, "dropout": 0.0}
@@ -297,11 +399,22 @@ class StackedResidualBlocks(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
     """
 
-    def __init__(self, count: int, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes,
-                 inner: int | None, **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        count: int,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes,
+        inner: int | None,
+        **options: Any,
+    ) -> None:
         super().__init__()
         first = ResidualBlock(in_channels, out_channels, kernel_size, stride, inner, **options)
-        more = [ResidualBlock(out_channels, out_channels, kernel_size, 1, inner, **options) for _ in range(count - 1)]
+        more = [
+            ResidualBlock(out_channels, out_channels, kernel_size, 1, inner, **options)
+            for _ in range(count - 1)
+        ]
         self.blocks = self.nn.Sequential(first, *more)
 
     def forward(self, x):
@@ -311,13 +424,22 @@ class StackedResidualBlocks(Network):
 class PlainEncoder(Network):
     """The way down of `PlainConvUNet`; gives the outputs of all stages as a list."""
 
-    def __init__(self, in_channels: int, features: Sequence[int], kernels: Sequence[Sizes], strides: Sequence[Sizes],
-                 counts: Sequence[int], **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        features: Sequence[int],
+        kernels: Sequence[Sizes],
+        strides: Sequence[Sizes],
+        counts: Sequence[int],
+        **options: Any,
+    ) -> None:
         super().__init__()
         before = (in_channels, *features[:-1])
         stages = zip(counts, before, features, kernels, strides, strict=True)
         nn = self.nn
-        self.stages = nn.Sequential(*(nn.Sequential(StackedConvBlocks(*stage, **options)) for stage in stages))
+        self.stages = nn.Sequential(
+            *(nn.Sequential(StackedConvBlocks(*stage, **options)) for stage in stages)
+        )
 
     def forward(self, x):
         return _each(self.stages, x)
@@ -326,14 +448,24 @@ class PlainEncoder(Network):
 class ResidualEncoder(Network):
     """The way down of `ResidualEncoderUNet`; gives the outputs of all stages as a list."""
 
-    def __init__(self, in_channels: int, stem: int, features: Sequence[int], kernels: Sequence[Sizes],
-                 strides: Sequence[Sizes], counts: Sequence[int], inner: Sequence[int | None],
-                 **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        stem: int,
+        features: Sequence[int],
+        kernels: Sequence[Sizes],
+        strides: Sequence[Sizes],
+        counts: Sequence[int],
+        inner: Sequence[int | None],
+        **options: Any,
+    ) -> None:
         super().__init__()
         self.stem = StackedConvBlocks(1, in_channels, stem, kernels[0], **options)
         before = (stem, *features[:-1])
         stages = zip(counts, before, features, kernels, strides, inner, strict=True)
-        self.stages = self.nn.Sequential(*(StackedResidualBlocks(*stage, **options) for stage in stages))
+        self.stages = self.nn.Sequential(
+            *(StackedResidualBlocks(*stage, **options) for stage in stages)
+        )
 
     def forward(self, x):
         return _each(self.stages, self.stem(x))
@@ -345,19 +477,34 @@ class Decoder(Network):
     The reference also keeps the encoder here, though it runs before; its names stand in the state a second time.
     """
 
-    def __init__(self, encoder: Any, num_classes: int, counts: Sequence[int], strides: Sequence[Sizes],
-                 features: Sequence[int], kernels: Sequence[Sizes], deep_supervision: bool,
-                 **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        encoder: Any,
+        num_classes: int,
+        counts: Sequence[int],
+        strides: Sequence[Sizes],
+        features: Sequence[int],
+        kernels: Sequence[Sizes],
+        deep_supervision: bool,
+        **options: Any,
+    ) -> None:
         super().__init__()
         nn = self.nn
         conv, transposed = by_dims(nn, options["dims"], "Conv", "ConvTranspose")
         self.deep_supervision = bool(deep_supervision)
         self.encoder = encoder
-        fine, coarse = features[-2::-1], features[:0:-1]  # both from the coarsest decoder stage to the finest
+        fine, coarse = (
+            features[-2::-1],
+            features[:0:-1],
+        )  # both from the coarsest decoder stage to the finest
         stages = zip(counts, fine, kernels[-2::-1], strict=True)
-        self.stages = nn.ModuleList([StackedConvBlocks(n, 2 * width, width, k, **options) for n, width, k in stages])
+        self.stages = nn.ModuleList(
+            [StackedConvBlocks(n, 2 * width, width, k, **options) for n, width, k in stages]
+        )
         ups = zip(coarse, fine, strides[:0:-1], strict=True)
-        self.transpconvs = nn.ModuleList([transposed(*up, up[2], bias=options["bias"]) for up in ups])
+        self.transpconvs = nn.ModuleList(
+            [transposed(*up, up[2], bias=options["bias"]) for up in ups]
+        )
         self.seg_layers = nn.ModuleList([conv(width, num_classes, 1) for width in fine])
 
     def forward(self, skips):
@@ -374,7 +521,10 @@ class Decoder(Network):
         layers = list(self.seg_layers)
         if not self.deep_supervision:
             return layers[-1](stages[-1])
-        return [layer(x) for layer, x in zip(reversed(layers), reversed(stages[-len(layers) :]), strict=True)]
+        return [
+            layer(x)
+            for layer, x in zip(reversed(layers), reversed(stages[-len(layers) :]), strict=True)
+        ]
 
 
 def _each(stages, x):
@@ -386,12 +536,17 @@ def _each(stages, x):
     return outputs
 
 
-def _stages(what: str, count: int, kernels: Any, strides: Any, blocks: Any) -> tuple[Any, Any, tuple[int, ...]]:
+def _stages(
+    what: str, count: int, kernels: Any, strides: Any, blocks: Any
+) -> tuple[Any, Any, tuple[int, ...]]:
     """Kernel, stride and number of blocks for each stage."""
     return (
         medical.per_stage(kernels, count, "kernel_sizes", what),
         medical.per_stage(strides, count, "strides", what),
-        tuple(checks.positive(n, "blocks", what) for n in medical.per_stage(blocks, count, "n_blocks_per_stage", what)),
+        tuple(
+            checks.positive(n, "blocks", what)
+            for n in medical.per_stage(blocks, count, "n_blocks_per_stage", what)
+        ),
     )
 
 

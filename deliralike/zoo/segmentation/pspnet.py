@@ -45,16 +45,29 @@ class PSPNet(EncoderDecoder):
 
     start_values = DECODER_START
 
-    def __init__(self, encoder: Any = "resnet34", encoder_depth: int = 3, psp_channels: int = 512,
-                 num_classes: int = 1, in_channels: int = 3, dims: int = 2, dropout: float = 0.2,
-                 output_stride: int = 32, encoder_settings: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        encoder: Any = "resnet34",
+        encoder_depth: int = 3,
+        psp_channels: int = 512,
+        num_classes: int = 1,
+        in_channels: int = 3,
+        dims: int = 2,
+        dropout: float = 0.2,
+        output_stride: int = 32,
+        encoder_settings: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 1, "PSPNet")
         checks.positive(psp_channels, "psp_channels", "PSPNet")
-        (channels,) = self.encode_with(encoder, (depth,), in_channels, dims, encoder_settings, output_stride)
+        (channels,) = self.encode_with(
+            encoder, (depth,), in_channels, dims, encoder_settings, output_stride
+        )
         self.multiple = min(2**depth, output_stride)
         self.decoder = Decoder(channels, psp_channels, dropout, dims)
-        self.segmentation_head = segmentation_head(self.nn, psp_channels, num_classes, 3, dims, self.multiple)
+        self.segmentation_head = segmentation_head(
+            self.nn, psp_channels, num_classes, 3, dims, self.multiple
+        )
 
 
 class Decoder(Network):
@@ -67,7 +80,9 @@ class Decoder(Network):
     def __init__(self, in_channels: int, out_channels: int, dropout: float, dims: int) -> None:
         super().__init__()
         self.psp = Pyramid(in_channels, dims)
-        self.conv = ConvNormActivation(in_channels // 4 * 4 + in_channels, out_channels, 1, dims=dims)
+        self.conv = ConvNormActivation(
+            in_channels // 4 * 4 + in_channels, out_channels, 1, dims=dims
+        )
         self.dropout = by_dims(self.nn, dims, "Dropout")(dropout)
 
     def forward(self, features, size):
@@ -79,7 +94,9 @@ class Pyramid(Network):
 
     def __init__(self, in_channels: int, dims: int) -> None:
         super().__init__()
-        self.blocks = self.nn.ModuleList([Averages(in_channels, in_channels // 4, size, dims) for size in SIZES])
+        self.blocks = self.nn.ModuleList(
+            [Averages(in_channels, in_channels // 4, size, dims) for size in SIZES]
+        )
 
     def forward(self, x):
         return self.nn.concatenate([*(block(x) for block in self.blocks), x], dim=1)
@@ -91,14 +108,20 @@ class Averages(Network):
     def __init__(self, in_channels: int, out_channels: int, size: int, dims: int) -> None:
         super().__init__()
         nn, (conv, pool) = self.nn, by_dims(self.nn, dims, "Conv", "AdaptiveAvgPool")
-        if size == 1:  # the reference: no normalisation, which in training would see one value for each sample
-            convolution = nn.Sequential(conv(in_channels, out_channels, 1), nn.Identity(), nn.ReLU())
+        if (
+            size == 1
+        ):  # the reference: no normalisation, which in training would see one value for each sample
+            convolution = nn.Sequential(
+                conv(in_channels, out_channels, 1), nn.Identity(), nn.ReLU()
+            )
         else:
             convolution = ConvNormActivation(in_channels, out_channels, 1, dims=dims)
         self.pool = nn.Sequential(pool(size), convolution)
 
     def forward(self, x):
-        return self.nn.interpolate(self.pool(x), size=tuple(x.shape[2:]), mode="linear", align_corners=True)
+        return self.nn.interpolate(
+            self.pool(x), size=tuple(x.shape[2:]), mode="linear", align_corners=True
+        )
 
 
 register(

@@ -46,13 +46,26 @@ class ResidualUNet(Model):
             or the input has another number of axes or channels (the error names the layer).
     """
 
-    head_paths, outputs = ("model.2",), "out_channels"  # the last level upwards: all of it is as wide as the output
+    head_paths, outputs = (
+        ("model.2",),
+        "out_channels",
+    )  # the last level upwards: all of it is as wide as the output
 
-    def __init__(self, in_channels: int = 1, out_channels: int = 2,
-                 channels: Sequence[int] = (16, 32, 64, 128, 256), strides: Sequence[Sizes] = (2, 2, 2, 2),
-                 kernel_size: Sizes = 3, up_kernel_size: Sizes = 3, num_res_units: int = 2, dims: int = 3,
-                 act: str = "prelu", norm: str | None = "instance", dropout: float = 0.0,
-                 bias: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 2,
+        channels: Sequence[int] = (16, 32, 64, 128, 256),
+        strides: Sequence[Sizes] = (2, 2, 2, 2),
+        kernel_size: Sizes = 3,
+        up_kernel_size: Sizes = 3,
+        num_res_units: int = 2,
+        dims: int = 3,
+        act: str = "prelu",
+        norm: str | None = "instance",
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         what = "ResidualUNet"
         checks.positive(in_channels, "in_channels", what)
@@ -66,7 +79,9 @@ class ResidualUNet(Model):
         options = {"dims": dims, "act": act, "norm": norm, "dropout": dropout, "bias": bias}
         unit = {"kernel_size": kernel_size, **options}
         below = _down(widths[-2], widths[-1], 1, num_res_units, unit)
-        wide = widths[-1]  # channels that come from below: as many as the level has, but all of the last one's
+        wide = widths[
+            -1
+        ]  # channels that come from below: as many as the level has, but all of the last one's
         for level in reversed(range(self.levels)):
             inner, top = widths[level], level == 0
             outer = in_channels if top else widths[level - 1]
@@ -103,14 +118,31 @@ class ResidualUNet(Model):
             x = stages[f"up_{level}"] = ups[level](self.nn.concatenate([skips[level], x], dim=1))
         return stages
 
-    def _up(self, in_channels: int, out_channels: int, stride: Sizes, kernel_size: Sizes, top: bool, unit: Any,
-            options: Any) -> Any:  # fmt: skip
+    def _up(
+        self,
+        in_channels: int,
+        out_channels: int,
+        stride: Sizes,
+        kernel_size: Sizes,
+        top: bool,
+        unit: Any,
+        options: Any,
+    ) -> Any:
         """A transposed convolution and, with residual units, one of these; at the top nothing follows the last one."""
-        up = medical.Convolution(in_channels, out_channels, kernel_size=kernel_size, stride=stride, transposed=True,
-                                 alone=top and self.units == 0, **options)  # fmt: skip
+        up = medical.Convolution(
+            in_channels,
+            out_channels,
+            kernel_size=kernel_size,
+            stride=stride,
+            transposed=True,
+            alone=top and self.units == 0,
+            **options,
+        )
         if self.units == 0:
             return up
-        return self.nn.Sequential(up, ResidualUnit(out_channels, out_channels, 1, 1, last_alone=top, **unit))
+        return self.nn.Sequential(
+            up, ResidualUnit(out_channels, out_channels, 1, 1, last_alone=top, **unit)
+        )
 
 
 class Beside(Network):
@@ -131,24 +163,44 @@ class ResidualUnit(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, stride: Sizes, count: int, *, dims: int,
-                 kernel_size: Sizes, bias: bool, last_alone: bool = False, **adn: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        stride: Sizes,
+        count: int,
+        *,
+        dims: int,
+        kernel_size: Sizes,
+        bias: bool,
+        last_alone: bool = False,
+        **adn: Any,
+    ) -> None:
         super().__init__()
         nn, widths = self.nn, (in_channels, *(out_channels,) * count)
         names = [f"unit{i}" for i in range(count)]
         options = {"dims": dims, "kernel_size": kernel_size, "bias": bias, **adn}
-        self.conv = Units({
-            name: medical.Convolution(widths[i], widths[i + 1], stride=stride if i == 0 else 1,
-                                      alone=last_alone and i == count - 1, **options)
-            for i, name in enumerate(names)
-        })  # fmt: skip
+        self.conv = Units(
+            {
+                name: medical.Convolution(
+                    widths[i],
+                    widths[i + 1],
+                    stride=stride if i == 0 else 1,
+                    alone=last_alone and i == count - 1,
+                    **options,
+                )
+                for i, name in enumerate(names)
+            }
+        )
         steps = geometry.steps(stride, dims, "strides")
         if max(steps) == 1 and in_channels == out_channels:
             self.residual = nn.Identity()
         else:  # the whole kernel where the size changes, a 1x1 convolution where only the width does
             kernel = medical.odd(kernel_size, dims) if max(steps) > 1 else (1,) * dims
             padding = tuple((k - 1) // 2 for k in kernel)
-            self.residual = by_dims(nn, dims, "Conv")(in_channels, out_channels, kernel, steps, padding, bias=bias)
+            self.residual = by_dims(nn, dims, "Conv")(
+                in_channels, out_channels, kernel, steps, padding, bias=bias
+            )
 
     def forward(self, x):
         return self.conv(x) + self.residual(x)

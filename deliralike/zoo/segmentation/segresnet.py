@@ -47,34 +47,58 @@ class SegResNet(Model):
 
     stem_paths, head_paths, outputs = ("convInit.conv",), ("conv_final.2.conv",), "out_channels"
 
-    def __init__(self, in_channels: int = 1, out_channels: int = 2, init_filters: int = 8,
-                 blocks_down: Sequence[int] = (1, 2, 2, 4), blocks_up: Sequence[int] = (1, 1, 1), dims: int = 3,
-                 dropout: float = 0.0, norm: str = "group", num_groups: int = 8,
-                 upsample: str = "nontrainable") -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 2,
+        init_filters: int = 8,
+        blocks_down: Sequence[int] = (1, 2, 2, 4),
+        blocks_up: Sequence[int] = (1, 1, 1),
+        dims: int = 3,
+        dropout: float = 0.0,
+        norm: str = "group",
+        num_groups: int = 8,
+        upsample: str = "nontrainable",
+    ) -> None:
         super().__init__()
         downs, ups = _counts(blocks_down, blocks_up)
         medical.two_or_three(dims, "SegResNet")
         width = checks.positive(init_filters, "init_filters", "SegResNet")
         if upsample not in UPSAMPLINGS:
-            raise SettingError(f"SegResNet: there is no upsample={upsample!r}. {suggestion(upsample, UPSAMPLINGS)}")
+            raise SettingError(
+                f"SegResNet: there is no upsample={upsample!r}. {suggestion(upsample, UPSAMPLINGS)}"
+            )
         nn = self.nn
         norms: dict[str, Any] = {"norm": norm, "num_groups": num_groups, "affine": False}
         self.factors, self.several = (2 ** len(ups),) * dims, norm == "instance"
         self.convInit = _conv(in_channels, width, dims)
-        self.down_layers = nn.ModuleList([
-            nn.Sequential(nn.Identity() if i == 0 else _conv(width * 2 ** (i - 1), width * 2**i, dims, stride=2),
-                          *(ResBlock(width * 2**i, dims, **norms) for _ in range(count)))
-            for i, count in enumerate(downs)
-        ])  # fmt: skip
+        self.down_layers = nn.ModuleList(
+            [
+                nn.Sequential(
+                    nn.Identity()
+                    if i == 0
+                    else _conv(width * 2 ** (i - 1), width * 2**i, dims, stride=2),
+                    *(ResBlock(width * 2**i, dims, **norms) for _ in range(count)),
+                )
+                for i, count in enumerate(downs)
+            ]
+        )
         widths = [width * 2 ** (len(ups) - i) for i in range(len(ups))]  # before each step up
-        self.up_layers = nn.ModuleList([
-            nn.Sequential(*(ResBlock(wide // 2, dims, **norms) for _ in range(count)))
-            for wide, count in zip(widths, ups, strict=True)
-        ])  # fmt: skip
-        self.up_samples = nn.ModuleList([
-            nn.Sequential(_conv(wide, wide // 2, dims, kernel_size=1), _upsample(nn, wide // 2, dims, upsample))
-            for wide in widths
-        ])  # fmt: skip
+        self.up_layers = nn.ModuleList(
+            [
+                nn.Sequential(*(ResBlock(wide // 2, dims, **norms) for _ in range(count)))
+                for wide, count in zip(widths, ups, strict=True)
+            ]
+        )
+        self.up_samples = nn.ModuleList(
+            [
+                nn.Sequential(
+                    _conv(wide, wide // 2, dims, kernel_size=1),
+                    _upsample(nn, wide // 2, dims, upsample),
+                )
+                for wide in widths
+            ]
+        )
         norm_layer = medical.normalisation(nn, norm, width, dims, False, num_groups)
         self.conv_final = nn.Sequential(
             norm_layer, nn.ReLU(), _conv(width, out_channels, dims, kernel_size=1, bias=True)
@@ -124,20 +148,31 @@ class Deconv(Network):
         return self.deconv(x)
 
 
-def _conv(in_channels: int, out_channels: int, dims: int, bias: bool = False, **options: Any) -> Any:
+def _conv(
+    in_channels: int, out_channels: int, dims: int, bias: bool = False, **options: Any
+) -> Any:
     return medical.Convolution(in_channels, out_channels, dims, bias=bias, alone=True, **options)
 
 
 def _upsample(nn: Any, channels: int, dims: int, kind: str) -> Any:
-    return Deconv(channels, dims) if kind == "deconv" else nn.Upsample(scale_factor=2.0, mode="linear")
+    return (
+        Deconv(channels, dims) if kind == "deconv" else nn.Upsample(scale_factor=2.0, mode="linear")
+    )
 
 
 def _counts(downs: Sequence[int], ups: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if any(isinstance(counts, int | str) for counts in (downs, ups)) or len(downs) != len(ups) + 1 or not ups:
+    if (
+        any(isinstance(counts, int | str) for counts in (downs, ups))
+        or len(downs) != len(ups) + 1
+        or not ups
+    ):
         raise SettingError(
             f"SegResNet: blocks_down={downs!r} and blocks_up={ups!r}; wanted one level less on the way up"
         )
-    checked = [tuple(checks.positive(count, "blocks", "SegResNet") for count in counts) for counts in (downs, ups)]
+    checked = [
+        tuple(checks.positive(count, "blocks", "SegResNet") for count in counts)
+        for counts in (downs, ups)
+    ]
     return checked[0], checked[1]
 
 

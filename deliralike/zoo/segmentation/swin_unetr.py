@@ -29,9 +29,27 @@ _FORBIDDEN = 100.0  # what is taken from the scores of tokens that are neighbour
 # and left two out; published weights are made with it. Later its "merging" takes each once, but in another order than
 # "mergingv2".
 MERGINGS = {
-    "merging": ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 1, 1)),
+    "merging": (
+        (0, 0, 0),
+        (1, 0, 0),
+        (0, 1, 0),
+        (0, 0, 1),
+        (1, 1, 0),
+        (1, 0, 1),
+        (0, 1, 1),
+        (1, 1, 1),
+    ),
     "mergingv2": tuple(product(range(2), repeat=3)),
-    "merging0.9": ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 1), (0, 1, 0), (0, 0, 1), (1, 1, 1)),
+    "merging0.9": (
+        (0, 0, 0),
+        (1, 0, 0),
+        (0, 1, 0),
+        (0, 0, 1),
+        (1, 0, 1),
+        (0, 1, 0),
+        (0, 0, 1),
+        (1, 1, 1),
+    ),
 }
 
 
@@ -73,25 +91,57 @@ class SwinUNETR(Model):
 
     head_paths, outputs = ("out.conv.conv",), "out_channels"
 
-    def __init__(self, in_channels: int = 1, out_channels: int = 14, feature_size: int = 48,
-                 depths: Sequence[int] = (2, 2, 2, 2), num_heads: Sequence[int] = (3, 6, 12, 24),
-                 window_size: Sizes = 7, mlp_ratio: float = 4.0, qkv_bias: bool = True, norm: str = "instance",
-                 dropout: float = 0.0, attention_dropout: float = 0.0, stochastic_depth: float = 0.0,
-                 normalize: bool = True, patch_norm: bool = False, dims: int = 3, downsample: str = "merging",
-                 use_v2: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 14,
+        feature_size: int = 48,
+        depths: Sequence[int] = (2, 2, 2, 2),
+        num_heads: Sequence[int] = (3, 6, 12, 24),
+        window_size: Sizes = 7,
+        mlp_ratio: float = 4.0,
+        qkv_bias: bool = True,
+        norm: str = "instance",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        normalize: bool = True,
+        patch_norm: bool = False,
+        dims: int = 3,
+        downsample: str = "merging",
+        use_v2: bool = False,
+    ) -> None:
         super().__init__()
         medical.two_or_three(dims, "SwinUNETR")
         if downsample not in MERGINGS:
-            raise SettingError(f"SwinUNETR: there is no downsample={downsample!r}. {suggestion(downsample, MERGINGS)}")
+            raise SettingError(
+                f"SwinUNETR: there is no downsample={downsample!r}. {suggestion(downsample, MERGINGS)}"
+            )
         width = checks.positive(feature_size, "feature_size", "SwinUNETR")
         options: dict[str, Any] = {"dims": dims, "norm": norm, "affine": False, "res_block": True}
-        self.factors, self.several, self.normalize = (32,) * dims, norm == "instance", bool(normalize)
+        self.factors, self.several, self.normalize = (
+            (32,) * dims,
+            norm == "instance",
+            bool(normalize),
+        )
         self.swinViT = SwinTransformer(
-            in_channels, width, _four(depths, "depths"), _four(num_heads, "num_heads"),
-            geometry.steps(window_size, dims, "window_size"), patch_norm, use_v2, stochastic_depth, dropout,
-            {"mlp_ratio": mlp_ratio, "qkv_bias": qkv_bias, "dropout": dropout, "attention_dropout": attention_dropout},
+            in_channels,
+            width,
+            _four(depths, "depths"),
+            _four(num_heads, "num_heads"),
+            geometry.steps(window_size, dims, "window_size"),
+            patch_norm,
+            use_v2,
+            stochastic_depth,
+            dropout,
+            {
+                "mlp_ratio": mlp_ratio,
+                "qkv_bias": qkv_bias,
+                "dropout": dropout,
+                "attention_dropout": attention_dropout,
+            },
             downsample,
-        )  # fmt: skip
+        )
         self.encoder1 = ConvLayer(in_channels, width, **options)
         self.encoder2 = ConvLayer(width, width, **options)
         self.encoder3 = ConvLayer(2 * width, 2 * width, **options)
@@ -135,13 +185,18 @@ class SwinUNETR(Model):
         """Each element over its channels, without scale and shift."""
         if not self.normalize:
             return x
-        return _channels_first(self.nn, self.nn.layer_norm(_channels_last(self.nn, x), (x.shape[1],)))
+        return _channels_first(
+            self.nn, self.nn.layer_norm(_channels_last(self.nn, x), (x.shape[1],))
+        )
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """The index tables are this network's own: they follow from the window."""
         own = {}
         for path, block in self.named_blocks():
-            if isinstance(block, WindowAttention) and f"{path}.relative_position_bias_table" in state:
+            if (
+                isinstance(block, WindowAttention)
+                and f"{path}.relative_position_bias_table" in state
+            ):
                 own[f"{path}.relative_position_index"] = _relative_positions(block.window_size)
         return {**state, **own}
 
@@ -155,9 +210,20 @@ class SwinTransformer(Network):
         ``(batch, in_channels, *size)`` gives five times ``(batch, width * 2**i, *size / 2**(i + 1))``.
     """
 
-    def __init__(self, in_channels: int, width: int, depths: Sequence[int], heads: Sequence[int],
-                 window: tuple[int, ...], patch_norm: bool, use_v2: bool, stochastic_depth: float, dropout: float,
-                 options: Mapping[str, Any], downsample: str) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        width: int,
+        depths: Sequence[int],
+        heads: Sequence[int],
+        window: tuple[int, ...],
+        patch_norm: bool,
+        use_v2: bool,
+        stochastic_depth: float,
+        dropout: float,
+        options: Mapping[str, Any],
+        downsample: str,
+    ) -> None:
         super().__init__()
         nn, total = self.nn, sum(depths)
         chances = [stochastic_depth * i / max(1, total - 1) for i in range(total)]
@@ -166,13 +232,19 @@ class SwinTransformer(Network):
         self.pos_drop = nn.Dropout(dropout)
         start = 0
         for i, (depth, count) in enumerate(zip(depths, heads, strict=True)):
-            stage = Stage(width * 2**i, count, window, chances[start : start + depth], downsample, **options)
+            stage = Stage(
+                width * 2**i, count, window, chances[start : start + depth], downsample, **options
+            )
             setattr(self, f"layers{i + 1}", nn.ModuleList([stage]))
             start += depth
         if use_v2:
             convs: dict[str, Any] = {"dims": len(window), "norm": "instance", "affine": False}
             for i in range(4):
-                setattr(self, f"layers{i + 1}c", nn.ModuleList([ConvLayer(width * 2**i, width * 2**i, **convs)]))
+                setattr(
+                    self,
+                    f"layers{i + 1}c",
+                    nn.ModuleList([ConvLayer(width * 2**i, width * 2**i, **convs)]),
+                )
 
     def forward(self, x):
         stages = [self.pos_drop(self.patch_embed(x))]
@@ -196,7 +268,11 @@ class PatchEmbed(Network):
 
     def forward(self, x):
         x = self.proj(x)
-        return x if self.norm is None else _channels_first(self.nn, self.norm(_channels_last(self.nn, x)))
+        return (
+            x
+            if self.norm is None
+            else _channels_first(self.nn, self.norm(_channels_last(self.nn, x)))
+        )
 
 
 class Stage(Network):
@@ -206,13 +282,23 @@ class Stage(Network):
         ``(batch, width, *size)`` gives ``(batch, 2 * width, *size / 2)``, rounded up.
     """
 
-    def __init__(self, width: int, heads: int, window: tuple[int, ...], chances: Sequence[float], downsample: str,
-                 **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        window: tuple[int, ...],
+        chances: Sequence[float],
+        downsample: str,
+        **options: Any,
+    ) -> None:
         super().__init__()
         shifts = (tuple(0 for _ in window), tuple(side // 2 for side in window))
-        self.blocks = self.nn.ModuleList([
-            SwinBlock(width, heads, window, shifts[i % 2], chance, **options) for i, chance in enumerate(chances)
-        ])  # fmt: skip
+        self.blocks = self.nn.ModuleList(
+            [
+                SwinBlock(width, heads, window, shifts[i % 2], chance, **options)
+                for i, chance in enumerate(chances)
+            ]
+        )
         self.downsample = PatchMerging(width, len(window), downsample)
 
     def forward(self, x):
@@ -229,8 +315,19 @@ class SwinBlock(Network):
         ``(batch, *size, width)`` gives the same.
     """
 
-    def __init__(self, width: int, heads: int, window: tuple[int, ...], shift: tuple[int, ...], chance: float, *,
-                 mlp_ratio: float, qkv_bias: bool, dropout: float, attention_dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        window: tuple[int, ...],
+        shift: tuple[int, ...],
+        chance: float,
+        *,
+        mlp_ratio: float,
+        qkv_bias: bool,
+        dropout: float,
+        attention_dropout: float,
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.window, self.shift = window, shift
@@ -267,11 +364,17 @@ class SwinBlock(Network):
         """What is added to the scores of tokens that rolling made neighbours; (windows, 1, tokens, tokens)."""
         nn, n, regions = self.nn, len(size), None
         for axis, (length, side, step) in enumerate(zip(size, window, shift, strict=True)):
-            numbers = [0.0] * (length - side) + [1.0] * (side - step) + [2.0] * step if step else [0.0] * length
+            numbers = (
+                [0.0] * (length - side) + [1.0] * (side - step) + [2.0] * step
+                if step
+                else [0.0] * length
+            )
             shape = (1, *(length if other == axis else 1 for other in range(n)), 1)
             along = nn.reshape(nn.constant(np.array(numbers) * 3.0**axis, like=x), shape)
             regions = along if regions is None else regions + along
-        regions = _windows(nn, nn.broadcast_to(regions, (1, *size, 1)), window)[0]  # (windows, tokens, 1)
+        regions = _windows(nn, nn.broadcast_to(regions, (1, *size, 1)), window)[
+            0
+        ]  # (windows, tokens, 1)
         apart = nn.clip(nn.abs(regions - nn.permute(regions, (0, 2, 1))), 0.0, 1.0)
         return nn.expand_dims(apart, 1) * -_FORBIDDEN
 
@@ -285,8 +388,15 @@ class WindowAttention(Network):
 
     start_values = {"relative_position_bias_table": Normal(0.02)}
 
-    def __init__(self, width: int, heads: int, window: tuple[int, ...], qkv_bias: bool, dropout: float,
-                 attention_dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        window: tuple[int, ...],
+        qkv_bias: bool,
+        dropout: float,
+        attention_dropout: float,
+    ) -> None:
         super().__init__()
         nn = self.nn
         checks.divides(width, heads, "SwinUNETR: the width of a stage", "num_heads")
@@ -304,8 +414,12 @@ class WindowAttention(Network):
         # Windows that an image is too small for are cut, but MONAI takes the first rows and columns of the whole
         # window's table, which are not those of the tokens' own positions.
         index = self.relative_position_index[:tokens, :tokens]
-        bias = nn.permute(nn.select(self.relative_position_bias_table, index, 0), (2, 0, 1))  # (heads, tokens, tokens)
-        y = attend(self, self.qkv(x), self.num_heads, self.attn_drop, bias if mask is None else bias + mask)
+        bias = nn.permute(
+            nn.select(self.relative_position_bias_table, index, 0), (2, 0, 1)
+        )  # (heads, tokens, tokens)
+        y = attend(
+            self, self.qkv(x), self.num_heads, self.attn_drop, bias if mask is None else bias + mask
+        )
         return self.proj_drop(self.proj(y))
 
 
@@ -342,7 +456,10 @@ class PatchMerging(Network):
         nn, size = self.nn, x.shape[1:-1]
         if any(n % 2 for n in size):
             x = nn.pad(x, [*((0, n % 2) for n in size), (0, 0)])
-        corners = [x[(slice(None), *(slice(start, None, 2) for start in corner))] for corner in self.corners]
+        corners = [
+            x[(slice(None), *(slice(start, None, 2) for start in corner))]
+            for corner in self.corners
+        ]
         return self.reduction(self.norm(nn.concatenate(corners, dim=-1)))
 
 
@@ -353,7 +470,9 @@ def _corners(dims: int, downsample: str) -> tuple[tuple[int, ...], ...]:
     return MERGINGS[downsample]
 
 
-def _fitted(size: Sequence[int], window: Sequence[int], shift: Sequence[int]) -> tuple[list[int], list[int]]:
+def _fitted(
+    size: Sequence[int], window: Sequence[int], shift: Sequence[int]
+) -> tuple[list[int], list[int]]:
     """Window and shift for a size: no window is longer than its axis, and along a single one nothing is shifted."""
     single = [n <= side for n, side in zip(size, window, strict=True)]
     sides = [n if one else side for n, side, one in zip(size, window, single, strict=True)]
@@ -365,7 +484,12 @@ def _windows(nn, x, window: Sequence[int]):
     batch, *size, width = x.shape
     n = len(size)
     x = nn.reshape(
-        x, (batch, *(part for m, side in zip(size, window, strict=True) for part in (m // side, side)), width)
+        x,
+        (
+            batch,
+            *(part for m, side in zip(size, window, strict=True) for part in (m // side, side)),
+            width,
+        ),
     )
     x = nn.permute(x, (0, *range(1, 2 * n, 2), *range(2, 2 * n + 1, 2), 2 * n + 1))
     tokens = math.prod(window)
@@ -376,7 +500,9 @@ def _images(nn, x, shape: Sequence[int], window: Sequence[int]):
     """What `_windows` cut, put together to a shape."""
     batch, *size, width = shape
     n = len(size)
-    x = nn.reshape(x, (batch, *(m // side for m, side in zip(size, window, strict=True)), *window, width))
+    x = nn.reshape(
+        x, (batch, *(m // side for m, side in zip(size, window, strict=True)), *window, width)
+    )
     x = nn.permute(x, (0, *(axis for i in range(n) for axis in (1 + i, 1 + n + i)), 2 * n + 1))
     return nn.reshape(x, tuple(shape))
 
@@ -402,7 +528,9 @@ def _relative_positions(window: Sequence[int]) -> np.ndarray:
 
 def _four(numbers: Sequence[int], name: str) -> tuple[int, ...]:
     if isinstance(numbers, int | str) or len(numbers) != 4:
-        raise SettingError(f"SwinUNETR: {name}={numbers!r}; wanted one number for each of the four stages")
+        raise SettingError(
+            f"SwinUNETR: {name}={numbers!r}; wanted one number for each of the four stages"
+        )
     return tuple(checks.positive(number, name, "SwinUNETR") for number in numbers)
 
 

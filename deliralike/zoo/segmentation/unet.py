@@ -50,16 +50,31 @@ class UNet(Model):
 
     stem_paths, head_paths, outputs = ("conv_0.conv_0.conv",), ("final_conv",), "out_channels"
 
-    def __init__(self, in_channels: int = 1, out_channels: int = 2,
-                 features: Sequence[int] = (32, 32, 64, 128, 256, 32), dims: int = 2, norm: str | None = "instance",
-                 num_groups: int = 8, negative_slope: float = 0.1, bias: bool = True, dropout: float = 0.0,
-                 upsample: str = "deconv") -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 2,
+        features: Sequence[int] = (32, 32, 64, 128, 256, 32),
+        dims: int = 2,
+        norm: str | None = "instance",
+        num_groups: int = 8,
+        negative_slope: float = 0.1,
+        bias: bool = True,
+        dropout: float = 0.0,
+        upsample: str = "deconv",
+    ) -> None:
         super().__init__()
         *widths, last = _features(features)
         checks.positive(in_channels, "in_channels", "UNet")
         checks.positive(out_channels, "out_channels", "UNet")
-        options = {"norm": norm, "num_groups": num_groups, "negative_slope": negative_slope, "bias": bias,
-                   "dropout": dropout, "dims": dims}  # fmt: skip
+        options = {
+            "norm": norm,
+            "num_groups": num_groups,
+            "negative_slope": negative_slope,
+            "bias": bias,
+            "dropout": dropout,
+            "dims": dims,
+        }
         self.levels = len(widths) - 1
         self.conv_0 = TwoConv(in_channels, widths[0], **options)
         for level in range(1, self.levels + 1):
@@ -67,7 +82,9 @@ class UNet(Model):
         for level in range(self.levels, 0, -1):
             fine, out = widths[level - 1], widths[level - 1] if level > 1 else last
             halves = level > 1  # as the reference: the finest level keeps all channels
-            setattr(self, f"upcat_{level}", UpCat(widths[level], fine, out, halves, upsample, **options))
+            setattr(
+                self, f"upcat_{level}", UpCat(widths[level], fine, out, halves, upsample, **options)
+            )
         self.final_conv = by_dims(self.nn, dims, "Conv")(last, out_channels, 1)
 
     def forward(self, x):
@@ -78,7 +95,9 @@ class UNet(Model):
         large_enough(self, x, 2**self.levels, f"down_{self.levels}")
         stages = {"conv_0": self.conv_0(x)}
         for level in range(1, self.levels + 1):
-            stages[f"down_{level}"] = getattr(self, f"down_{level}")(next(reversed(stages.values())))
+            stages[f"down_{level}"] = getattr(self, f"down_{level}")(
+                next(reversed(stages.values()))
+            )
         *skips, x = stages.values()
         for level in range(self.levels, 0, -1):
             x = stages[f"upcat_{level}"] = getattr(self, f"upcat_{level}")(x, skips.pop())
@@ -125,8 +144,15 @@ class UpCat(Network):
         ``(batch, in_channels, *coarse)`` and ``(batch, skip_channels, *size)`` give ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, skip_channels: int, out_channels: int, halves: bool, upsample: str,
-                 **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        skip_channels: int,
+        out_channels: int,
+        halves: bool,
+        upsample: str,
+        **options: Any,
+    ) -> None:
         super().__init__()
         width = in_channels // 2 if halves else in_channels
         self.upsample = _upsampling(upsample)(in_channels, width, options["dims"])
@@ -135,7 +161,9 @@ class UpCat(Network):
     def forward(self, x, skip):
         nn = self.nn
         x = self.upsample(x)  # (batch, width, *2 * coarse)
-        missing = [(0, fine - size) for fine, size in zip(skip.shape[2:], x.shape[2:], strict=True)]  # 0 or 1
+        missing = [
+            (0, fine - size) for fine, size in zip(skip.shape[2:], x.shape[2:], strict=True)
+        ]  # 0 or 1
         return self.convs(nn.concatenate([skip, nn.pad(x, missing, mode="replicate")], dim=1))
 
 
@@ -148,7 +176,9 @@ class Deconv(Network):
 
     def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
         super().__init__()
-        self.deconv = by_dims(self.nn, dims, "ConvTranspose")(in_channels, out_channels, 2, stride=2)
+        self.deconv = by_dims(self.nn, dims, "ConvTranspose")(
+            in_channels, out_channels, 2, stride=2
+        )
 
     def forward(self, x):
         return self.deconv(x)
@@ -164,7 +194,9 @@ class Resize(Network):
     def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
         super().__init__()
         self.preconv = by_dims(self.nn, dims, "Conv")(in_channels, out_channels, 1)
-        self.upsample_non_trainable = self.nn.Upsample(scale_factor=2.0, mode="linear", align_corners=True)
+        self.upsample_non_trainable = self.nn.Upsample(
+            scale_factor=2.0, mode="linear", align_corners=True
+        )
 
     def forward(self, x):
         return self.upsample_non_trainable(self.preconv(x))
@@ -178,7 +210,9 @@ def _upsampling(name: str):
 
 def _features(features: Sequence[int]) -> tuple[int, ...]:
     if isinstance(features, int | str) or len(features) < 3:
-        raise SettingError(f"UNet: features={features!r}; wanted at least 3 widths: two levels and the last one")
+        raise SettingError(
+            f"UNet: features={features!r}; wanted at least 3 widths: two levels and the last one"
+        )
     return tuple(checks.positive(width, "features", "UNet") for width in features)
 
 
@@ -190,5 +224,8 @@ register(
     task="segmentation",
     dims=(1, 2, 3),
     source=_SOURCE,
-    shape=lambda settings: (settings["in_channels"], *((1024,), (256, 256), (96, 96, 96))[settings["dims"] - 1]),
+    shape=lambda settings: (
+        settings["in_channels"],
+        *((1024,), (256, 256), (96, 96, 96))[settings["dims"] - 1],
+    ),
 )

@@ -8,7 +8,13 @@ from typing import Any
 
 from deliralike.network import Network
 from deliralike.zoo.blocks import images
-from deliralike.zoo.encoders import DECODER_START, EncoderDecoder, depth_of, segmentation_head, widths
+from deliralike.zoo.encoders import (
+    DECODER_START,
+    EncoderDecoder,
+    depth_of,
+    segmentation_head,
+    widths,
+)
 from deliralike.zoo.registry import register
 from deliralike.zoo.segmentation.encoder_unet import Block, doubled, has_center
 
@@ -36,16 +42,33 @@ class UNetPlusPlus(EncoderDecoder):
 
     start_values = DECODER_START
 
-    def __init__(self, encoder: Any = "resnet34", encoder_depth: int = 5,
-                 decoder_channels: Sequence[int] = (256, 128, 64, 32, 16), num_classes: int = 1, in_channels: int = 3,
-                 dims: int = 2, center: bool | None = None, interpolation: str = "nearest",
-                 attention: str | None = None, encoder_settings: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        encoder: Any = "resnet34",
+        encoder_depth: int = 5,
+        decoder_channels: Sequence[int] = (256, 128, 64, 32, 16),
+        num_classes: int = 1,
+        in_channels: int = 3,
+        dims: int = 2,
+        center: bool | None = None,
+        interpolation: str = "nearest",
+        attention: str | None = None,
+        encoder_settings: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 2, "UNetPlusPlus")
         out, self.multiple = widths(decoder_channels, depth, "UNetPlusPlus"), 2**depth
-        channels = self.encode_with(encoder, range(1, depth + 1), in_channels, dims, encoder_settings)
-        options: dict[str, Any] = {"interpolation": interpolation, "attention": attention, "dims": dims}
-        self.decoder = Decoder(channels, out, has_center(encoder) if center is None else center, **options)
+        channels = self.encode_with(
+            encoder, range(1, depth + 1), in_channels, dims, encoder_settings
+        )
+        options: dict[str, Any] = {
+            "interpolation": interpolation,
+            "attention": attention,
+            "dims": dims,
+        }
+        self.decoder = Decoder(
+            channels, out, has_center(encoder) if center is None else center, **options
+        )
         self.segmentation_head = segmentation_head(self.nn, out[-1], num_classes, 3, dims)
 
 
@@ -57,18 +80,26 @@ class Decoder(Network):
         ``(batch, decoder_channels[-1], *size)``.
     """
 
-    def __init__(self, channels: tuple[int, ...], out: tuple[int, ...], center: bool, **options: Any) -> None:
+    def __init__(
+        self, channels: tuple[int, ...], out: tuple[int, ...], center: bool, **options: Any
+    ) -> None:
         super().__init__()
         *skips, width = channels
         self.levels = len(skips)
         skips, befores = skips[::-1], (width, *out)
         # The reference creates this and never calls it: a VGG encoder's last stage is joined as it is.
-        self.center = doubled(self.nn, width, width, options["dims"]) if center else self.nn.Identity()
+        self.center = (
+            doubled(self.nn, width, width, options["dims"]) if center else self.nn.Identity()
+        )
         blocks = {}
         for level, skip in enumerate(skips):
             for start in range(level + 1):
-                before, after = (befores[level], out[level]) if start == 0 else (skips[level - 1], skip)
-                blocks[f"x_{start}_{level}"] = Block(before, skip * (level + 1 - start), after, **options)
+                before, after = (
+                    (befores[level], out[level]) if start == 0 else (skips[level - 1], skip)
+                )
+                blocks[f"x_{start}_{level}"] = Block(
+                    before, skip * (level + 1 - start), after, **options
+                )
         blocks[f"x_0_{self.levels}"] = Block(befores[self.levels], 0, out[self.levels], **options)
         self.blocks = self.nn.ModuleDict(blocks)
 
@@ -81,7 +112,9 @@ class Decoder(Network):
                 below = (x, *skips)[level] if start == level else nodes[start, level - 1]
                 joined = [nodes[i, level] for i in range(start + 1, level + 1)] + [skip]
                 joined = self.nn.concatenate(joined, dim=1) if len(joined) > 1 else skip
-                nodes[start, level] = self.blocks[f"x_{start}_{level}"](below, skip.shape[2:], joined)
+                nodes[start, level] = self.blocks[f"x_{start}_{level}"](
+                    below, skip.shape[2:], joined
+                )
         return self.blocks[f"x_0_{self.levels}"](nodes[0, self.levels - 1], size)
 
 

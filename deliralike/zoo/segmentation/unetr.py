@@ -56,21 +56,48 @@ class UNETR(Model):
 
     head_paths, outputs = ("out.conv.conv",), "out_channels"
 
-    def __init__(self, in_channels: int = 1, out_channels: int = 14, img_size: Sizes = 96, feature_size: int = 16,
-                 hidden_size: int = 768, mlp_dim: int = 3072, num_heads: int = 12, proj_type: str = "conv",
-                 norm: str = "instance", conv_block: bool = True, res_block: bool = True, dropout: float = 0.0,
-                 dims: int = 3, qkv_bias: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 14,
+        img_size: Sizes = 96,
+        feature_size: int = 16,
+        hidden_size: int = 768,
+        mlp_dim: int = 3072,
+        num_heads: int = 12,
+        proj_type: str = "conv",
+        norm: str = "instance",
+        conv_block: bool = True,
+        res_block: bool = True,
+        dropout: float = 0.0,
+        dims: int = 3,
+        qkv_bias: bool = False,
+    ) -> None:
         super().__init__()
         by_dims(self.nn, dims, "Conv")
         size = geometry.steps(img_size, dims, "img_size")
         if any(n % PATCH for n in size):
-            raise SettingError(f"UNETR: img_size={img_size!r}; wanted multiples of {PATCH}, the side of a patch")
-        checks.divides(hidden_size, checks.positive(num_heads, "num_heads", "UNETR"), "UNETR: hidden_size", "num_heads")
+            raise SettingError(
+                f"UNETR: img_size={img_size!r}; wanted multiples of {PATCH}, the side of a patch"
+            )
+        checks.divides(
+            hidden_size,
+            checks.positive(num_heads, "num_heads", "UNETR"),
+            "UNETR: hidden_size",
+            "num_heads",
+        )
         width, wide = checks.positive(feature_size, "feature_size", "UNETR"), hidden_size
-        options: dict[str, Any] = {"dims": dims, "norm": norm, "affine": False, "res_block": bool(res_block)}
+        options: dict[str, Any] = {
+            "dims": dims,
+            "norm": norm,
+            "affine": False,
+            "res_block": bool(res_block),
+        }
         self.img_size, self.proj_type = size, proj_type
         self.grid = tuple(n // PATCH for n in size)
-        self.vit = ViT(in_channels, self.grid, wide, mlp_dim, num_heads, proj_type, dropout, qkv_bias)
+        self.vit = ViT(
+            in_channels, self.grid, wide, mlp_dim, num_heads, proj_type, dropout, qkv_bias
+        )
         self.encoder1 = ConvLayer(in_channels, width, **options)
         self.encoder2 = ProjectedUp(wide, 2 * width, 2, conv_block, **options)
         self.encoder3 = ProjectedUp(wide, 4 * width, 1, conv_block, **options)
@@ -99,7 +126,9 @@ class UNETR(Model):
                 f"table in 'vit.patch_embedding' is made for it, set img_size"
             )
         every, last = self.vit(x)
-        stages = {f"vit.blocks.{i}": self._image(every[i]) for i in (3, 6, 9)} | {"vit.norm": self._image(last)}
+        stages = {f"vit.blocks.{i}": self._image(every[i]) for i in (3, 6, 9)} | {
+            "vit.norm": self._image(last)
+        }
         stages["encoder1"] = self.encoder1(x)
         for i, block in ((2, 3), (3, 6), (4, 9)):
             stages[f"encoder{i}"] = getattr(self, f"encoder{i}")(stages[f"vit.blocks.{block}"])
@@ -114,9 +143,15 @@ class UNETR(Model):
         tokens = nn.reshape(tokens, (tokens.shape[0], *grid, tokens.shape[-1]))
         return nn.permute(tokens, (0, len(grid) + 1, *range(1, len(grid) + 1)))
 
-    def adapt_weight(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    def adapt_weight(
+        self, name: str, value: np.ndarray, shape: tuple[int, ...]
+    ) -> np.ndarray | None:
         """The position table of images with equal sides, resampled linearly, the cells' edges in place."""
-        if not name.endswith("position_embeddings") or value.ndim != 3 or value.shape[2] != shape[2]:
+        if (
+            not name.endswith("position_embeddings")
+            or value.ndim != 3
+            or value.shape[2] != shape[2]
+        ):
             return None
         n = len(self.grid)
         side = round(value.shape[1] ** (1 / n))
@@ -142,12 +177,24 @@ class ViT(Network):
         ``(batch, in_channels, *size)`` gives a list of ``(batch, tokens, hidden_size)`` and another one of these.
     """
 
-    def __init__(self, in_channels: int, grid: tuple[int, ...], hidden_size: int, mlp_dim: int, num_heads: int,
-                 proj_type: str, dropout: float, qkv_bias: bool) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        grid: tuple[int, ...],
+        hidden_size: int,
+        mlp_dim: int,
+        num_heads: int,
+        proj_type: str,
+        dropout: float,
+        qkv_bias: bool,
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.patch_embedding = PatchEmbedding(in_channels, grid, hidden_size, proj_type, dropout)
-        blocks = [TransformerBlock(hidden_size, mlp_dim, num_heads, dropout, qkv_bias) for _ in range(LAYERS)]
+        blocks = [
+            TransformerBlock(hidden_size, mlp_dim, num_heads, dropout, qkv_bias)
+            for _ in range(LAYERS)
+        ]
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(hidden_size)
 
@@ -166,20 +213,35 @@ class PatchEmbedding(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, tokens, hidden_size)``.
     """
 
-    start_values = {"position_embeddings": Normal(0.02), "patch_embeddings.1.weight": Normal(0.02),
-                    "patch_embeddings.1.bias": ZEROS}  # fmt: skip
+    start_values = {
+        "position_embeddings": Normal(0.02),
+        "patch_embeddings.1.weight": Normal(0.02),
+        "patch_embeddings.1.bias": ZEROS,
+    }
 
-    def __init__(self, in_channels: int, grid: tuple[int, ...], hidden_size: int, proj_type: str,
-                 dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        grid: tuple[int, ...],
+        hidden_size: int,
+        proj_type: str,
+        dropout: float,
+    ) -> None:
         super().__init__()
         nn, dims = self.nn, len(grid)
         if proj_type not in PROJECTIONS:
-            raise SettingError(f"UNETR: there is no proj_type={proj_type!r}. {suggestion(proj_type, PROJECTIONS)}")
+            raise SettingError(
+                f"UNETR: there is no proj_type={proj_type!r}. {suggestion(proj_type, PROJECTIONS)}"
+            )
         self.position_embeddings = nn.Parameter((1, math.prod(grid), hidden_size), ZEROS)
         if proj_type == "conv":
-            self.patch_embeddings = by_dims(nn, dims, "Conv")(in_channels, hidden_size, PATCH, PATCH)
+            self.patch_embeddings = by_dims(nn, dims, "Conv")(
+                in_channels, hidden_size, PATCH, PATCH
+            )
         else:
-            linear = nn.Linear(checks.positive(in_channels, "in_channels", "UNETR") * PATCH**dims, hidden_size)
+            linear = nn.Linear(
+                checks.positive(in_channels, "in_channels", "UNETR") * PATCH**dims, hidden_size
+            )
             self.patch_embeddings = nn.Sequential(Patches(), linear)
         self.proj_type = proj_type
         self.dropout = nn.Dropout(dropout)
@@ -201,7 +263,9 @@ class Patches(Network):
     def forward(self, x):
         nn, (batch, channels, *size) = self.nn, x.shape
         n = len(size)
-        x = nn.reshape(x, (batch, channels, *(part for side in size for part in (side // PATCH, PATCH))))
+        x = nn.reshape(
+            x, (batch, channels, *(part for side in size for part in (side // PATCH, PATCH)))
+        )
         x = nn.permute(x, (0, *range(2, 2 * n + 2, 2), *range(3, 2 * n + 2, 2), 1))
         return nn.reshape(x, (batch, math.prod(size) // PATCH**n, PATCH**n * channels))
 
@@ -209,14 +273,18 @@ class Patches(Network):
 class TransformerBlock(Network):
     """Attention and a perceptron, each behind a normalisation and beside a shortcut; the shape stays."""
 
-    def __init__(self, hidden_size: int, mlp_dim: int, num_heads: int, dropout: float, qkv_bias: bool) -> None:
+    def __init__(
+        self, hidden_size: int, mlp_dim: int, num_heads: int, dropout: float, qkv_bias: bool
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.mlp = MLP(hidden_size, mlp_dim, dropout)
         self.norm1 = nn.LayerNorm(hidden_size)
         self.attn = SelfAttention(hidden_size, num_heads, dropout, qkv_bias)
         self.norm2 = nn.LayerNorm(hidden_size)
-        self.norm_cross_attn = nn.LayerNorm(hidden_size)  # MONAI makes it whether or not it has a use for it; here none
+        self.norm_cross_attn = nn.LayerNorm(
+            hidden_size
+        )  # MONAI makes it whether or not it has a use for it; here none
 
     def forward(self, x):
         x = x + self.attn(self.norm1(x))
@@ -252,7 +320,9 @@ class SelfAttention(Network):
         self.drop_weights = nn.Dropout(dropout)
 
     def forward(self, x):
-        return self.drop_output(self.out_proj(attend(self, self.qkv(x), self.num_heads, self.drop_weights)))
+        return self.drop_output(
+            self.out_proj(attend(self, self.qkv(x), self.num_heads, self.drop_weights))
+        )
 
 
 def attend(layer: Any, packed: Any, heads: int, dropout: Any, bias: Any = None) -> Any:
@@ -269,7 +339,9 @@ def attend(layer: Any, packed: Any, heads: int, dropout: Any, bias: Any = None) 
     nn, (*batch, tokens, width) = layer.nn, packed.shape
     n, width = len(batch), width // 3
     packed = nn.reshape(packed, (*batch, tokens, 3, heads, width // heads))
-    packed = nn.permute(packed, (n + 1, *range(n), n + 2, n, n + 3))  # (3, ..., heads, tokens, width / heads)
+    packed = nn.permute(
+        packed, (n + 1, *range(n), n + 2, n, n + 3)
+    )  # (3, ..., heads, tokens, width / heads)
     kept = None
     if dropout.training and dropout.p:
         kept = dropout(nn.zeros((*batch, heads, tokens, tokens), like=packed) + 1.0)
@@ -284,7 +356,9 @@ class ConvLayer(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, res_block: bool = True, **options: Any) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, res_block: bool = True, **options: Any
+    ) -> None:
         super().__init__()
         self.layer = (ResBlock if res_block else BasicBlock)(in_channels, out_channels, **options)
 
@@ -299,8 +373,15 @@ class ProjectedUp(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size * 2 ** (1 + count))``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, count: int, conv_block: bool, res_block: bool,
-                 **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        count: int,
+        conv_block: bool,
+        res_block: bool,
+        **options: Any,
+    ) -> None:
         super().__init__()
         nn, dims = self.nn, options["dims"]
         block = ResBlock if res_block else BasicBlock

@@ -42,12 +42,22 @@ class VNet(Model):
     # All of the last transition is as wide as the output.
     stem_paths, head_paths, outputs = ("in_tr.conv_block.conv",), ("out_tr",), "out_channels"
 
-    def __init__(self, in_channels: int = 1, out_channels: int = 1, dims: int = 3, act: str = "elu",
-                 dropout: float = 0.5, skip_dropout: float = 0.5, bias: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dims: int = 3,
+        act: str = "elu",
+        dropout: float = 0.5,
+        skip_dropout: float = 0.5,
+        bias: bool = False,
+    ) -> None:
         super().__init__()
         medical.two_or_three(dims, "VNet")
         if 16 % checks.positive(in_channels, "in_channels", "VNet"):
-            raise SettingError(f"VNet: in_channels={in_channels}; wanted a divisor of 16: 1, 2, 4, 8 or 16")
+            raise SettingError(
+                f"VNet: in_channels={in_channels}; wanted a divisor of 16: 1, 2, 4, 8 or 16"
+            )
         down: dict[str, Any] = {"dims": dims, "act": act, "bias": bias}
         up: dict[str, Any] = {"dims": dims, "act": act, "skip_dropout": skip_dropout}
         self.factors = (16,) * dims
@@ -84,14 +94,18 @@ class InputTransition(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, dims: int, act: str, bias: bool) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, dims: int, act: str, bias: bool
+    ) -> None:
         super().__init__()
         self.repeats = out_channels // in_channels
         self.act_function = _activation(self.nn, act, out_channels)
         self.conv_block = _conv(in_channels, out_channels, dims, bias)
 
     def forward(self, x):
-        return self.act_function(self.conv_block(x) + self.nn.concatenate([x] * self.repeats, dim=1))
+        return self.act_function(
+            self.conv_block(x) + self.nn.concatenate([x] * self.repeats, dim=1)
+        )
 
 
 class LUConv(Network):
@@ -113,7 +127,9 @@ class DownTransition(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, 2 * in_channels, *size / 2)``.
     """
 
-    def __init__(self, in_channels: int, count: int, dropout: float, dims: int, act: str, bias: bool) -> None:
+    def __init__(
+        self, in_channels: int, count: int, dropout: float, dims: int, act: str, bias: bool
+    ) -> None:
         super().__init__()
         nn, width = self.nn, 2 * in_channels
         conv, norm, drop = by_dims(nn, dims, "Conv", "BatchNorm", "Dropout")
@@ -138,8 +154,16 @@ class UpTransition(Network):
         ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, count: int, dropout: float, dims: int, act: str,
-                 skip_dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        count: int,
+        dropout: float,
+        dims: int,
+        act: str,
+        skip_dropout: float,
+    ) -> None:
         super().__init__()
         nn, half = self.nn, out_channels // 2
         transposed, norm, drop = by_dims(nn, dims, "ConvTranspose", "BatchNorm", "Dropout")
@@ -149,10 +173,14 @@ class UpTransition(Network):
         self.dropout2 = drop(skip_dropout)
         self.act_function1 = _activation(nn, act, half)
         self.act_function2 = _activation(nn, act, out_channels)
-        self.ops = nn.Sequential(*(LUConv(out_channels, dims, act, bias=False) for _ in range(count)))
+        self.ops = nn.Sequential(
+            *(LUConv(out_channels, dims, act, bias=False) for _ in range(count))
+        )
 
     def forward(self, x, skip):
-        x = self.act_function1(self.bn1(self.up_conv(self.dropout(x))))  # (batch, out_channels / 2, *size)
+        x = self.act_function1(
+            self.bn1(self.up_conv(self.dropout(x)))
+        )  # (batch, out_channels / 2, *size)
         x = self.nn.concatenate([x, self.dropout2(skip)], dim=1)
         return self.act_function2(self.ops(x) + x)
 
@@ -164,7 +192,9 @@ class OutputTransition(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, dims: int, act: str, bias: bool) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, dims: int, act: str, bias: bool
+    ) -> None:
         super().__init__()
         checks.positive(out_channels, "out_channels", "VNet")
         self.act_function1 = _activation(self.nn, act, out_channels)
@@ -176,7 +206,9 @@ class OutputTransition(Network):
 
 
 def _conv(in_channels: int, out_channels: int, dims: int, bias: bool) -> Any:
-    return medical.Convolution(in_channels, out_channels, dims, 5, bias=bias, norm="batch", act=None)
+    return medical.Convolution(
+        in_channels, out_channels, dims, 5, bias=bias, norm="batch", act=None
+    )
 
 
 def _activation(nn: Any, act: str, channels: int) -> Any:

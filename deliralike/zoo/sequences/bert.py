@@ -16,7 +16,13 @@ from deliralike.zoo.blocks import classifier
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import Input, register
-from deliralike.zoo.sequences.tokens import attend, check_mask, check_tokens, padding_bias, position_numbers
+from deliralike.zoo.sequences.tokens import (
+    attend,
+    check_mask,
+    check_tokens,
+    padding_bias,
+    position_numbers,
+)
 
 EPS = 1e-12  # of every normalisation
 PADDING = 0  # the token whose row of the table stays zero
@@ -25,7 +31,9 @@ PADDING = 0  # the token whose row of the table stays zero
 class Embeddings(Network):
     """The sum of a token's, its position's and its segment's embedding, normalised."""
 
-    def __init__(self, vocab_size: int, width: int, positions: int, segments: int, dropout: float) -> None:
+    def __init__(
+        self, vocab_size: int, width: int, positions: int, segments: int, dropout: float
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.word_embeddings = nn.Embedding(vocab_size, width, padding_idx=PADDING)
@@ -53,7 +61,9 @@ class SelfAttention(Network):
         self.dropout = self.nn.Dropout(dropout)
 
     def forward(self, x, bias):
-        return attend(self.nn, self.query(x), self.key(x), self.value(x), self.heads, bias, self.dropout)
+        return attend(
+            self.nn, self.query(x), self.key(x), self.value(x), self.heads, bias, self.dropout
+        )
 
 
 class Output(Network):
@@ -100,7 +110,9 @@ class Layer(Network):
         ``(batch, tokens, width)`` gives the same.
     """
 
-    def __init__(self, width: int, heads: int, inner: int, dropout: float, attention_dropout: float) -> None:
+    def __init__(
+        self, width: int, heads: int, inner: int, dropout: float, attention_dropout: float
+    ) -> None:
         super().__init__()
         self.attention = Attention(width, heads, dropout, attention_dropout)
         self.intermediate = Intermediate(width, inner)
@@ -140,7 +152,10 @@ class Pooler(Network):
 
 def _layout(name: str, prefix: str = "", to: str = "", old: bool = False) -> KeyMap:
     """Our names with another prefix, and if `old` with the names of normalisations of files from TensorFlow."""
-    norms = {rf"{prefix}(.*LayerNorm)\.weight": rf"{to}\1.gamma", rf"{prefix}(.*LayerNorm)\.bias": rf"{to}\1.beta"}
+    norms = {
+        rf"{prefix}(.*LayerNorm)\.weight": rf"{to}\1.gamma",
+        rf"{prefix}(.*LayerNorm)\.bias": rf"{to}\1.beta",
+    }
     return KeyMap(name, by_patterns((norms if old else {}) | {rf"{prefix}(.*)": rf"{to}\1"}))
 
 
@@ -157,7 +172,11 @@ class _BERTModel(Model):
 
     def adapt_weight(self, name, value, shape):
         """A longer table of positions is cut."""
-        if name.endswith("position_embeddings.weight") and value.shape[1:] == shape[1:] and len(value) > shape[0]:
+        if (
+            name.endswith("position_embeddings.weight")
+            and value.shape[1:] == shape[1:]
+            and len(value) > shape[0]
+        ):
             return value[: shape[0]]
         return None
 
@@ -201,18 +220,35 @@ class BERT(_BERTModel):
         _layout("old pretraining", to="bert.", old=True),
     )
 
-    def __init__(self, vocab_size: int = 30522, hidden_size: int = 768, num_hidden_layers: int = 12,
-                 num_attention_heads: int = 12, intermediate_size: int = 3072, max_position_embeddings: int = 512,
-                 type_vocab_size: int = 2, dropout: float = 0.1, attention_dropout: float = 0.1) -> None:  # fmt: skip
+    def __init__(
+        self,
+        vocab_size: int = 30522,
+        hidden_size: int = 768,
+        num_hidden_layers: int = 12,
+        num_attention_heads: int = 12,
+        intermediate_size: int = 3072,
+        max_position_embeddings: int = 512,
+        type_vocab_size: int = 2,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.1,
+    ) -> None:
         super().__init__()
-        sizes = {"vocab_size": vocab_size, "hidden_size": hidden_size, "num_hidden_layers": num_hidden_layers,
-                 "num_attention_heads": num_attention_heads, "intermediate_size": intermediate_size,
-                 "max_position_embeddings": max_position_embeddings, "type_vocab_size": type_vocab_size}  # fmt: skip
+        sizes = {
+            "vocab_size": vocab_size,
+            "hidden_size": hidden_size,
+            "num_hidden_layers": num_hidden_layers,
+            "num_attention_heads": num_attention_heads,
+            "intermediate_size": intermediate_size,
+            "max_position_embeddings": max_position_embeddings,
+            "type_vocab_size": type_vocab_size,
+        }
         for name, value in sizes.items():
             checks.positive(value, name, "BERT")
         checks.divides(hidden_size, num_attention_heads, "BERT: hidden_size", "num_attention_heads")
         self.max_position_embeddings = max_position_embeddings
-        self.embeddings = Embeddings(vocab_size, hidden_size, max_position_embeddings, type_vocab_size, dropout)
+        self.embeddings = Embeddings(
+            vocab_size, hidden_size, max_position_embeddings, type_vocab_size, dropout
+        )
         layer = (hidden_size, num_attention_heads, intermediate_size, dropout, attention_dropout)
         self.encoder = Encoder([Layer(*layer) for _ in range(num_hidden_layers)])
         self.pooler = Pooler(hidden_size)
@@ -252,7 +288,9 @@ class BERTClassifier(_BERTModel):
     head_paths = ("classifier",)
     keymaps = (_layout("old", old=True), _layout("BertModel", prefix=r"bert\."))
 
-    def __init__(self, num_classes: int = 2, hidden_size: int = 768, dropout: float = 0.1, **settings: Any) -> None:
+    def __init__(
+        self, num_classes: int = 2, hidden_size: int = 768, dropout: float = 0.1, **settings: Any
+    ) -> None:
         super().__init__()
         self.bert = BERT(hidden_size=hidden_size, dropout=dropout, **settings)
         self.dropout = self.nn.Dropout(dropout)
@@ -267,16 +305,30 @@ class BERTClassifier(_BERTModel):
         return self.bert.forward_stages(input_ids, attention_mask, token_type_ids)
 
 
-def bert(vocab_size: int = 30522, hidden_size: int = 768, num_hidden_layers: int = 12, num_attention_heads: int = 12,
-         intermediate_size: int = 3072, max_position_embeddings: int = 512, type_vocab_size: int = 2,
-         dropout: float = 0.1, attention_dropout: float = 0.1, num_classes: int = 0) -> Any:  # fmt: skip
+def bert(
+    vocab_size: int = 30522,
+    hidden_size: int = 768,
+    num_hidden_layers: int = 12,
+    num_attention_heads: int = 12,
+    intermediate_size: int = 3072,
+    max_position_embeddings: int = 512,
+    type_vocab_size: int = 2,
+    dropout: float = 0.1,
+    attention_dropout: float = 0.1,
+    num_classes: int = 0,
+) -> Any:
     """`BERT` where `num_classes` is 0, else `BERTClassifier`; their names differ by the prefix ``bert.``."""
     settings: dict[str, Any] = {
-        "vocab_size": vocab_size, "hidden_size": hidden_size, "num_hidden_layers": num_hidden_layers,
-        "num_attention_heads": num_attention_heads, "intermediate_size": intermediate_size,
-        "max_position_embeddings": max_position_embeddings, "type_vocab_size": type_vocab_size, "dropout": dropout,
+        "vocab_size": vocab_size,
+        "hidden_size": hidden_size,
+        "num_hidden_layers": num_hidden_layers,
+        "num_attention_heads": num_attention_heads,
+        "intermediate_size": intermediate_size,
+        "max_position_embeddings": max_position_embeddings,
+        "type_vocab_size": type_vocab_size,
+        "dropout": dropout,
         "attention_dropout": attention_dropout,
-    }  # fmt: skip
+    }
     return BERT(**settings) if num_classes == 0 else BERTClassifier(num_classes, **settings)
 
 
@@ -297,11 +349,17 @@ for _name, (_layers, _width, _heads, _parameters, _source) in _VARIANTS.items():
     register(
         bert,
         name=_name,
-        variant={"hidden_size": _width, "num_hidden_layers": _layers, "num_attention_heads": _heads,
-                 "intermediate_size": 4 * _width},
+        variant={
+            "hidden_size": _width,
+            "num_hidden_layers": _layers,
+            "num_attention_heads": _heads,
+            "intermediate_size": 4 * _width,
+        },
         task="feature extraction",
         dims=(1,),
         source=_source,
-        shape=lambda settings: Input((settings["max_position_embeddings"],), below=settings["vocab_size"]),
+        shape=lambda settings: Input(
+            (settings["max_position_embeddings"],), below=settings["vocab_size"]
+        ),
         parameters=_parameters,
-    )  # fmt: skip
+    )

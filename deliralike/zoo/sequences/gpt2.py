@@ -61,7 +61,9 @@ class Attention(Network):
     def forward(self, x, bias):
         nn = self.nn
         query, key, value = nn.split(self.c_attn(x), x.shape[-1], dim=-1)
-        return self.resid_dropout(self.c_proj(attend(nn, query, key, value, self.heads, bias, self.attn_dropout)))
+        return self.resid_dropout(
+            self.c_proj(attend(nn, query, key, value, self.heads, bias, self.attn_dropout))
+        )
 
 
 class MLP(Network):
@@ -85,7 +87,9 @@ class Block(Network):
         ``(batch, tokens, width)`` gives the same.
     """
 
-    def __init__(self, width: int, heads: int, inner: int, dropout: float, attention_dropout: float) -> None:
+    def __init__(
+        self, width: int, heads: int, inner: int, dropout: float, attention_dropout: float
+    ) -> None:
         super().__init__()
         self.ln_1 = self.nn.LayerNorm(width)
         self.attn = Attention(width, heads, dropout, attention_dropout)
@@ -104,15 +108,26 @@ class Body(Network):
         Tokens and mask ``(batch, tokens)`` give ``(batch, tokens, n_embd)``.
     """
 
-    def __init__(self, vocab_size: int, n_positions: int, n_embd: int, n_layer: int, n_head: int, n_inner: int,
-                 dropout: float, attention_dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        vocab_size: int,
+        n_positions: int,
+        n_embd: int,
+        n_layer: int,
+        n_head: int,
+        n_inner: int,
+        dropout: float,
+        attention_dropout: float,
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.n_positions = n_positions
         self.wte = nn.Embedding(vocab_size, n_embd)
         self.wpe = nn.Embedding(n_positions, n_embd)
         self.drop = nn.Dropout(dropout)
-        self.h = nn.ModuleList([Block(n_embd, n_head, n_inner, dropout, attention_dropout) for _ in range(n_layer)])
+        self.h = nn.ModuleList(
+            [Block(n_embd, n_head, n_inner, dropout, attention_dropout) for _ in range(n_layer)]
+        )
         self.ln_f = nn.LayerNorm(n_embd)
 
     def forward(self, input_ids, attention_mask=None):
@@ -164,12 +179,26 @@ class GPT2(Model):
     channels_last = True
     keymaps = (KeyMap("GPT2Model", by_patterns({r"transformer\.(.*)": r"\1"})),)
 
-    def __init__(self, vocab_size: int = 50257, n_positions: int = 1024, n_embd: int = 768, n_layer: int = 12,
-                 n_head: int = 12, n_inner: int | None = None, dropout: float = 0.1,
-                 attention_dropout: float = 0.1) -> None:  # fmt: skip
+    def __init__(
+        self,
+        vocab_size: int = 50257,
+        n_positions: int = 1024,
+        n_embd: int = 768,
+        n_layer: int = 12,
+        n_head: int = 12,
+        n_inner: int | None = None,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.1,
+    ) -> None:
         super().__init__()
-        sizes = {"vocab_size": vocab_size, "n_positions": n_positions, "n_embd": n_embd, "n_layer": n_layer,
-                 "n_head": n_head, "n_inner": 4 * n_embd if n_inner is None else n_inner}  # fmt: skip
+        sizes = {
+            "vocab_size": vocab_size,
+            "n_positions": n_positions,
+            "n_embd": n_embd,
+            "n_layer": n_layer,
+            "n_head": n_head,
+            "n_inner": 4 * n_embd if n_inner is None else n_inner,
+        }
         for name, value in sizes.items():
             checks.positive(value, name, "GPT2")
         checks.divides(n_embd, n_head, "GPT2: n_embd", "n_head")
@@ -182,7 +211,12 @@ class GPT2(Model):
     def start_values(self):  # type: ignore[override]
         """Hugging Face's: normal, and narrower where a block ends, by the number of the residual branches."""
         ends = Normal(0.02 / math.sqrt(2 * self.n_layer))
-        return {"*.wte.weight": START, "*.wpe.weight": START, "lm_head.weight": START, "*.c_proj.weight": ends}
+        return {
+            "*.wte.weight": START,
+            "*.wpe.weight": START,
+            "lm_head.weight": START,
+            "*.c_proj.weight": ends,
+        }
 
     def forward(self, input_ids, attention_mask=None):
         return self.lm_head(self.transformer(input_ids, attention_mask))
@@ -199,7 +233,11 @@ class GPT2(Model):
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Without the causal masks that older files hold."""
-        return {name: value for name, value in state.items() if not re.search(r"\.attn\.(masked_)?bias$", name)}
+        return {
+            name: value
+            for name, value in state.items()
+            if not re.search(r"\.attn\.(masked_)?bias$", name)
+        }
 
 
 _SOURCE = 'Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"; Hugging Face GPT2LMHeadModel'
@@ -207,7 +245,10 @@ _MINI = "Karpathy 2020, minGPT (gpt-mini, a character of tiny Shakespeare a toke
 
 # name: (settings, parameters)
 _VARIANTS = {
-    "gpt_mini": ({"vocab_size": 65, "n_positions": 128, "n_embd": 192, "n_layer": 6, "n_head": 6}, None),
+    "gpt_mini": (
+        {"vocab_size": 65, "n_positions": 128, "n_embd": 192, "n_layer": 6, "n_head": 6},
+        None,
+    ),
     "gpt2": ({}, 124_439_808),
     "gpt2_medium": ({"n_embd": 1024, "n_layer": 24, "n_head": 16}, 354_823_168),
     "gpt2_large": ({"n_embd": 1280, "n_layer": 36, "n_head": 20}, 774_030_080),

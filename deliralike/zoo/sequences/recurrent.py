@@ -44,22 +44,41 @@ class RecurrentClassifier(Model):
     head_paths = ("fc",)
     channels_last = True
 
-    def __init__(self, cell: str = "lstm", num_classes: int = 2, vocab_size: int = 30000, in_features: int = 128,
-                 hidden_size: int = 256, num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0,
-                 pooling: str = "last") -> None:  # fmt: skip
+    def __init__(
+        self,
+        cell: str = "lstm",
+        num_classes: int = 2,
+        vocab_size: int = 30000,
+        in_features: int = 128,
+        hidden_size: int = 256,
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+        pooling: str = "last",
+    ) -> None:
         super().__init__()
         nn = self.nn
         for value, allowed, what in ((cell, CELLS, "cell"), (pooling, POOLINGS, "pooling")):
             if value not in allowed:
-                raise SettingError(f"RecurrentClassifier: there is no {what} {value!r}. {suggestion(value, allowed)}")
+                raise SettingError(
+                    f"RecurrentClassifier: there is no {what} {value!r}. {suggestion(value, allowed)}"
+                )
         if vocab_size != 0:
             checks.positive(vocab_size, "vocab_size", "RecurrentClassifier")
         self.hidden_size, self.bidirectional, self.pooling = hidden_size, bidirectional, pooling
         self.embedding = nn.Embedding(vocab_size, in_features) if vocab_size else None
-        self.rnn = getattr(nn, CELLS[cell])(in_features, hidden_size, num_layers, batch_first=True, dropout=dropout,
-                                            bidirectional=bidirectional)  # fmt: skip
+        self.rnn = getattr(nn, CELLS[cell])(
+            in_features,
+            hidden_size,
+            num_layers,
+            batch_first=True,
+            dropout=dropout,
+            bidirectional=bidirectional,
+        )
         self.dropout = nn.Dropout(dropout)
-        self.fc = classifier(nn, hidden_size * (1 + bidirectional), num_classes, "RecurrentClassifier")
+        self.fc = classifier(
+            nn, hidden_size * (1 + bidirectional), num_classes, "RecurrentClassifier"
+        )
 
     @property
     def stem_paths(self):  # type: ignore[override]
@@ -86,9 +105,21 @@ class RecurrentClassifier(Model):
         """``(batch, time, directions * hidden_size)`` gives ``(batch, directions * hidden_size)``."""
         nn = self.nn
         if self.pooling == "mean":
-            return nn.mean(y, 1) if lengths is None else nn.sum(y, 1) / nn.expand_dims(self._count(lengths, y), 1)
-        last = y[:, -1, : self.hidden_size] if lengths is None else self._at_end(y[:, :, : self.hidden_size], lengths)
-        return nn.concatenate([last, y[:, 0, self.hidden_size :]], dim=1) if self.bidirectional else last
+            return (
+                nn.mean(y, 1)
+                if lengths is None
+                else nn.sum(y, 1) / nn.expand_dims(self._count(lengths, y), 1)
+            )
+        last = (
+            y[:, -1, : self.hidden_size]
+            if lengths is None
+            else self._at_end(y[:, :, : self.hidden_size], lengths)
+        )
+        return (
+            nn.concatenate([last, y[:, 0, self.hidden_size :]], dim=1)
+            if self.bidirectional
+            else last
+        )
 
     def _count(self, lengths, y):
         """The lengths as divisors: at least one."""
@@ -98,7 +129,9 @@ class RecurrentClassifier(Model):
         """The last valid step; the first, which is zero, where there is none."""
         nn, (batch, _, width) = self.nn, y.shape
         index = nn.where(lengths > 0, lengths - 1, lengths * 0)
-        return nn.take_along(y, nn.broadcast_to(nn.reshape(index, (batch, 1, 1)), (batch, 1, width)), 1)[:, 0]
+        return nn.take_along(
+            y, nn.broadcast_to(nn.reshape(index, (batch, 1, 1)), (batch, 1, width)), 1
+        )[:, 0]
 
 
 _SOURCES = {
@@ -115,6 +148,8 @@ for _cell, _source in _SOURCES.items():
         dims=(1,),
         source=_source,
         shape=lambda settings: (
-            Input((256,), below=settings["vocab_size"]) if settings["vocab_size"] else (256, settings["in_features"])
+            Input((256,), below=settings["vocab_size"])
+            if settings["vocab_size"]
+            else (256, settings["in_features"])
         ),
     )

@@ -7,7 +7,9 @@ import numpy as np
 from deliralike.errors import ShapeError
 from deliralike.nn import checks
 
-FORBIDDEN = -65504.0  # the least number of float16; finite, so that a sequence of nothing but padding gives no NaN
+FORBIDDEN = (
+    -65504.0
+)  # the least number of float16; finite, so that a sequence of nothing but padding gives no NaN
 
 
 def check_tokens(model: Any, tokens: Any, most: int | None = None, setting: str = "") -> None:
@@ -25,7 +27,9 @@ def check_tokens(model: Any, tokens: Any, most: int | None = None, setting: str 
     """
     shape = tuple(tokens.shape)
     if len(shape) != 2:
-        raise ShapeError(f"{checks.where(model)}: got tokens of shape {shape}, wanted (batch, tokens)")
+        raise ShapeError(
+            f"{checks.where(model)}: got tokens of shape {shape}, wanted (batch, tokens)"
+        )
     checks.whole_numbers(tokens, f"{checks.where(model)}: tokens")
     if most is not None and shape[1] > most:
         raise ShapeError(
@@ -42,7 +46,9 @@ def check_mask(model: Any, mask: Any, tokens: Any, name: str) -> None:
     """
     wanted, came = tuple(tokens.shape[:2]), tuple(mask.shape)
     if came != wanted:
-        raise ShapeError(f"{checks.where(model)}: got {name} of shape {came}, wanted (batch, tokens): {wanted}")
+        raise ShapeError(
+            f"{checks.where(model)}: got {name} of shape {came}, wanted (batch, tokens): {wanted}"
+        )
 
 
 def position_numbers(nn: Any, tokens: Any) -> Any:
@@ -74,7 +80,9 @@ def attend(nn: Any, query: Any, key: Any, value: Any, heads: int, bias: Any, dro
     """
     batch, queries, width = query.shape
     shape = (heads, width // heads)
-    q, k, v = (nn.permute(nn.reshape(x, (*x.shape[:2], *shape)), (0, 2, 1, 3)) for x in (query, key, value))
+    q, k, v = (
+        nn.permute(nn.reshape(x, (*x.shape[:2], *shape)), (0, 2, 1, 3)) for x in (query, key, value)
+    )
     mask = _kept(nn, dropout, (batch, heads, queries, key.shape[1]), query)
     y, _ = nn.attention(q, k, v, bias, mask, need_weights=False)
     return nn.reshape(nn.permute(y, (0, 2, 1, 3)), (batch, queries, width))
@@ -84,7 +92,9 @@ def _kept(nn: Any, dropout: Any, shape: tuple[int, ...], like: Any) -> Any:
     """What the weights are multiplied with, or None."""
     if not dropout.training or not dropout.p:
         return None
-    return nn.keep_mask(dropout, shape, dropout.p, like) * (1.0 / (1.0 - dropout.p) if dropout.p < 1 else 0.0)
+    return nn.keep_mask(dropout, shape, dropout.p, like) * (
+        1.0 / (1.0 - dropout.p) if dropout.p < 1 else 0.0
+    )
 
 
 def sinusoids(count: int, width: int) -> np.ndarray:

@@ -26,8 +26,15 @@ class TransformerEncoderLayer(Network):
         ``(batch, tokens, d_model)`` gives the same.
     """
 
-    def __init__(self, d_model: int, nhead: int, dim_feedforward: int, dropout: float, activation: str,
-                 norm_first: bool) -> None:  # fmt: skip
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int,
+        dropout: float,
+        activation: str,
+        norm_first: bool,
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.norm_first = norm_first
@@ -78,9 +85,17 @@ class TransformerEncoder(Network):
         ShapeError: An input has another shape; the error names the layer.
     """
 
-    def __init__(self, d_model: int = 512, nhead: int = 8, num_layers: int = 6, dim_feedforward: int = 2048,
-                 dropout: float = 0.1, activation: str = "relu", norm_first: bool = False,
-                 final_norm: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        norm_first: bool = False,
+        final_norm: bool = True,
+    ) -> None:
         super().__init__()
         checks.positive(num_layers, "num_layers", "TransformerEncoder")
         checks.positive(dim_feedforward, "dim_feedforward", "TransformerEncoder")
@@ -89,7 +104,9 @@ class TransformerEncoder(Network):
                 f"TransformerEncoder: there is no activation {activation!r}. {suggestion(activation, ACTIVATIONS)}"
             )
         layer = (d_model, nhead, dim_feedforward, dropout, activation, norm_first)
-        self.layers = self.nn.ModuleList([TransformerEncoderLayer(*layer) for _ in range(num_layers)])
+        self.layers = self.nn.ModuleList(
+            [TransformerEncoderLayer(*layer) for _ in range(num_layers)]
+        )
         self.norm = self.nn.LayerNorm(d_model) if final_norm else None
 
     def forward(self, x, mask=None, key_padding_mask=None):
@@ -145,13 +162,28 @@ class TransformerClassifier(Model):
     head_paths = ("fc",)
     channels_last = True
 
-    def __init__(self, num_classes: int = 2, vocab_size: int = 30000, max_tokens: int = 512, d_model: int = 512,
-                 nhead: int = 8, num_layers: int = 6, dim_feedforward: int = 2048, dropout: float = 0.1,
-                 activation: str = "relu", norm_first: bool = False, final_norm: bool = True,
-                 pooling: str = "mean") -> None:  # fmt: skip
+    def __init__(
+        self,
+        num_classes: int = 2,
+        vocab_size: int = 30000,
+        max_tokens: int = 512,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        norm_first: bool = False,
+        final_norm: bool = True,
+        pooling: str = "mean",
+    ) -> None:
         super().__init__()
         nn = self.nn
-        for name, value in {"vocab_size": vocab_size, "max_tokens": max_tokens, "d_model": d_model}.items():
+        for name, value in {
+            "vocab_size": vocab_size,
+            "max_tokens": max_tokens,
+            "d_model": d_model,
+        }.items():
             checks.positive(value, name, "TransformerClassifier")
         if pooling not in POOLINGS:
             raise SettingError(
