@@ -17,10 +17,12 @@ class AdversarialLosses(Losses):
 
         Args:
             real: The scores of real samples.
-            fake: The scores of generated samples, which are best cut off from the generator by `stop_gradient`.
-            kind: ``"non-saturating"`` (binary cross-entropy; Goodfellow et al. 2014, arXiv 1406.2661),
-                ``"least-squares"`` (halved, towards 1 and 0; Mao et al. 2017, arXiv 1611.04076), ``"hinge"`` (Lim and
-                Ye 2017, arXiv 1705.02894) or ``"wasserstein"`` (Arjovsky et al. 2017, arXiv 1701.07875).
+            fake: The scores of generated samples, which are best cut off from the generator by
+                `stop_gradient`.
+            kind: ``"non-saturating"`` (binary cross-entropy; Goodfellow et al. 2014, arXiv
+                1406.2661), ``"least-squares"`` (halved, towards 1 and 0; Mao et al. 2017, arXiv
+                1611.04076), ``"hinge"`` (Lim and Ye 2017, arXiv 1705.02894) or ``"wasserstein"``
+                (Arjovsky et al. 2017, arXiv 1701.07875).
 
         Shapes:
             Two arrays of any shapes give a scalar.
@@ -59,13 +61,17 @@ class AdversarialLosses(Losses):
     ) -> Array:
         """The mean squared distance between `target` and the norm of the critic's gradient, between two batches.
 
-        Multiply it by 10, as the source does. Source: Gulrajani et al. 2017, arXiv 1704.00028 (WGAN-GP).
+        Multiply it by 10, as the source does. Source: Gulrajani et al. 2017, arXiv 1704.00028
+        (WGAN-GP).
 
         Args:
-            critic: From samples to scores, one or several for each sample: a network, or a function that calls one.
-            real, fake: Two batches; the generated one is best cut off from the generator by `stop_gradient`.
-            mix: For each sample where between the two the gradient is taken: uniform random numbers from 0 (at the
-                generated one) to 1 (at the real one). They are an input, so that a step can be repeated.
+            critic: From samples to scores, one or several for each sample: a network, or a function
+                that calls one.
+            real, fake: Two batches; the generated one is best cut off from the generator by
+                `stop_gradient`.
+            mix: For each sample where between the two the gradient is taken: uniform random numbers
+                from 0 (at the generated one) to 1 (at the real one). They are an input, so that a
+                step can be repeated.
             target: The norm that is wanted.
 
         Shapes:

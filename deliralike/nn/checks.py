@@ -37,8 +37,8 @@ def floating(layer: Any, x: Any) -> None:
     """An input of a floating type: frameworks differ in what they do with whole numbers, if they take them."""
     if "float" not in str(x.dtype):
         raise DtypeError(
-            f"{where(layer)}: got an input of {str(x.dtype).rpartition('.')[2]}, wanted floating numbers: convert it, "
-            f"such as by images.astype('float32') / 255"
+            f"{where(layer)}: got an input of {str(x.dtype).rpartition('.')[2]}, wanted floating "
+            "numbers: convert it, such as by images.astype('float32') / 255"
         )
 
 
@@ -46,7 +46,8 @@ def spatial_axes(layer: Any, x: Any, n: int) -> None:
     """An input ``(batch, channels, *size)`` with `n` spatial axes and any number of channels."""
     if len(x.shape) != n + 2:
         raise ShapeError(
-            f"{where(layer)}: got an input of shape {tuple(x.shape)}, wanted (batch, channels, {_axes(n)})"
+            f"{where(layer)}: got an input of shape {tuple(x.shape)}, wanted (batch, channels, "
+            f"{_axes(n)})"
         )
 
 
@@ -64,7 +65,8 @@ def last_axes(layer: Any, x: Any, wanted: tuple[int, ...]) -> None:
     shape = tuple(x.shape)
     if shape[len(shape) - len(wanted) :] != tuple(wanted) or len(shape) < len(wanted):
         raise ShapeError(
-            f"{where(layer)}: got an input of shape {shape}, wanted (..., {', '.join(map(str, wanted))})"
+            f"{where(layer)}: got an input of shape {shape}, wanted (..., "
+            f"{', '.join(map(str, wanted))})"
         )
 
 
@@ -72,20 +74,24 @@ def window_fits(layer: Any, x: Any, size: tuple[int, ...]) -> None:
     """A convolution's output is at least one element long along each axis."""
     if min(size) < 1:
         raise ShapeError(
-            f"{where(layer)}: an input of shape {tuple(x.shape)} is too small, the output would have size {size}"
+            f"{where(layer)}: an input of shape {tuple(x.shape)} is too small, the output would "
+            f"have size {size}"
         )
 
 
 def several_values(layer: Any, x: Any, count: int | None = None) -> None:
-    """More than one value for each channel: the variance of one value is undefined. `count` is known if shared."""
+    """More than one value for each channel: the variance of one value is undefined.
+
+    `count` is known if shared.
+    """
     if count is None:
         count = math.prod(
             [size for axis, size in enumerate(x.shape) if axis != 1]
         )  # a list: dynamo traces it
     if count <= 1:
         raise ShapeError(
-            f"{where(layer)}: batch statistics need more than one value per channel, got shape {tuple(x.shape)}: "
-            f"use a larger batch, or evaluation mode"
+            f"{where(layer)}: batch statistics need more than one value per channel, got shape "
+            f"{tuple(x.shape)}: use a larger batch, or evaluation mode"
         )
 
 
@@ -111,8 +117,8 @@ def index_range(values: np.ndarray, size: int, what: str, ignore: int | None = N
         bad &= values != ignore
     if bad.any():
         raise IndexRangeError(
-            f"{what}: {values[bad].flat[0]} is out of range, wanted whole numbers from 0 to {size - 1}"
-            + ("" if ignore is None else f" (or {ignore}, which is ignored)")
+            f"{what}: {values[bad].flat[0]} is out of range, wanted whole numbers from 0 to "
+            f"{size - 1}" + ("" if ignore is None else f" (or {ignore}, which is ignored)")
         )
 
 
@@ -141,7 +147,8 @@ def whole_numbers(x: Any, what: str) -> None:
     """An array of an integer type."""
     if "int" not in str(x.dtype):
         raise SettingError(
-            f"{what}: got an array of {x.dtype}, wanted whole numbers (int64): convert it before the call"
+            f"{what}: got an array of {x.dtype}, wanted whole numbers (int64): convert it before "
+            "the call"
         )
 
 

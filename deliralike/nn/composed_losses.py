@@ -30,10 +30,11 @@ class ComposedLosses(Losses):
         Args:
             loss: From one prediction and its target to a scalar.
             predictions: From the finest level to the coarsest.
-            target: At the finest resolution: labels ``(batch, *size)`` or an array with channels; each level gets the
-                nearest elements. Or one target for each level.
-            weights: One for each level. When not given each level has half the weight of the one before it, and all
-                together have 1. (nnU-Net's coarsest output has none: give ``weights`` that end in 0.)
+            target: At the finest resolution: labels ``(batch, *size)`` or an array with channels;
+                each level gets the nearest elements. Or one target for each level.
+            weights: One for each level. When not given each level has half the weight of the one
+                before it, and all together have 1. (nnU-Net's coarsest output has none: give
+                ``weights`` that end in 0.)
 
         Shapes:
             ``(batch, channels, *size)``, ``(batch, channels, *coarser)`` … give a scalar.
@@ -69,10 +70,11 @@ class ComposedLosses(Losses):
         Source: Johnson et al. 2016, arXiv 1603.08155.
 
         Args:
-            network: A model of the zoo (anything with ``forward_stages``), in evaluation mode, its parameters frozen.
+            network: A model of the zoo (anything with ``forward_stages``), in evaluation mode, its
+                parameters frozen.
             x, y: Pictures, normalised as the network wants them.
-            stages: Names of stages, as `deliralike.zoo.stages` lists them, with their weights; without weights each
-                counts 1.
+            stages: Names of stages, as `deliralike.zoo.stages` lists them, with their weights;
+                without weights each counts 1.
             loss: Between the outputs of one stage; `mse_loss` when not given.
 
         Shapes:
@@ -83,7 +85,8 @@ class ComposedLosses(Losses):
         """
         if network.training:
             raise SettingError(
-                "perceptual_loss: the network is in training mode: call network.eval() and freeze it"
+                "perceptual_loss: the network is in training mode: call network.eval() and freeze "
+                "it"
             )
         weights = stages if isinstance(stages, Mapping) else dict.fromkeys(stages, 1.0)
         found, wanted = network.forward_stages(x), network.forward_stages(y)
@@ -102,8 +105,8 @@ class ComposedLosses(Losses):
         axes = len(prediction.shape) - 2
         if len(target.shape) < axes + 1 or target.shape[0] != prediction.shape[0]:
             raise ShapeError(
-                f"deep_supervision: a target of shape {tuple(target.shape)} does not fit a prediction of "
-                f"shape {tuple(prediction.shape)}"
+                f"deep_supervision: a target of shape {tuple(target.shape)} does not fit a "
+                f"prediction of shape {tuple(prediction.shape)}"
             )
         for dim in range(-axes, 0):
             have, want = target.shape[dim], prediction.shape[dim]

@@ -20,7 +20,8 @@ class DistributionLosses(Losses):
             reduction: Over everything but the classes: ``"mean"``, ``"sum"`` or ``"none"``.
 
         Shapes:
-            Two arrays of one shape give a scalar, or the shape without the axis `dim` for ``"none"``.
+            Two arrays of one shape give a scalar, or the shape without the axis `dim` for
+            ``"none"``.
         """
         self._same_shape("kl_divergence", log_prediction, target)
         log_target = self.log(self.where(target > 0.0, target, 1.0))
@@ -41,7 +42,8 @@ class DistributionLosses(Losses):
         Args:
             mu, logvar: Means, and logarithms of the variances.
             prior_mu, prior_logvar: Those of the other distributions; either both or none.
-            reduction: Over all elements: ``"mean"``, ``"sum"`` (as in that paper, over a batch) or ``"none"``.
+            reduction: Over all elements: ``"mean"``, ``"sum"`` (as in that paper, over a batch) or
+                ``"none"``.
 
         Shapes:
             Arrays of one shape give a scalar, or that shape for ``"none"``.

@@ -22,4 +22,7 @@ class Functions(
     Shaping,
     Activations,
 ):
-    """The functions of `nn`. A backend fills in `Primitives`, and replaces others where it has something faster."""
+    """The functions of `nn`.
+
+    A backend fills in `Primitives`, and replaces others where it has something faster.
+    """

@@ -86,7 +86,8 @@ def below_steps(
     """The padding of a transposed convolution's output as it came; more than a step would hold nothing but zeros."""
     if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
         raise SettingError(
-            f"output_padding={extra!r} must be smaller than stride={stride!r} or dilation={dilation!r}"
+            f"output_padding={extra!r} must be smaller than stride={stride!r} or "
+            f"dilation={dilation!r}"
         )
     return extra
 
@@ -104,7 +105,8 @@ def pool_settings(
     pads = at_least(per_axis(padding, n, "padding"), 0, "padding")
     if any(p > k // 2 for p, k in zip(pads, kernel, strict=True)):
         raise SettingError(
-            f"padding={pads!r} is more than half of kernel_size={kernel!r}: windows would hold no data"
+            f"padding={pads!r} is more than half of kernel_size={kernel!r}: windows would hold no "
+            "data"
         )
     return kernel, strides, pads, steps(dilation, n, "dilation")
 
@@ -136,7 +138,8 @@ def pool_pads(
     if count < 1:
         least = max(reach - 2 * padding, dilation if padding else 1)
         raise ShapeError(
-            f"pooling with a reach of {reach} needs at least {least} elements along each axis, not {size}"
+            f"pooling with a reach of {reach} needs at least {least} elements along each axis, not "
+            f"{size}"
         )
     return padding, max(padding, (count - 1) * stride + reach - size - padding)
 
@@ -176,8 +179,8 @@ def resized(size: int, scale: float) -> int:
 def nearest_index(size: int, out: int, scale: float | None) -> np.ndarray:
     """The source of each output element: ``floor(i * in/out)``, or ``floor(i / scale)`` when a scale was given.
 
-    Exact, where PyTorch rounds the step first: from 14 to 46 elements, it takes element 6 as number 23 in float32,
-    7 in float64, and sends the gradient of that 7 to 6.
+    Exact, where PyTorch rounds the step first: from 14 to 46 elements, it takes element 6 as number
+    23 in float32, 7 in float64, and sends the gradient of that 7 to 6.
     """
     index = np.arange(out)
     return (
@@ -224,7 +227,8 @@ def pad_pairs(shape: tuple[int, ...], padding: Sequence[int | Sequence[int]]) ->
     pairs = [tuple(pair) if isinstance(pair, Sequence) else (pair,) for pair in padding]
     if len(pairs) > len(shape) or any(len(pair) != 2 for pair in pairs):
         raise SettingError(
-            f"pad: padding={padding!r}; wanted (before, after) for each of the last axes of shape {shape}"
+            f"pad: padding={padding!r}; wanted (before, after) for each of the last axes of shape "
+            f"{shape}"
         )
     pads = ((0, 0),) * (len(shape) - len(pairs)) + tuple(
         (int(before), int(after)) for before, after in pairs
@@ -238,7 +242,8 @@ def reflect_index(size: int, before: int, after: int) -> np.ndarray:
     """Source positions of reflecting padding; negative numbers crop."""
     if max(before, after) >= size:
         raise SettingError(
-            f"reflecting by {(before, after)!r} needs more than {max(before, after)} elements, not {size}"
+            f"reflecting by {(before, after)!r} needs more than {max(before, after)} elements, not "
+            f"{size}"
         )
     index = np.abs(np.arange(-before, size + after))
     return np.where(index >= size, 2 * (size - 1) - index, index)

@@ -28,13 +28,16 @@ class Losses(Shaping):
             logits: Scores, one for each class along axis 1.
             target: Labels from 0 to ``classes - 1``, or `ignore_index`.
             weight: One weight for each class.
-            ignore_index: Positions with this label count neither in the sum nor in the mean's denominator.
+            ignore_index: Positions with this label count neither in the sum nor in the mean's
+                denominator.
             label_smoothing: The share of the label that is spread evenly over all classes.
-            reduction: ``"mean"`` (divided by the sum of the labels' weights), ``"sum"`` or ``"none"``.
+            reduction: ``"mean"`` (divided by the sum of the labels' weights), ``"sum"`` or
+                ``"none"``.
 
         Shapes:
-            ``(batch, classes, ...)`` and ``(batch, ...)`` give a scalar, or ``(batch, ...)`` for ``"none"``.
-            When every position is ignored the mean is 0, with a warning where the labels are at hand on the host.
+            ``(batch, classes, ...)`` and ``(batch, ...)`` give a scalar, or ``(batch, ...)`` for
+            ``"none"``. When every position is ignored the mean is 0, with a warning where the
+            labels are at hand on the host.
         """
         self._check_labels(logits, target, ignore_index, reduction)
         self._check_weight(weight, logits.shape[1])
@@ -70,15 +73,18 @@ class Losses(Shaping):
     ) -> Array:
         """Cross-entropy of whole-number labels in which what is classified well counts less.
 
-        ``-(1 - p)**gamma * log(p)``, where p is the probability of the label; ``gamma=0`` is `cross_entropy`.
+        ``-(1 - p)**gamma * log(p)``, where p is the probability of the label; ``gamma=0`` is
+        `cross_entropy`.
         Source: Lin et al. 2017, arXiv 1708.02002.
 
         Args:
-            logits, target, weight, ignore_index, reduction: As in `cross_entropy`; the mean has its denominator.
+            logits, target, weight, ignore_index, reduction: As in `cross_entropy`; the mean has its
+                denominator.
             gamma: How much less.
 
         Shapes:
-            ``(batch, classes, ...)`` and ``(batch, ...)`` give a scalar, or ``(batch, ...)`` for ``"none"``.
+            ``(batch, classes, ...)`` and ``(batch, ...)`` give a scalar, or ``(batch, ...)`` for
+            ``"none"``.
         """
         self._check_labels(logits, target, ignore_index, reduction, "focal_loss")
         self._check_weight(weight, logits.shape[1], "focal_loss")
@@ -100,7 +106,8 @@ class Losses(Shaping):
         """Binary cross-entropy of scores, without overflow; `target` lies between 0 and 1.
 
         Shapes:
-            Two arrays of one shape give a scalar; `weight` and `pos_weight` broadcast to that shape.
+            Two arrays of one shape give a scalar; `weight` and `pos_weight` broadcast to that
+            shape.
         """
         self._same_shape("bce_with_logits", logits, target)
         positive = (
@@ -119,7 +126,8 @@ class Losses(Shaping):
     ) -> Array:
         """Binary cross-entropy of scores in which what is classified well counts less.
 
-        Source: Lin et al. 2017, arXiv 1708.02002; settings as in torchvision's ``sigmoid_focal_loss``.
+        Source: Lin et al. 2017, arXiv 1708.02002; settings as in torchvision's
+        ``sigmoid_focal_loss``.
 
         Args:
             logits: Scores.
@@ -223,7 +231,8 @@ class Losses(Shaping):
     ) -> None:
         if weight is not None and tuple(weight.shape) != (classes,):
             raise ShapeError(
-                f"{name}: weight has shape {tuple(weight.shape)}; wanted one for each of {classes} classes"
+                f"{name}: weight has shape {tuple(weight.shape)}; wanted one for each of {classes} "
+                "classes"
             )
 
     def _same_shape(self, name: str, x: Any, y: Any) -> None:

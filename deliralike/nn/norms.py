@@ -35,7 +35,10 @@ class Norms(Primitives):
     def var(
         self, x: Array, dim: int | Sequence[int], keepdim: bool = False, correction: int = 0
     ) -> Array:
-        """The variance over some axes; ``correction=1`` makes it unbiased. Computed in two passes."""
+        """The variance over some axes; ``correction=1`` makes it unbiased.
+
+        Computed in two passes.
+        """
         dims = (dim,) if isinstance(dim, int) else tuple(dim)
         centred = x - self.mean(x, dims, keepdim=True)
         count = math.prod([x.shape[d] for d in dims])
@@ -79,7 +82,8 @@ class Norms(Primitives):
     ) -> tuple[Array, Array]:
         """The mean and biased variance of each channel over several arrays that together are one batch.
 
-        First the mean, then the centred squares; never the mean of squares less the square of the mean.
+        First the mean, then the centred squares; never the mean of squares less the square of the
+        mean.
 
         Args:
             x: This replica's share.

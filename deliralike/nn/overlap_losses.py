@@ -15,7 +15,9 @@ class OverlapLosses(Losses):
         include_background: bool = True,
         reduction: str = "mean",
     ) -> Array:
-        """One minus the soft Dice coefficient of each sample and class. Source: Milletari 2016, arXiv 1606.04797.
+        """One minus the soft Dice coefficient of each sample and class.
+
+        Source: Milletari 2016, arXiv 1606.04797.
 
         Args:
             probabilities: The network's outputs after softmax or sigmoid.
@@ -44,8 +46,8 @@ class OverlapLosses(Losses):
     ) -> Array:
         """One minus a soft Dice coefficient over all classes, each weighted by one over its squared volume.
 
-        A class that a sample lacks has the largest weight of those that it has, as in MONAI. Source: Sudre et al. 2017,
-        arXiv 1707.03237.
+        A class that a sample lacks has the largest weight of those that it has, as in MONAI.
+        Source: Sudre et al. 2017, arXiv 1707.03237.
 
         Args:
             probabilities, target, smooth, include_background: As in `dice_loss`.
@@ -87,8 +89,8 @@ class OverlapLosses(Losses):
             probabilities, target, include_background, reduction: As in `dice_loss`.
             alpha: The weight of false positives.
             beta: The weight of false negatives. Halves make the soft Dice coefficient.
-            gamma: The power to which the loss of each class is raised. Abraham and Khan state its inverse: their 4/3 is
-                0.75 here.
+            gamma: The power to which the loss of each class is raised. Abraham and Khan state its
+                inverse: their 4/3 is 0.75 here.
             smooth: Added to numerator and denominator.
 
         Shapes:
@@ -116,7 +118,8 @@ class OverlapLosses(Losses):
 
         Args:
             probabilities: The network's outputs after softmax or sigmoid.
-            distances: Made on the host by `deliralike.data.signed_distances`, with one map for each class.
+            distances: Made on the host by `deliralike.data.signed_distances`, with one map for each
+                class.
             include_background: Whether channel 0 counts; in the paper it does not.
             reduction: Over all elements: ``"mean"``, ``"sum"`` or ``"none"``.
 

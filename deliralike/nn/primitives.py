@@ -1,7 +1,8 @@
 """The functions that a backend must provide: all others in the vocabulary are written in terms of these.
 
-Arrays are the backend's own (``torch.Tensor``, ``chainer.Variable`` or an array, ``jax.Array``), in PyTorch layouts.
-A function takes the backend's parameters as well as its arrays, and changes no argument.
+Arrays are the backend's own (``torch.Tensor``, ``chainer.Variable`` or an array, ``jax.Array``), in
+PyTorch layouts. A function takes the backend's parameters as well as its arrays, and changes no
+argument.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +20,8 @@ Array = Any
 class Primitives(ABC):
     """What a backend provides, one short method each."""
 
-    # Parameters --------------------------------------------------------------------------------------------------
+    # Parameters
+    # --------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def Parameter(self, shape: Sequence[int], start: Distribution | np.ndarray) -> Any:
@@ -34,10 +36,12 @@ class Primitives(ABC):
     def Buffer(self, value: np.ndarray) -> Any:
         """An array that is saved but not trained, to be assigned to an attribute of a network under construction.
 
-        Assigning a new array to the attribute later sets its value. Floating values take the network's type.
+        Assigning a new array to the attribute later sets its value. Floating values take the
+        network's type.
         """
 
-    # Arrays ------------------------------------------------------------------------------------------------------
+    # Arrays
+    # ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def constant(self, value: Any, like: Array) -> Array:
@@ -69,7 +73,8 @@ class Primitives(ABC):
         if values is not None:
             check(values)
 
-    # Element by element ------------------------------------------------------------------------------------------
+    # Element by element
+    # ------------------------------------------------------------------------------------------
 
     @abstractmethod
     def exp(self, x: Array) -> Array:
@@ -123,7 +128,8 @@ class Primitives(ABC):
     def where(self, condition: Array, x: Array | float, y: Array | float) -> Array:
         """`x` where the condition holds, else `y`."""
 
-    # Reductions --------------------------------------------------------------------------------------------------
+    # Reductions
+    # --------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def sum(self, x: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Array:
@@ -147,7 +153,8 @@ class Primitives(ABC):
     def log_softmax(self, x: Array, dim: int) -> Array:
         """The logarithm of the softmax over an axis, without overflow."""
 
-    # Shapes ------------------------------------------------------------------------------------------------------
+    # Shapes
+    # ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def reshape(self, x: Array, shape: Sequence[int]) -> Array:
@@ -185,7 +192,8 @@ class Primitives(ABC):
     def select_along(self, x: Array, index: Array, dim: int) -> Array:
         """One element along an axis for each entry of `index`, which has as many axes as `x`; not checked."""
 
-    # Products and windows ----------------------------------------------------------------------------------------
+    # Products and windows
+    # ----------------------------------------------------------------------------------------
 
     @abstractmethod
     def matmul(self, x: Array, y: Array) -> Array:
@@ -208,7 +216,8 @@ class Primitives(ABC):
         """Cross-correlation in n dimensions, zero padding, without a bias.
 
         Shapes:
-            ``(batch, in, *size)`` with ``(out, in/groups, *kernel)`` gives ``(batch, out, *new_size)``.
+            ``(batch, in, *size)`` with ``(out, in/groups, *kernel)`` gives ``(batch, out,
+            *new_size)``.
         """
 
     @abstractmethod
@@ -225,8 +234,9 @@ class Primitives(ABC):
         """The gradient of `convolve` with respect to its input, as a layer, without a bias.
 
         Shapes:
-            ``(batch, in, *size)`` with ``(in, out/groups, *kernel)`` gives ``(batch, out, *new_size)``, where
-            ``new = (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1``.
+            ``(batch, in, *size)`` with ``(in, out/groups, *kernel)`` gives ``(batch, out,
+            *new_size)``, where ``new = (size - 1) * stride - 2 * padding + dilation * (kernel - 1)
+            + output_padding + 1``.
         """
 
     @abstractmethod
@@ -246,7 +256,8 @@ class Primitives(ABC):
     ) -> Array:
         """The sum of each window over the axes after the second, padded with zeros, rounding down."""
 
-    # Control and chance ------------------------------------------------------------------------------------------
+    # Control and chance
+    # ------------------------------------------------------------------------------------------
 
     def prepare_chance(self, layer: Any) -> None:
         """Give a random layer under construction what the native generator needs; nothing by default."""
@@ -255,12 +266,13 @@ class Primitives(ABC):
     def gradient(self, function: Callable[[Array], Array], x: Array) -> Array:
         """The gradient of a scalar function at `x`, as an array that can be differentiated again.
 
-        It is differentiable with respect to `x` and to all that the function makes use of, such as the weights of a
-        network; zero where the function does not depend on its argument. For penalties on gradients within a loss.
+        It is differentiable with respect to `x` and to all that the function makes use of, such as
+        the weights of a network; zero where the function does not depend on its argument. For
+        penalties on gradients within a loss.
 
         Args:
-            function: From an array like `x` to an array without axes. It may call networks; buffers that they change
-                are changed once.
+            function: From an array like `x` to an array without axes. It may call networks; buffers
+                that they change are changed once.
             x: A floating array.
 
         Shapes:
@@ -281,5 +293,6 @@ class Primitives(ABC):
     def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: Array) -> Array:
         """Ones where an element survives dropout with probability `p`, zeros elsewhere, in the type of `like`.
 
-        Portable (`deliralike.random.keep_mask` with the layer's path) inside ``random.portable``, else native.
+        Portable (`deliralike.random.keep_mask` with the layer's path) inside ``random.portable``,
+        else native.
         """

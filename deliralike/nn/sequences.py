@@ -28,8 +28,8 @@ class Sequences(Norms, Shaping, Activations):
             bias: Added to the scores; minus infinity where attention is forbidden.
             weights_mask: Multiplied with the weights (dropout).
             scale: Of the scores; ``1/sqrt(width)`` when not given.
-            need_weights: Whether to return the weights as well; without them a backend may use a fused kernel, which
-                need not have second derivatives.
+            need_weights: Whether to return the weights as well; without them a backend may use a
+                fused kernel, which need not have second derivatives.
 
         Returns:
             The outputs ``(..., queries, width)`` and the weights ``(..., queries, keys)`` or None.

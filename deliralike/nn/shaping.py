@@ -29,7 +29,8 @@ class Shaping(Primitives):
         position = dim % len(x.shape)
         if x.shape[position] != 1:
             raise ShapeError(
-                f"squeeze: axis {dim} of shape {tuple(x.shape)} has length {x.shape[position]}, wanted 1"
+                f"squeeze: axis {dim} of shape {tuple(x.shape)} has length {x.shape[position]}, "
+                "wanted 1"
             )
         return self.reshape(x, (*x.shape[:position], *x.shape[position + 1 :]))
 
@@ -53,7 +54,8 @@ class Shaping(Primitives):
             sizes = [min(sizes, length - start) for start in range(0, length, sizes)]
         if sum(sizes) != length:
             raise ShapeError(
-                f"split: sizes {list(sizes)} add up to {sum(sizes)}, but axis {dim} has {length} elements"
+                f"split: sizes {list(sizes)} add up to {sum(sizes)}, but axis {dim} has {length} "
+                "elements"
             )
         ends = accumulate(sizes)
         before = (slice(None),) * (dim % len(x.shape))
@@ -86,8 +88,8 @@ class Shaping(Primitives):
 
         Args:
             x: Any array.
-            padding: ``(before, after)`` for each of the last ``len(padding)`` axes, in the order of the axes.
-                (PyTorch lists them flat and from the last axis backwards.)
+            padding: ``(before, after)`` for each of the last ``len(padding)`` axes, in the order of
+                the axes. (PyTorch lists them flat and from the last axis backwards.)
             mode: ``"constant"``, ``"reflect"`` (without the edge) or ``"replicate"``.
             value: The constant.
 
@@ -118,8 +120,8 @@ class Shaping(Primitives):
             ``(..., n, ...)`` and ``index.shape`` give ``(..., *index.shape, ...)``.
 
         Raises:
-            IndexRangeError: A position is negative or not below ``n`` (seen where values are at hand on the host;
-                inside a compiled JAX program such an element is NaN).
+            IndexRangeError: A position is negative or not below ``n`` (seen where values are at
+                hand on the host; inside a compiled JAX program such an element is NaN).
         """
         checks.whole_numbers(index, "take: index")
         self.checked(index, checks.InRange(x.shape[dim], "take: index"))
@@ -132,7 +134,10 @@ class Shaping(Primitives):
         return self.select_along(x, index, dim)
 
     def pixel_shuffle(self, x: Array, upscale_factor: int) -> Array:
-        """Channels to space: ``(batch, c*r*r, h, w)`` gives ``(batch, c, h*r, w*r)``. Source: arXiv 1609.05158."""
+        """Channels to space: ``(batch, c*r*r, h, w)`` gives ``(batch, c, h*r, w*r)``.
+
+        Source: arXiv 1609.05158.
+        """
         r = upscale_factor
         batch, channels, height, width = x.shape
         checks.divides(channels, r * r, "pixel_shuffle: channels", "upscale_factor**2")

@@ -1,6 +1,7 @@
 """Start values: drawn on the host, keyed by seed and parameter path, so the same on every backend.
 
-A distribution is a small frozen value with ``draw(generator, shape)``. The defaults of the layers are PyTorch's.
+A distribution is a small frozen value with ``draw(generator, shape)``. The defaults of the layers
+are PyTorch's.
 """
 
 import hashlib
@@ -93,7 +94,10 @@ class HeNormal:
 
 @dataclass(frozen=True)
 class HeUniform:
-    """Uniform with variance 2/fan; `fan` is ``"in"`` or ``"out"``. Source: He et al. 2015, arXiv 1502.01852."""
+    """Uniform with variance 2/fan; `fan` is ``"in"`` or ``"out"``.
+
+    Source: He et al. 2015, arXiv 1502.01852.
+    """
 
     fan: str = "in"
 

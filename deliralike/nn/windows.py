@@ -34,12 +34,14 @@ class Windows(Primitives):
             weight: The kernels.
             bias: One value for each output channel.
             stride: One number, or one for each axis.
-            padding: Zeros on both sides, or ``"same"`` (stride 1) or ``"valid"``; use `pad` for other paddings.
+            padding: Zeros on both sides, or ``"same"`` (stride 1) or ``"valid"``; use `pad` for
+                other paddings.
             dilation: The distance between the elements of a kernel.
             groups: Channels are convolved in so many separate groups.
 
         Shapes:
-            ``(batch, in, *size)`` with ``(out, in/groups, *kernel)`` gives ``(batch, out, *new_size)``.
+            ``(batch, in, *size)`` with ``(out, in/groups, *kernel)`` gives ``(batch, out,
+            *new_size)``.
         """
         n = len(x.shape) - 2
         stride = at_least(per_axis(stride, n, "stride"), 1, "stride")
@@ -61,8 +63,9 @@ class Windows(Primitives):
         """Transposed convolution in n dimensions.
 
         Shapes:
-            ``(batch, in, *size)`` with ``(in, out/groups, *kernel)`` gives ``(batch, out, *new_size)``, where
-            ``new = (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1``.
+            ``(batch, in, *size)`` with ``(in, out/groups, *kernel)`` gives ``(batch, out,
+            *new_size)``, where ``new = (size - 1) * stride - 2 * padding + dilation * (kernel - 1)
+            + output_padding + 1``.
         """
         n = len(x.shape) - 2
         stride = at_least(per_axis(stride, n, "stride"), 1, "stride")
@@ -118,7 +121,8 @@ class Windows(Primitives):
         Args:
             x: The input.
             kernel_size, stride, padding: One number, or one for each axis.
-            ceil_mode: Keep a last window that hangs over the end; it is averaged over what it covers.
+            ceil_mode: Keep a last window that hangs over the end; it is averaged over what it
+                covers.
             count_include_pad: Whether padding counts as elements of value zero.
 
         Shapes:
@@ -170,10 +174,12 @@ class Windows(Primitives):
         Args:
             x: The input.
             size: The new size; or
-            scale_factor: new by old; the new size is rounded down, and positions follow the factor itself.
-            mode: ``"nearest"`` (``floor(i / scale)``), or ``"linear"``, which is bilinear and trilinear in 2 and 3
-                dimensions (both names are accepted too).
-            align_corners: For linear: whether the outermost elements' centres, not their edges, stay in place.
+            scale_factor: new by old; the new size is rounded down, and positions follow the factor
+                itself.
+            mode: ``"nearest"`` (``floor(i / scale)``), or ``"linear"``, which is bilinear and
+                trilinear in 2 and 3 dimensions (both names are accepted too).
+            align_corners: For linear: whether the outermost elements' centres, not their edges,
+                stay in place.
 
         Shapes:
             ``(batch, channels, *size)`` gives ``(batch, channels, *new_size)``.
@@ -218,12 +224,14 @@ class Windows(Primitives):
         )
         if len(scales) != n:
             raise SettingError(
-                f"interpolate: scale_factor={scale_factor!r}; wanted one number, or one for each of {n} axes"
+                f"interpolate: scale_factor={scale_factor!r}; wanted one number, or one for each "
+                f"of {n} axes"
             )
         sizes = tuple(map(geometry.resized, x.shape[2:], scales))
         if min(sizes) < 1:
             raise ShapeError(
-                f"interpolate: scale_factor={scale_factor!r} leaves nothing of shape {tuple(x.shape)}"
+                f"interpolate: scale_factor={scale_factor!r} leaves nothing of shape "
+                f"{tuple(x.shape)}"
             )
         return sizes, tuple(float(s) for s in scales)
 
@@ -233,7 +241,8 @@ def _is_linear(mode: str, n: int, align_corners: bool) -> bool:
         return True
     if mode != "nearest":
         raise SettingError(
-            f"interpolate: mode={mode!r}; wanted 'nearest' or 'linear' for an input with {n} spatial axes"
+            f"interpolate: mode={mode!r}; wanted 'nearest' or 'linear' for an input with {n} "
+            "spatial axes"
         )
     if align_corners:
         raise SettingError("interpolate: align_corners=True is for mode='linear' only")

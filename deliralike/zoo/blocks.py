@@ -52,8 +52,8 @@ def large_enough(model: Any, x: Any, least: int, stage: str) -> None:
     """
     if min(x.shape[2:], default=least) < least:
         raise ShapeError(
-            f"{checks.where(model)}: an input of shape {tuple(x.shape)} is too small for the stage {stage!r}: it needs "
-            f"at least {least} elements along each spatial axis"
+            f"{checks.where(model)}: an input of shape {tuple(x.shape)} is too small for the stage "
+            f"{stage!r}: it needs at least {least} elements along each spatial axis"
         )
 
 

@@ -1,7 +1,7 @@
 """The names of the networks that come with Chainer (``chainer.links.ResNet50Layers``, ``VGG16Layers`` …).
 
-They follow Caffe's. Chainer's GoogLeNet is another network than torchvision's (biases in place of normalisations, true
-5x5 convolutions), so there is no key map for it.
+They follow Caffe's. Chainer's GoogLeNet is another network than torchvision's (biases in place of
+normalisations, true 5x5 convolutions), so there is no key map for it.
 """
 
 import re
@@ -12,7 +12,10 @@ import numpy as np
 from deliralike.zoo.keymaps import KeyMap, State
 
 NAME = "chainer.links"
-_CAFFE = "chainer.links takes pixels from 0 to 255, in the order BGR, less each channel's mean (103.939, 116.779, 123.68)"
+_CAFFE = (
+    "chainer.links takes pixels from 0 to 255, in the order BGR, less each channel's mean "
+    "(103.939, 116.779, 123.68)"
+)
 
 
 def _resnet(names: Sequence[str]) -> dict[str, str]:
@@ -73,7 +76,8 @@ RESNET = KeyMap(
     complete=_with_stem_bias,
     notes=(
         _CAFFE,
-        "it has the stride of a stage in the first 1x1 convolution of a block (downsample_fb=True: in the 3x3 one, as "
+        "it has the stride of a stage in the first 1x1 convolution of a block (downsample_fb=True: "
+        "in the 3x3 one, as "
         "here), pools without padding after the stem, and normalises with eps=2e-5: outputs differ",
     ),
     framework="chainer",

@@ -35,11 +35,12 @@ def convert(
     """Write the weights of one file into another; see `deliralike.weights.convert`.
 
     Args:
-        model: The architecture that they belong to. Names are then brought to its own, as `load` does; where they say
-            nothing (another library's network of the same layers), layers are fitted by their order and shapes, and
-            refused where these leave a choice.
-        to: Whose names to write: ``"torchvision"`` (this zoo's own names, also where they are another library's),
-            ``"chainer"``, or one of the architecture's key maps, ``"timm"`` …; the zoo's own when not given.
+        model: The architecture that they belong to. Names are then brought to its own, as `load`
+            does; where they say nothing (another library's network of the same layers), layers are
+            fitted by their order and shapes, and refused where these leave a choice.
+        to: Whose names to write: ``"torchvision"`` (this zoo's own names, also where they are
+            another library's), ``"chainer"``, or one of the architecture's key maps, ``"timm"`` …;
+            the zoo's own when not given.
         dry_run: Read and check everything, write nothing.
         check: Build the network from both files and compare outputs in double precision.
         settings: Of the architecture.
@@ -161,7 +162,8 @@ class _Plan:
     def compared(self, source: Path, converted: Path) -> tuple[float, tuple[str, ...]]:
         """The largest difference between the outputs of the network with the source's weights and with those written.
 
-        Where a framework has the network that a layout is named after, a note tells how far that one's outputs are.
+        Where a framework has the network that a layout is named after, a note tells how far that
+        one's outputs are.
         """
         backends = importlib.import_module("deliralike.backends")
         backend = backends.get(backends.available()[0])

@@ -24,7 +24,8 @@ _SUFFIXES: dict[str, dict[str, None]] = {
     ".png": {},
     ".pdf": {"CreationDate": None},
 }
-# Kinds of layers by a part of their class's name, the first that fits, with a colour that goes with black text.
+# Kinds of layers by a part of their class's name, the first that fits, with a colour that goes with
+# black text.
 _COLOURS = (
     ("input", "#ffffff"),
     ("Norm", "#f3e3c0"),
@@ -50,15 +51,16 @@ def draw(
 ) -> Figure:
     """Draw an architecture; no framework is loaded.
 
-    A box has the block's name, its class (and how many equal ones follow each other), the shape that it gives for one
-    sample, and its parameters. Arrows tell where its inputs come from. What has no parameters and keeps the shape (an
-    activation, a dropout) is left out.
+    A box has the block's name, its class (and how many equal ones follow each other), the shape
+    that it gives for one sample, and its parameters. Arrows tell where its inputs come from. What
+    has no parameters and keeps the shape (an activation, a dropout) is left out.
 
     Args:
         network: A name of the zoo, an `Architecture`, or a class written once.
         path: Where to write it: ``.svg``, ``.png`` or ``.pdf``.
         input_shape, settings: As for `deliralike.zoo.outline`.
-        depth: How many calls deep blocks are looked into; as deep as gives about 12 columns when None.
+        depth: How many calls deep blocks are looked into; as deep as gives about 12 columns when
+            None.
 
     Returns:
         The figure; a notebook shows it.
@@ -73,7 +75,8 @@ def draw(
     """
     if path is not None and Path(path).suffix not in _SUFFIXES:
         raise SettingError(
-            f"a drawing cannot be written to {str(path)!r}: wanted a suffix of {', '.join(_SUFFIXES)}"
+            f"a drawing cannot be written to {str(path)!r}: wanted a suffix of "
+            f"{', '.join(_SUFFIXES)}"
         )
     if depth is not None and depth < 1:
         raise SettingError(f"draw: depth={depth!r}; wanted at least 1")

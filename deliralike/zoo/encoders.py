@@ -97,7 +97,8 @@ class Encoder:
                 for name, stage in self.stages.items()
             )
             raise SettingError(
-                f"{owner}: encoder {self.architecture.name!r} has no stage at {_fractions(missing)} of the input's "
+                f"{owner}: encoder {self.architecture.name!r} has no stage at "
+                f"{_fractions(missing)} of the input's "
                 f"size, which this decoder needs; its stages are {there}"
             )
         return tuple(Tap(reduction, *at[reduction]) for reduction in reductions)
@@ -112,7 +113,8 @@ class Encoder:
             raise SettingError(f"{owner}: output_stride={output_stride!r}; wanted 8, 16 or 32")
         if "output_stride" not in self.architecture.settings:
             raise SettingError(
-                f"{owner}: encoder {self.architecture.name!r} cannot keep its last stages at 1/{output_stride} of the "
+                f"{owner}: encoder {self.architecture.name!r} cannot keep its last stages at "
+                f"1/{output_stride} of the "
                 f"input's size, since it has no setting output_stride: take a residual network"
             )
         settings = {**self.settings, "output_stride": output_stride}
@@ -155,9 +157,10 @@ def _fractions(reductions: Sequence[int]) -> str:
 class EncoderDecoder(Model):
     """The base of segmentation networks made of an `encoder`, a `decoder` and a `segmentation_head`.
 
-    Names, order, shapes and start values are those of segmentation_models_pytorch. The encoder is any classifier of the
-    zoo that has stages at the reductions which the decoder takes; its layers keep their names below ``encoder.``, and
-    the state is that of the whole classifier without its head, also where the decoder takes the first stages only.
+    Names, order, shapes and start values are those of segmentation_models_pytorch. The encoder is
+    any classifier of the zoo that has stages at the reductions which the decoder takes; its layers
+    keep their names below ``encoder.``, and the state is that of the whole classifier without its
+    head, also where the decoder takes the first stages only.
 
     Attributes:
         multiple: What each spatial axis of the input must be a multiple of.
@@ -187,7 +190,8 @@ class EncoderDecoder(Model):
 
         Args:
             encoder: A name of the zoo, an `Architecture`, or a class written once.
-            depths: How often what the decoder takes is halved, from the finest to the coarsest; 0 is the input.
+            depths: How often what the decoder takes is halved, from the finest to the coarsest; 0
+                is the input.
             in_channels, dims: Of the input.
             settings: Further settings of the encoder.
             output_stride: Dilate what would be smaller than this.
@@ -227,9 +231,9 @@ class EncoderDecoder(Model):
             wanted = tuple(size // reduction for size in x.shape[2:])
             if tuple(array.shape[2:]) != wanted:
                 raise ShapeError(
-                    f"{checks.where(self)}: an input of shape {tuple(x.shape)} gives a stage {name!r} of size "
-                    f"{tuple(array.shape[2:])}, wanted {wanted}: take another encoder, or EncoderUNet (encoder_unet), "
-                    f"which takes any sizes"
+                    f"{checks.where(self)}: an input of shape {tuple(x.shape)} gives a stage "
+                    f"{name!r} of size {tuple(array.shape[2:])}, wanted {wanted}: take another "
+                    "encoder, or EncoderUNet (encoder_unet), which takes any sizes"
                 )
 
 
@@ -302,6 +306,6 @@ def _divisible(model: Any, x: Any, multiple: int) -> None:
     if any(length % multiple for length in size):
         padded = tuple(-(-length // multiple) * multiple for length in size)
         raise ShapeError(
-            f"{checks.where(model)}: an input of shape {tuple(x.shape)}; each spatial axis must be a multiple of "
-            f"{multiple}: pad it to {padded}"
+            f"{checks.where(model)}: an input of shape {tuple(x.shape)}; each spatial axis must be "
+            f"a multiple of {multiple}: pad it to {padded}"
         )

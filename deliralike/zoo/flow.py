@@ -56,7 +56,8 @@ def flow(
 
     Args:
         network, input_shape, settings: As for `deliralike.zoo.outline`.
-        depth: How many calls deep blocks are looked into; as deep as gives about 12 columns when None.
+        depth: How many calls deep blocks are looked into; as deep as gives about 12 columns when
+            None.
         idle: Whether to show also what has no parameters and keeps the shape: activations, dropout.
 
     Example:

@@ -19,11 +19,16 @@ class KeyMap:
 
     Attributes:
         name: Whose layout it is: ``"timm"``, ``"torchvision"`` …
-        rename: Our names, in order, as their names: a dict from ours to theirs. Names that they lack are left out.
-        shapes: For patterns of our names, how an array comes to our shape and how it goes to theirs.
-        mend: What turns a state of theirs into one of arrays that we have too, before it is renamed.
-        complete: What adds to a state in their layout the arrays that only they have, after it is renamed.
-        notes: What somebody must know who takes weights from one to the other: where outputs still differ.
+        rename: Our names, in order, as their names: a dict from ours to theirs. Names that they
+            lack are left out.
+        shapes: For patterns of our names, how an array comes to our shape and how it goes to
+            theirs.
+        mend: What turns a state of theirs into one of arrays that we have too, before it is
+            renamed.
+        complete: What adds to a state in their layout the arrays that only they have, after it is
+            renamed.
+        notes: What somebody must know who takes weights from one to the other: where outputs still
+            differ.
         framework: The backend of a framework that comes with this very network, if it does.
 
     Example:
@@ -53,12 +58,15 @@ class KeyMap:
         for ours, theirs in table.items():
             if first.setdefault(theirs, ours) != ours:
                 raise StateError(
-                    f"the layout {self.name!r} gives {first[theirs]!r} and {ours!r} the name {theirs!r}"
+                    f"the layout {self.name!r} gives {first[theirs]!r} and {ours!r} the name "
+                    f"{theirs!r}"
                 )
         return table
 
     def to_ours(self, state: State, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """A state in their layout in ours. What they have and we do not keeps its name, behind the others.
+        """A state in their layout in ours.
+
+        What they have and we do not keeps its name, behind the others.
 
         Args:
             names: All of our names, in order.

@@ -60,7 +60,8 @@ class WeightsReport:
 
     Attributes:
         source: The file; ``"a mapping"`` for a mapping.
-        layout: In words, where the weights lay in the source and how its names became the network's.
+        layout: In words, where the weights lay in the source and how its names became the
+            network's.
         loaded: The network's names that were taken over, adapted ones too.
         adapted: Those among them that were made to fit.
         skipped: Names that were left alone on purpose, and why.
@@ -110,26 +111,29 @@ def load(
 ) -> WeightsReport:
     """Take over weights that were saved under the names, prefixes or layout of another library or trainer.
 
-    In this order: the file is read (`deliralike.weights.read`; no code runs) and, where it is a checkpoint, the state
-    under one of its usual keys is taken (``state_dict``, ``model``, ``model_state_dict``, ``network_weights``,
-    ``model_ema``, ``ema``, ``state_dict_ema`` …). Prefixes (``module.``, ``_orig_mod.``, ``model.``, ``net.``,
-    ``network.``, ``encoder.``, ``backbone.``, ``transformer.``, ``bert.``, ``vit.``) are taken off or put before the
-    names, and the network's key maps are tried. Of all these the one under which the most names have the right shapes
-    is taken, the plainest where several are equal; the report says which. Then the network mends the state
-    (``adapt_state``), and arrays of another shape are adapted: the stem's where the network has another number of input
-    channels than the file (to one: their sum; to others: repeated in order and scaled by old / new, as timm does), and
-    those the network itself knows (``adapt_weight``, position tables). The head keeps its start values where the number
-    of classes differs or the file has none; a network without a head leaves the file's. A tied array may come under
-    any of its names, and a norm's ``num_batches_tracked`` may be missing.
+    In this order: the file is read (`deliralike.weights.read`; no code runs) and, where it is a
+    checkpoint, the state under one of its usual keys is taken (``state_dict``, ``model``,
+    ``model_state_dict``, ``network_weights``, ``model_ema``, ``ema``, ``state_dict_ema`` …).
+    Prefixes (``module.``, ``_orig_mod.``, ``model.``, ``net.``, ``network.``, ``encoder.``,
+    ``backbone.``, ``transformer.``, ``bert.``, ``vit.``) are taken off or put before the names, and
+    the network's key maps are tried. Of all these the one under which the most names have the right
+    shapes is taken, the plainest where several are equal; the report says which. Then the network
+    mends the state (``adapt_state``), and arrays of another shape are adapted: the stem's where the
+    network has another number of input channels than the file (to one: their sum; to others:
+    repeated in order and scaled by old / new, as timm does), and those the network itself knows
+    (``adapt_weight``, position tables). The head keeps its start values where the number of classes
+    differs or the file has none; a network without a head leaves the file's. A tied array may come
+    under any of its names, and a norm's ``num_batches_tracked`` may be missing.
 
     Args:
         network: Of the zoo, or any other abstract network, on any backend.
         weights: A file, or arrays by name.
-        strict: Refuse missing and unexpected names and other wrong shapes. If not strict, they are left alone.
+        strict: Refuse missing and unexpected names and other wrong shapes. If not strict, they are
+            left alone.
 
     Returns:
-        What was done; it is also logged to the logger ``"deliralike"``, as a warning unless it is `complete` and has no
-        notes.
+        What was done; it is also logged to the logger ``"deliralike"``, as a warning unless it is
+        `complete` and has no notes.
 
     Raises:
         StateError: The weights do not fit, or nothing in them does; the network is as it was.
@@ -158,7 +162,8 @@ def load(
     return report
 
 
-# Where the weights are, and under which names --------------------------------------------------------------------
+# Where the weights are, and under which names
+# --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -295,7 +300,8 @@ def _next(
             )
 
 
-# What becomes of each array --------------------------------------------------------------------------------------
+# What becomes of each array
+# --------------------------------------------------------------------------------------
 
 
 def _other_outputs(
@@ -372,8 +378,8 @@ class Plan:
         if not self.arrays:
             ours, theirs = _some(list(self._slots), 3), _some(list(self._state), 3)
             return (
-                f"{self.choice.words}: there is nothing for it; the network's names are like {ours}, "
-                f"the weights' like {theirs}"
+                f"{self.choice.words}: there is nothing for it; the network's names are like "
+                f"{ours}, the weights' like {theirs}"
             )
         return str(self.report("")).removeprefix(", ")
 
@@ -398,7 +404,8 @@ class Plan:
         made, how = fitted
         if made.shape != shape:
             raise StateError(
-                f"{type(self._network).__name__}.adapt_weight made {name!r} {made.shape}, wanted {shape}"
+                f"{type(self._network).__name__}.adapt_weight made {name!r} {made.shape}, wanted "
+                f"{shape}"
             )
         self.arrays[name] = made
         self.adapted.append(Adapted(name, came, shape, how))
@@ -442,7 +449,10 @@ class Plan:
                 continue
             others = [shapes[name] for name in names if name in shapes]
             if (outputs := _other_outputs(others)) is not None:
-                why = f"{outputs[0]} outputs came, the network has {outputs[1]}; the start values stay"
+                why = (
+                    f"{outputs[0]} outputs came, the network has {outputs[1]}; the start values "
+                    "stay"
+                )
             elif not any(name in self._state for name in names) and not self._tied_elsewhere(
                 path, names
             ):

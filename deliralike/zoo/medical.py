@@ -110,8 +110,8 @@ class Convolution(Network):
         adn: What follows; see `ADN`.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up; ``*size * stride``
-        where `transposed`.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up;
+        ``*size * stride`` where `transposed`.
     """
 
     def __init__(
@@ -206,22 +206,25 @@ def divides(model: Any, x: Any, factors: Sequence[int], stage: str, several: boo
     Args:
         factors: How many times smaller that stage is along each axis.
         stage: Its name.
-        several: Whether it needs more than one element for each sample, as an instance normalisation does.
+        several: Whether it needs more than one element for each sample, as an instance
+            normalisation does.
 
     Raises:
-        ShapeError: A size cannot be divided, or the input is too small; the message names the stage.
+        ShapeError: A size cannot be divided, or the input is too small; the message names the
+            stage.
     """
     size = tuple(x.shape[2:])
     if len(size) != len(factors):
         return  # the stem says what is wrong
     if any(n < factor or n % factor for n, factor in zip(size, factors, strict=True)):
         raise ShapeError(
-            f"{checks.where(model)}: an input of shape {tuple(x.shape)} does not fit the stage {stage!r}: its spatial "
-            f"sizes must be multiples of {tuple(factors)}"
+            f"{checks.where(model)}: an input of shape {tuple(x.shape)} does not fit the stage "
+            f"{stage!r}: its spatial sizes must be multiples of {tuple(factors)}"
         )
     if several and size == tuple(factors):
         raise ShapeError(
-            f"{checks.where(model)}: an input of shape {tuple(x.shape)} is too small for the stage {stage!r}, whose "
+            f"{checks.where(model)}: an input of shape {tuple(x.shape)} is too small for the stage "
+            f"{stage!r}, whose "
             f"normalisation needs more than one element: at least one axis must be twice as long"
         )
 

@@ -16,8 +16,10 @@ class ConvNormActivation(Sequential):
     Args:
         in_channels, out_channels: Channels before and after.
         kernel_size: An odd number, so that the padding keeps the size at stride 1.
-        stride, dilation, groups, padding: As in the convolution; the padding that keeps the size at stride 1 when None.
-        activation: The name of a layer that takes `inplace`: ``"ReLU"``, ``"SiLU"``, ``"Hardswish"`` …; None for none.
+        stride, dilation, groups, padding: As in the convolution; the padding that keeps the size at
+            stride 1 when None.
+        activation: The name of a layer that takes `inplace`: ``"ReLU"``, ``"SiLU"``,
+            ``"Hardswish"`` …; None for none.
         eps, momentum: Of the normalisation.
         dims: Number of spatial axes: 1, 2 or 3.
 
@@ -62,7 +64,8 @@ class ConvNormActivation(Sequential):
 class SqueezeExcitation(Network):
     """Scales each channel by a gate that is computed from the averages of all channels.
 
-    Source: Hu et al. 2018, arXiv 1709.01507, figure 1; torchvision's ``SqueezeExcitation``, whose names are followed.
+    Source: Hu et al. 2018, arXiv 1709.01507, figure 1; torchvision's ``SqueezeExcitation``, whose
+    names are followed.
 
     Args:
         in_channels: Channels of input and output.
@@ -115,10 +118,12 @@ def stage_ends(strides: Sequence[int]) -> tuple[tuple[str, int], ...]:
     """The stages of a row of blocks called ``features``: each ends before a block that halves the size.
 
     Args:
-        strides: Of the blocks in order; one more block follows them, which is the end of the last stage.
+        strides: Of the blocks in order; one more block follows them, which is the end of the last
+            stage.
 
     Returns:
-        What `deliralike.zoo.blocks.run_stages` takes; a stage has the name of its last block, as in torchvision.
+        What `deliralike.zoo.blocks.run_stages` takes; a stage has the name of its last block, as in
+        torchvision.
 
     Example:
         >>> stage_ends([2, 1, 2, 1, 1])

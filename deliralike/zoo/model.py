@@ -13,16 +13,20 @@ from deliralike.zoo.keymaps import KeyMap
 class Model(Network):
     """The base of the zoo's networks.
 
-    A model runs in stages: `forward_stages` gives what each of them puts out, by name, and ``forward`` is its last
-    stage followed by the head. With ``num_classes=0`` a classifier has no head and gives the pooled features.
+    A model runs in stages: `forward_stages` gives what each of them puts out, by name, and
+    ``forward`` is its last stage followed by the head. With ``num_classes=0`` a classifier has no
+    head and gives the pooled features.
 
     Attributes:
         stem_paths: Dotted paths of the layers that read the input's channels.
-        head_paths: Dotted paths of the layers whose outputs are the classes (or the output channels).
+        head_paths: Dotted paths of the layers whose outputs are the classes (or the output
+            channels).
         outputs: The name of the setting that holds their number.
         keymaps: Other layouts of the state that are in use, for example timm's.
-        can_stop: Whether ``forward_stages(..., until=names)`` stops as soon as it has the stages of those names.
-        channels_last: Whether a stage gives ``(batch, tokens, channels)``, as those of networks over sequences do.
+        can_stop: Whether ``forward_stages(..., until=names)`` stops as soon as it has the stages of
+            those names.
+        channels_last: Whether a stage gives ``(batch, tokens, channels)``, as those of networks
+            over sequences do.
     """
 
     stem_paths: ClassVar[tuple[str, ...]] = ()

@@ -31,7 +31,8 @@ class Input:
 
     Attributes:
         shape: Without the batch: ``(channels, *size)`` for images.
-        below: For whole numbers (tokens, time steps): they lie from 0 to ``below - 1``. None for floating numbers.
+        below: For whole numbers (tokens, time steps): they lie from 0 to ``below - 1``. None for
+            floating numbers.
     """
 
     shape: Shape
@@ -61,8 +62,8 @@ class Architecture:
         task: ``"classification"``, ``"segmentation"`` …
         dims: The numbers of spatial axes that it can have; ``(0,)`` for plain vectors.
         source: Paper, and the reference implementation whose names and counts are followed.
-        shape: One sample's shape ``(channels, *size)``, or an `Input`, or a list of both for several inputs; or a
-            function that gives this for a table of all settings.
+        shape: One sample's shape ``(channels, *size)``, or an `Input`, or a list of both for
+            several inputs; or a function that gives this for a table of all settings.
         parameters: The published number of parameters for the default settings, where there is one.
 
     Example:
@@ -227,8 +228,9 @@ def build(
         seed: Keys the start values, which are the same on every backend.
         dtype: ``"float32"``, ``"float64"`` …
         device: One of ``backend.devices()``; the backend's first when not given.
-        weights: A file, or arrays by name, to take the weights from instead; see `load`. The file may be one for
-            another number of input channels or classes: its stem is then adapted, its head left at the start values.
+        weights: A file, or arrays by name, to take the weights from instead; see `load`. The file
+            may be one for another number of input channels or classes: its stem is then adapted,
+            its head left at the start values.
         settings: What to change in the architecture; see ``find(name).settings``.
 
     Raises:
@@ -236,7 +238,8 @@ def build(
         ArgumentError: The architecture has no such setting.
         SettingError: A setting's value makes no sense.
         BackendUnavailable: The backend is unknown, not installed or broken.
-        StateError, WeightFileError: The weights do not fit, or the file is missing or cannot be read.
+        StateError, WeightFileError: The weights do not fit, or the file is missing or cannot be
+            read.
 
     Example:
         >>> build("resnet18", backend="torch", num_classes=10).count_parameters()
@@ -260,8 +263,8 @@ def _blaming_settings(name: str, settings: Mapping[str, Any]) -> Iterator[None]:
             raise
         shown = ", ".join(f"{key}={value!r}" for key, value in settings.items())
         raise SettingError(
-            f"{name} cannot be built with {shown}: {error}. A setting is of another type than the network expects; see "
-            f"deliralike.zoo.find({name!r}).settings"
+            f"{name} cannot be built with {shown}: {error}. A setting is of another type than the "
+            f"network expects; see deliralike.zoo.find({name!r}).settings"
         ) from error
 
 
@@ -275,7 +278,8 @@ def find(name: str) -> Architecture:
         >>> find("resnet81")
         Traceback (most recent call last):
         ...
-        deliralike.errors.UnknownName: the zoo has no 'resnet81'. Did you mean 'resnet8' or 'resnet18'?
+        deliralike.errors.UnknownName: the zoo has no 'resnet81'. Did you mean 'resnet8' or
+        'resnet18'?
     """
     if name not in _architectures:
         raise UnknownName(f"the zoo has no {name!r}. {suggestion(name, _architectures)}")
@@ -312,19 +316,23 @@ def list(
 
 
 def register(network: Any = None, *, name: str | None = None, **description: Any) -> Any:
-    """Add an architecture: a network written once, or a function that creates one. Also a decorator.
+    """Add an architecture: a network written once, or a function that creates one.
+
+    Also a decorator.
 
     Args:
         network: The class or function; its defaults are the architecture's settings.
         name: What to find it by; the class's or function's own name when not given.
-        description: ``variant``, ``task``, ``dims``, ``source``, ``shape``, ``parameters``; see `Architecture`.
+        description: ``variant``, ``task``, ``dims``, ``source``, ``shape``, ``parameters``; see
+            `Architecture`.
 
     Returns:
         The class or function as it came.
 
     Raises:
         ArgumentError: The description has no such entry.
-        SettingError: Another network has that name. One that is defined anew (a notebook's cell) takes its own place.
+        SettingError: Another network has that name. One that is defined anew (a notebook's cell)
+            takes its own place.
 
     Example:
         >>> @register(dims=(2,), shape=(1, 28, 28))
@@ -355,7 +363,8 @@ def _refuse_another(new: Architecture) -> None:
     old = _architectures.get(new.name)
     if old is not None and _origin(old.network) != _origin(new.network):
         raise SettingError(
-            f"the zoo has {new.name!r} already, {'.'.join(_origin(old.network))}: register yours with another name=..."
+            f"the zoo has {new.name!r} already, {'.'.join(_origin(old.network))}: register yours "
+            "with another name=..."
         )
 
 

@@ -41,7 +41,8 @@ class Outline:
         inputs: The shapes of the inputs.
         output: The shape of the output, or a nest of shapes.
         parameters: The number of parameters; shared ones count once.
-        multiply_adds: Those of all convolutions and matrix products (resizing and normalisation do not count).
+        multiply_adds: Those of all convolutions and matrix products (resizing and normalisation do
+            not count).
         rows: One for each layer.
 
     Example:
@@ -103,8 +104,8 @@ def outline(
 
     Args:
         network: A name of the zoo, an `Architecture`, or a class written once.
-        input_shape: One sample's shape, without the batch; a list of shapes for several inputs. The architecture's own
-            when not given.
+        input_shape: One sample's shape, without the batch; a list of shapes for several inputs. The
+            architecture's own when not given.
         settings: What to change in the architecture, or the arguments of the class.
 
     Raises:
@@ -208,7 +209,8 @@ def run_on_shapes(
     built = architecture.on(module.BACKEND)(**settings).eval()
     if not hasattr(built, method):
         raise CapabilityError(
-            f"{type(built).__name__} has no {method}: derive it from deliralike.zoo.Model and write it"
+            f"{type(built).__name__} has no {method}: derive it from deliralike.zoo.Model and "
+            "write it"
         )
     with module.tracing(depth) as trace:
         output = getattr(built, method)(*module.inputs(entries))
@@ -222,7 +224,8 @@ class Stage:
     Attributes:
         channels: The number of its channels.
         shape: ``(channels, *size)``; ``(tokens, channels)`` of a network over sequences.
-        reduction: How many times smaller than the input it is along each spatial axis, rounded; empty without any.
+        reduction: How many times smaller than the input it is along each spatial axis, rounded;
+            empty without any.
     """
 
     channels: int
@@ -243,7 +246,8 @@ def stages(
 
     Example:
         >>> {name: (stage.channels, stage.reduction) for name, stage in stages("resnet18").items()}
-        {'stem': (64, (2, 2)), 'layer1': (64, (4, 4)), 'layer2': (128, (8, 8)), 'layer3': (256, (16, 16)), 'layer4': (512, (32, 32))}
+        {'stem': (64, (2, 2)), 'layer1': (64, (4, 4)), 'layer2': (128, (8, 8)), 'layer3': (256, (16,
+        16)), 'layer4': (512, (32, 32))}
     """  # noqa: E501 - what it prints
     return stages_of(run_on_shapes(network, input_shape, settings, "forward_stages"))
 

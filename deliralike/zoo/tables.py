@@ -51,7 +51,10 @@ def _cubic(old: int, new: int, align_corners: bool) -> np.ndarray:
 
 
 def _kernel(distance: np.ndarray) -> np.ndarray:
-    """Keys' cubic convolution kernel at distances from 0 to 2. Source: Keys 1981, doi 10.1109/TASSP.1981.1163711."""
+    """Keys' cubic convolution kernel at distances from 0 to 2.
+
+    Source: Keys 1981, doi 10.1109/TASSP.1981.1163711.
+    """
     near = ((_A + 2) * distance - (_A + 3)) * distance**2 + 1
     far = _A * (((distance - 5) * distance + 8) * distance - 4)
     return np.where(distance <= 1, near, far)

@@ -18,13 +18,14 @@ def features(
 ) -> dict[str, Any]:
     """What stages of a model put out, by name: with gradients, so in losses as well.
 
-    Where the model can stop early, what comes after the last wanted stage is not computed. Its mode is as it is: put a
-    fixed network into evaluation mode first, so that its statistics stay.
+    Where the model can stop early, what comes after the last wanted stage is not computed. Its mode
+    is as it is: put a fixed network into evaluation mode first, so that its statistics stay.
 
     Args:
         network: A `Model` of the zoo or of your own, on any backend.
         inputs: What the model takes, as native arrays.
-        stages: The stages' names, in the order wanted, or one name; all of them when not given. `stages` tells them.
+        stages: The stages' names, in the order wanted, or one name; all of them when not given.
+            `stages` tells them.
 
     Raises:
         UnknownName: The model has no such stage; the message names the nearest.
@@ -39,7 +40,8 @@ def features(
     """
     if not callable(getattr(network, "forward_stages", None)):
         raise CapabilityError(
-            f"{type(network).__name__} names no stages: derive it from deliralike.zoo.Model and write forward_stages"
+            f"{type(network).__name__} names no stages: derive it from deliralike.zoo.Model and "
+            "write forward_stages"
         )
     if stages is None:
         return dict(network.forward_stages(*inputs))
@@ -56,19 +58,20 @@ def features(
 def reset_head(network: Any, num_classes: int, *, seed: int = 0) -> Any:
     """A new network with the same weights, but a head of its own for another number of classes.
 
-    It is made from the arguments that the old one was made with, on the same backend and device and in the same type;
-    training mode and frozen parameters are as before, apart from the head, which can be trained. The old network stays
-    as it is, and shares no weights with the new one. Optimizers are not taken over.
+    It is made from the arguments that the old one was made with, on the same backend and device and
+    in the same type; training mode and frozen parameters are as before, apart from the head, which
+    can be trained. The old network stays as it is, and shares no weights with the new one.
+    Optimizers are not taken over.
 
     Args:
         network: A `Model` of the zoo or of your own, on any backend.
-        num_classes: The number of outputs, whatever the model calls them; 0 takes the head off where the model knows
-            that.
+        num_classes: The number of outputs, whatever the model calls them; 0 takes the head off
+            where the model knows that.
         seed: Keys the head's start values.
 
     Raises:
-        CapabilityError: The network has no head, shares the head's weights with other layers, or was made from other
-            networks, which its arguments do not tell.
+        CapabilityError: The network has no head, shares the head's weights with other layers, or
+            was made from other networks, which its arguments do not tell.
         SettingError: The number makes no sense.
         StateError: Not only the head depends on the number of outputs.
 

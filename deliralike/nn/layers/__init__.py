@@ -1,4 +1,7 @@
-"""The layers of the vocabulary, written once. A backend binds them all, and may put native ones in their place."""
+"""The layers of the vocabulary, written once.
+
+A backend binds them all, and may put native ones in their place.
+"""
 
 from typing import Any
 

@@ -28,7 +28,10 @@ class _InPlace(Network):
 
 def _in_place(name: str, function: str) -> type:
     """The layer that calls one function of the vocabulary and takes that hint."""
-    hint = "inplace: Whether PyTorch may write over the input, which saves memory in training. Others need no such hint."
+    hint = (
+        "inplace: Whether PyTorch may write over the input, which saves memory in training. Others "
+        "need no such hint."
+    )
     plain = _plain(name, function, base=_InPlace)
     plain.__doc__ = f"{plain.__doc__}\n\nArgs:\n    {hint}"
     return plain

@@ -57,8 +57,8 @@ class MultiheadAttention(Network):
             query, key, value: Tokens.
             key_padding_mask: ``(batch, keys)``; True where a key is padding.
             need_weights: Whether to return the weights as well.
-            attn_mask: ``(queries, keys)`` or ``(batch * num_heads, queries, keys)``: True where attention is
-                forbidden, or numbers that are added to the scores.
+            attn_mask: ``(queries, keys)`` or ``(batch * num_heads, queries, keys)``: True where
+                attention is forbidden, or numbers that are added to the scores.
             average_attn_weights: Whether the weights are averaged over the heads.
 
         Returns:
@@ -94,8 +94,8 @@ class MultiheadAttention(Network):
                 f"({'batch, tokens' if self.batch_first else 'tokens, batch'}, {self.embed_dim})"
             )
             raise ShapeError(
-                f"{checks.where(self)}: got query, key and value of shapes {shapes}, wanted {wanted} with one batch "
-                f"size, and as many values as keys"
+                f"{checks.where(self)}: got query, key and value of shapes {shapes}, wanted "
+                f"{wanted} with one batch size, and as many values as keys"
             )
 
     def _dropped(self, q, k):

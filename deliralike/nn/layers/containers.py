@@ -1,4 +1,7 @@
-"""Containers of blocks: in order, as a list, by name. Names are those of PyTorch, ``0``, ``1`` and so on."""
+"""Containers of blocks: in order, as a list, by name.
+
+Names are those of PyTorch, ``0``, ``1`` and so on.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

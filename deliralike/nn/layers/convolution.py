@@ -210,7 +210,8 @@ class _ConvTranspose(_Windows):
                 m + max(s, d) - 1 for m, s, d in zip(least, self.stride, self.dilation, strict=True)
             ]
             raise ShapeError(
-                f"{checks.where(self)}: output_size={wanted} cannot be reached; wanted {least} to {tuple(most)}"
+                f"{checks.where(self)}: output_size={wanted} cannot be reached; wanted {least} to "
+                f"{tuple(most)}"
             )
         return extra
 

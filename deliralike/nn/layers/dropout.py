@@ -1,4 +1,7 @@
-"""Dropout of elements, channels and residual paths. Active in training mode only; what is kept is scaled up."""
+"""Dropout of elements, channels and residual paths.
+
+Active in training mode only; what is kept is scaled up.
+"""
 
 from deliralike.network import Network
 from deliralike.nn import checks
@@ -64,7 +67,10 @@ class Dropout3d(_ChannelDropout):
 
 
 class DropPath(_Dropout):
-    """Drops a residual branch for whole samples (stochastic depth). Source: Huang et al. 2016, arXiv 1603.09382."""
+    """Drops a residual branch for whole samples (stochastic depth).
+
+    Source: Huang et al. 2016, arXiv 1603.09382.
+    """
 
     def mask_shape(self, x) -> tuple[int, ...]:
         return (x.shape[0], *(1,) * (len(x.shape) - 1))

@@ -60,7 +60,8 @@ class Embedding(Network):
         checks.positive(embedding_dim, "embedding_dim", "Embedding")
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise SettingError(
-                f"Embedding: padding_idx={padding_idx} is not a row of a table with {num_embeddings} rows"
+                f"Embedding: padding_idx={padding_idx} is not a row of a table with "
+                f"{num_embeddings} rows"
             )
 
     def forward(self, index):

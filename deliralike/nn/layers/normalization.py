@@ -103,8 +103,9 @@ class _BatchNorm(_RunningNorm):
 class BatchNorm1d(_BatchNorm):
     """Batch normalisation of ``(batch, num_features)`` or ``(batch, num_features, length)``.
 
-    Normalises with the biased variance; ``running_var`` is the unbiased one. `momentum` is the weight of the *new*
-    value, and None means a plain average. Source: Ioffe and Szegedy 2015, arXiv 1502.03167.
+    Normalises with the biased variance; ``running_var`` is the unbiased one. `momentum` is the
+    weight of the *new* value, and None means a plain average. Source: Ioffe and Szegedy 2015, arXiv
+    1502.03167.
     """
 
     def _rank(self, x) -> int | None:
@@ -155,7 +156,10 @@ class _InstanceNorm(_RunningNorm):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Normalisation of each sample and channel of ``(batch, num_features, length)``. Source: arXiv 1607.08022."""
+    """Normalisation of each sample and channel of ``(batch, num_features, length)``.
+
+    Source: arXiv 1607.08022.
+    """
 
     n = 1
 
@@ -173,7 +177,10 @@ class InstanceNorm3d(_InstanceNorm):
 
 
 class GroupNorm(Network):
-    """Normalisation of groups of channels of each sample ``(batch, num_channels, ...)``. Source: arXiv 1803.08494."""
+    """Normalisation of groups of channels of each sample ``(batch, num_channels, ...)``.
+
+    Source: arXiv 1803.08494.
+    """
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True

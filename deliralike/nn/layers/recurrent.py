@@ -56,8 +56,8 @@ class _Recurrent(Network):
 
         Args:
             x: As for ``forward``.
-            lengths: ``(batch,)``: the number of valid steps of each sequence; what comes after them changes nothing,
-                and the outputs there are zero. None when all steps are valid.
+            lengths: ``(batch,)``: the number of valid steps of each sequence; what comes after them
+                changes nothing, and the outputs there are zero. None when all steps are valid.
 
         Raises:
             ShapeError: There is not one length for each sequence.
@@ -82,8 +82,8 @@ class _Recurrent(Network):
         time, batch = x.shape[:2]
         if tuple(lengths.shape) != (batch,):
             raise ShapeError(
-                f"{checks.where(self)}: got lengths of shape {tuple(lengths.shape)} for {batch} sequences, wanted "
-                f"({batch},)"
+                f"{checks.where(self)}: got lengths of shape {tuple(lengths.shape)} for {batch} "
+                f"sequences, wanted ({batch},)"
             )
         checks.whole_numbers(lengths, f"{checks.where(self)}: lengths")
         self.nn.checked(lengths, checks.InRange(time + 1, f"{checks.where(self)}: lengths"))
@@ -122,15 +122,16 @@ class _Recurrent(Network):
         if len(x.shape) != 3:
             axes = "(batch, time" if self.batch_first else "(time, batch"
             raise ShapeError(
-                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted three axes: {axes}, "
-                f"{self.input_size})"
+                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted three axes: "
+                f"{axes}, {self.input_size})"
             )
         x = self.nn.permute(x, (1, 0, 2)) if self.batch_first else x
         shape = (self.num_layers * len(self.suffixes), x.shape[1], self.hidden_size)
         for state in states:
             if state is not None and tuple(state.shape) != shape:
                 raise ShapeError(
-                    f"{checks.where(self)}: got a state of shape {tuple(state.shape)}, wanted {shape}"
+                    f"{checks.where(self)}: got a state of shape {tuple(state.shape)}, wanted "
+                    f"{shape}"
                 )
         zeros = None if all(s is not None for s in states) else self.nn.zeros(shape, like=x)
         return x, tuple(zeros if state is None else state for state in states)
@@ -140,11 +141,14 @@ class _Recurrent(Network):
 
 
 class LSTM(_Recurrent):
-    """Long short-term memory; gate blocks in the order i, f, g, o. Source: Hochreiter and Schmidhuber 1997.
+    """Long short-term memory; gate blocks in the order i, f, g, o.
+
+    Source: Hochreiter and Schmidhuber 1997.
 
     Shapes:
-        ``(time, batch, input_size)`` (or batch first) gives ``(time, batch, hidden_size * directions)`` and the last
-        ``(h, c)``, each ``(num_layers * directions, batch, hidden_size)``.
+        ``(time, batch, input_size)`` (or batch first) gives ``(time, batch, hidden_size *
+        directions)`` and the last ``(h, c)``, each ``(num_layers * directions, batch,
+        hidden_size)``.
     """
 
     gates, states = 4, 2
@@ -160,11 +164,13 @@ class LSTM(_Recurrent):
 
 
 class GRU(_Recurrent):
-    """Gated recurrent unit, reset applied after the product; gate blocks r, z, n. Source: arXiv 1406.1078.
+    """Gated recurrent unit, reset applied after the product; gate blocks r, z, n.
+
+    Source: arXiv 1406.1078.
 
     Shapes:
-        ``(time, batch, input_size)`` (or batch first) gives ``(time, batch, hidden_size * directions)`` and the last
-        ``h``, ``(num_layers * directions, batch, hidden_size)``.
+        ``(time, batch, input_size)`` (or batch first) gives ``(time, batch, hidden_size *
+        directions)`` and the last ``h``, ``(num_layers * directions, batch, hidden_size)``.
     """
 
     gates, states = 3, 1

@@ -1,7 +1,7 @@
 """AlexNet, in the form with one tower that torchvision builds.
 
-Unlike the 2012 paper: one tower instead of two, no local response normalisation, other widths (64, 192, 384, 256, 256),
-and an adaptive pooling before the linear layers, so that other sizes pass.
+Unlike the 2012 paper: one tower instead of two, no local response normalisation, other widths (64,
+192, 384, 256, 256), and an adaptive pooling before the linear layers, so that other sizes pass.
 """
 
 from deliralike.nn import checks
@@ -15,7 +15,8 @@ _STAGES = (("conv1", 2), ("conv2", 5), ("conv5", 12), ("features", 13))
 class AlexNet(Model):
     """Five convolutions, three poolings and three linear layers.
 
-    Source: Krizhevsky 2014, arXiv 1404.5997 (one tower, no local response normalisation); names, order, shapes and
+    Source: Krizhevsky 2014, arXiv 1404.5997 (one tower, no local response normalisation); names,
+    order, shapes and
     start values (PyTorch's own) are those of ``torchvision.models.alexnet``.
 
     Args:
@@ -29,8 +30,8 @@ class AlexNet(Model):
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``features.0``), or is smaller
-            than 63 along an axis.
+        ShapeError: The input has another number of axes or channels (the error names
+            ``features.0``), or is smaller than 63 along an axis.
     """
 
     stem_paths, can_stop = ("features.0",), True

@@ -18,7 +18,8 @@ from deliralike.zoo.registry import register
 
 _TIMM_LAYERS = {"block.0": "conv_dw", "block.2": "norm", "block.3": "mlp.fc1", "block.5": "mlp.fc2"}
 
-# our features alternate: the stem, a stage, a downsampling, a stage …; timm's stages begin with their downsampling
+# our features alternate: the stem, a stage, a downsampling, a stage …; timm's stages begin with
+# their downsampling
 _TIMM = KeyMap(
     "timm",
     by_patterns(
@@ -69,7 +70,8 @@ class Permute(Network):
 class CNBlock(Network):
     """A 7x7 depthwise convolution and a two-layer perceptron over the channels, scaled, beside a shortcut.
 
-    Source: Liu et al. 2022, arXiv 2201.03545, figure 4; torchvision, whose numbers count the permutations too.
+    Source: Liu et al. 2022, arXiv 2201.03545, figure 4; torchvision, whose numbers count the
+    permutations too.
 
     Shapes:
         ``(batch, channels, *size)`` gives the same.
@@ -114,19 +116,20 @@ class ConvNeXt(Model):
         layers: The number of blocks in each stage.
         widths: The channels in each stage.
         layer_scale: Where the scale of each block's channels starts.
-        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from the first.
+        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from
+            the first.
         num_classes: Number of outputs; 0 for no head: the pooled, normalised features.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size becomes a quarter, then a half between
-        stages, rounding down.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size becomes a quarter,
+        then a half between stages, rounding down.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``features.0.0``), or is smaller
-            than 32 along an axis (for four stages).
+        ShapeError: The input has another number of axes or channels (the error names
+            ``features.0.0``), or is smaller than 32 along an axis (for four stages).
     """
 
     stem_paths, head_paths = ("features.0.0",), ("classifier.2",)
@@ -175,7 +178,10 @@ class ConvNeXt(Model):
 
     @property
     def start_values(self):  # type: ignore[override]
-        """Torchvision's. It truncates at 2, which is a hundred standard deviations, so at nothing."""
+        """Torchvision's.
+
+        It truncates at 2, which is a hundred standard deviations, so at nothing.
+        """
         layers = [
             "features.0.0",
             *(f"features.{i}.1" for i in range(2, len(self.features), 2)),

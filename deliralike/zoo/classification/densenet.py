@@ -1,6 +1,7 @@
 """Densely connected networks, as torchvision builds them.
 
-Unlike the paper's, the head's pooling takes images of any size, and no layer has dropout unless asked for.
+Unlike the paper's, the head's pooling takes images of any size, and no layer has dropout unless
+asked for.
 """
 
 import re
@@ -54,7 +55,8 @@ class DenseBlock(Network):
     """Layers that each see what all before them gave, and the block's input; the output is all of it together.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, in_channels + layers * growth_rate, *size)``.
+        ``(batch, in_channels, *size)`` gives ``(batch, in_channels + layers * growth_rate,
+        *size)``.
     """
 
     def __init__(
@@ -85,7 +87,8 @@ class Transition(Network):
     """Half the channels and half the size: normalisation, 1x1 convolution, average pooling.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, in_channels // 2, *size / 2)``, rounded down.
+        ``(batch, in_channels, *size)`` gives ``(batch, in_channels // 2, *size / 2)``, rounded
+        down.
     """
 
     def __init__(self, in_channels: int, dims: int = 2) -> None:
@@ -141,7 +144,8 @@ class Features(Network):
     def steps(self):
         """The stem, and each block followed by the normalisation and ReLU that its transition begins with.
 
-        So segmentation_models_pytorch cuts the network for its decoders; the last normalisation has no ReLU there.
+        So segmentation_models_pytorch cuts the network for its decoders; the last normalisation has
+        no ReLU there.
         """
         steps, last = {"stem": self._stem}, len(self.layers)
         for i in range(1, last + 1):
@@ -179,27 +183,29 @@ class DenseNet(Model):
     """A densely connected network with bottlenecks and compression ("DenseNet-BC"); the same names in all dimensions.
 
     Source: Huang et al. 2017, arXiv 1608.06993; names, order, shapes and start values are those of
-    ``torchvision.models.densenet``. Its published files have older names (``denselayer1.norm.1`` for
-    ``denselayer1.norm1``): the key map ``"old"``.
+    ``torchvision.models.densenet``. Its published files have older names (``denselayer1.norm.1``
+    for ``denselayer1.norm1``): the key map ``"old"``.
 
     Args:
         growth_rate: The channels that each layer adds.
         layers: The number of layers in each dense block.
         width: Channels of the stem.
-        bottleneck: The channels between the two convolutions of a layer, in multiples of the growth rate.
+        bottleneck: The channels between the two convolutions of a layer, in multiples of the growth
+            rate.
         num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
         dropout: After each layer.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the stem quarters the size, rounding up, each
-        transition halves it, rounding down.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the stem quarters the size,
+        rounding up, each transition halves it, rounding down.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``features.conv0``), or is too
-            small for a transition: the least size is 29 with four blocks.
+        ShapeError: The input has another number of axes or channels (the error names
+            ``features.conv0``), or is too small for a transition: the least size is 29 with four
+            blocks.
     """
 
     stem_paths, can_stop = ("features.conv0",), True
@@ -230,7 +236,8 @@ class DenseNet(Model):
         ):
             checks.positive(value, name, "DenseNet")
         layers = _counts(layers)
-        # the last transition's input, 2 ** (len(layers) - 2) times smaller than the first one's, is two elements long
+        # the last transition's input, 2 ** (len(layers) - 2) times smaller than the first one's, is
+        # two elements long
         self.least = 4 * 2 ** (len(layers) - 1) - 3
         self.features = Features(
             growth_rate, layers, width, bottleneck * growth_rate, dropout, in_channels, dims

@@ -1,7 +1,7 @@
 """EfficientNet and EfficientNetV2, as torchvision builds them.
 
-Unlike the paper's TensorFlow code: symmetric padding (``same_padding=True`` gives TensorFlow's), and PyTorch's epsilon
-in B0 to B4.
+Unlike the paper's TensorFlow code: symmetric padding (``same_padding=True`` gives TensorFlow's),
+and PyTorch's epsilon in B0 to B4.
 """
 
 import math
@@ -112,7 +112,9 @@ class _Residual(Network):
 
 
 class MBConv(_Residual):
-    """Widening, a depthwise convolution, a gate for each channel, narrowing. Source: Tan and Le 2019, figure 1.
+    """Widening, a depthwise convolution, a gate for each channel, narrowing.
+
+    Source: Tan and Le 2019, figure 1.
 
     The gate's inner width is a quarter of the block's input, not of the widened channels.
 
@@ -141,7 +143,9 @@ class MBConv(_Residual):
 
 
 class FusedMBConv(_Residual):
-    """`MBConv` with one full convolution for the widening and the depthwise one, and no gate. Source: Tan and Le 2021.
+    """`MBConv` with one full convolution for the widening and the depthwise one, and no gate.
+
+    Source: Tan and Le 2021.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, channels, *size / stride)``, rounded up.
@@ -174,18 +178,22 @@ BLOCKS: Mapping[str, Any] = {"mb": MBConv, "fused": FusedMBConv}
 class EfficientNet(Model):
     """EfficientNet, versions 1 and 2, as torchvision builds it; the same names in 1, 2 and 3 dimensions.
 
-    Source: Tan and Le 2019, arXiv 1905.11946; V2: Tan and Le 2021, arXiv 2104.00298. Names, order, shapes and start
-    values are those of ``torchvision.models.efficientnet``; the key map ``"timm"`` has timm's names. Weights that come
-    from TensorFlow (timm's ``tf_efficientnet…``) need ``same_padding=True, eps=1e-3``.
+    Source: Tan and Le 2019, arXiv 1905.11946; V2: Tan and Le 2021, arXiv 2104.00298. Names, order,
+    shapes and start
+    values are those of ``torchvision.models.efficientnet``; the key map ``"timm"`` has timm's
+    names. Weights that come from TensorFlow (timm's ``tf_efficientnet…``) need ``same_padding=True,
+    eps=1e-3``.
 
     Args:
-        stages: For each stage ``(kind, expansion, kernel, stride, channels, blocks)`` with the kind ``"mb"`` or
-            ``"fused"``; the stride is the first block's.
+        stages: For each stage ``(kind, expansion, kernel, stride, channels, blocks)`` with the kind
+            ``"mb"`` or ``"fused"``; the stride is the first block's.
         stem_channels: Channels after the first convolution.
         last_channels: Channels after the last convolution; four times the last stage's when None.
-        width_mult, depth_mult: What the channels (not the last ones) and the numbers of blocks are multiplied with.
+        width_mult, depth_mult: What the channels (not the last ones) and the numbers of blocks are
+            multiplied with.
         dropout: Probability before the head.
-        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from the first.
+        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from
+            the first.
         num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
         eps, momentum: Of the normalisations.
@@ -193,12 +201,14 @@ class EfficientNet(Model):
         dims: Number of spatial axes: 1, 2 or 3.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five times, rounding up.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five
+        times, rounding up.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``features.0.0``); or, in
-            training, a normalisation sees a single value for each channel (the error names it).
+        ShapeError: The input has another number of axes or channels (the error names
+            ``features.0.0``); or, in training, a normalisation sees a single value for each channel
+            (the error names it).
     """
 
     stem_paths, head_paths = ("features.0.0",), ("classifier.1",)
@@ -291,8 +301,8 @@ def _plan(stages: Sequence[Stage], width_mult: float, depth_mult: float) -> list
         or any(len(stage) != 6 or stage[0] not in BLOCKS for stage in stages)
     ):
         raise SettingError(
-            f"EfficientNet: stages={stages!r}; wanted for each stage (kind, expansion, kernel, stride, channels, "
-            f"blocks) with the kind 'mb' or 'fused'"
+            f"EfficientNet: stages={stages!r}; wanted for each stage (kind, expansion, kernel, "
+            "stride, channels, blocks) with the kind 'mb' or 'fused'"
         )
     for _, _, kernel, stride, channels, blocks in stages:
         for name, value in (

@@ -1,7 +1,8 @@
 """GoogLeNet (Inception v1 with batch normalisation), as torchvision builds it.
 
-Unlike the paper: batch normalisation after each convolution and no local response normalisation; the branch that the
-paper calls 5x5 has 3x3 convolutions, an old slip that the published weights were trained with.
+Unlike the paper: batch normalisation after each convolution and no local response normalisation;
+the branch that the paper calls 5x5 has 3x3 convolutions, an old slip that the published weights
+were trained with.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,8 @@ from deliralike.zoo.registry import register
 
 Widths = tuple[int, int, int, int, int, int]
 
-# table 1 of the paper: channels of the 1x1 branch, of the second branch inside and outside, of the third, of the pooled
+# table 1 of the paper: channels of the 1x1 branch, of the second branch inside and outside, of the
+# third, of the pooled
 _BLOCKS: dict[str, Widths] = {
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),
@@ -57,11 +59,13 @@ class ConvNorm(Network):
 class Inception(Network):
     """Four branches side by side: 1x1, 3x3 and again 3x3 convolutions, and a pooling.
 
-    Source: Szegedy et al. 2015, arXiv 1409.4842, figure 2b. The third branch is 5x5 in the paper; torchvision, whose
+    Source: Szegedy et al. 2015, arXiv 1409.4842, figure 2b. The third branch is 5x5 in the paper;
+    torchvision, whose
     weights these are, has 3x3 (its issue 906).
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives as many channels as the branches have together.
+        ``(batch, in_channels, height, width)`` gives as many channels as the branches have
+        together.
     """
 
     def __init__(self, in_channels: int, widths: Widths) -> None:
@@ -107,28 +111,31 @@ class Auxiliary(Network):
 class GoogLeNet(Model):
     """Nine inception blocks after three convolutions, with two auxiliary classifiers for training.
 
-    Source: Szegedy et al. 2015, arXiv 1409.4842; names, order, shapes, start values and batch normalisation are those
+    Source: Szegedy et al. 2015, arXiv 1409.4842; names, order, shapes, start values and batch
+    normalisation are those
     of ``torchvision.models.googlenet``.
 
     Args:
-        blocks: The channels of the branches by block, ``"3a"`` to ``"5b"``; those left out are not there. Auxiliary
-            classifiers look at ``"4a"`` and ``"4d"``.
-        aux_logits: Whether to have them. Torchvision's weights come with them, and it leaves them out after loading.
+        blocks: The channels of the branches by block, ``"3a"`` to ``"5b"``; those left out are not
+            there. Auxiliary classifiers look at ``"4a"`` and ``"4d"``.
+        aux_logits: Whether to have them. Torchvision's weights come with them, and it leaves them
+            out after loading.
         num_classes: Number of outputs; 0 for no head (nor auxiliary ones): the pooled features.
         in_channels: Number of input channels.
-        transform_input: The input is normalised as torchvision's models want it; take it back to what the published
-            weights were trained with. Needs three channels.
+        transform_input: The input is normalised as torchvision's models want it; take it back to
+            what the published weights were trained with. Needs three channels.
         dropout: Before the linear layer.
         dropout_aux: In the auxiliary classifiers.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; in training, with auxiliary classifiers,
-        a tuple of three such: the output, the later auxiliary one (after ``"4d"``), the earlier one (after ``"4a"``).
+        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; in training, with
+        auxiliary classifiers, a tuple of three such: the output, the later auxiliary one (after
+        ``"4d"``), the earlier one (after ``"4a"``).
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``conv1.conv``), or is smaller
-            than 15 along an axis.
+        ShapeError: The input has another number of axes or channels (the error names
+            ``conv1.conv``), or is smaller than 15 along an axis.
     """
 
     stem_paths, can_stop = ("conv1.conv",), True
@@ -210,7 +217,8 @@ def check_input_settings(what: str, in_channels: Any, transform_input: bool) -> 
     """Refuse a number of channels that makes no sense.
 
     Raises:
-        SettingError: It is no positive number, or the input is to be transformed and has not three channels.
+        SettingError: It is no positive number, or the input is to be transformed and has not three
+            channels.
     """
     if checks.positive(in_channels, "in_channels", what) != 3 and transform_input:
         raise SettingError(
@@ -242,7 +250,8 @@ def _names(blocks: Any, auxiliary: bool) -> tuple[str, ...]:
     names = tuple(name for name in _BLOCKS if name in blocks)
     if {name[0] for name in names} != set("345") or (auxiliary and not {"4a", "4d"} <= set(names)):
         raise SettingError(
-            f"GoogLeNet: blocks are {', '.join(names)}; wanted some of 3, 4 and 5, and '4a' and '4d' for aux_logits"
+            f"GoogLeNet: blocks are {', '.join(names)}; wanted some of 3, 4 and 5, and '4a' and "
+            "'4d' for aux_logits"
         )
     return names
 

@@ -1,7 +1,7 @@
 """Inception v3, as torchvision builds it.
 
-Unlike the paper: one auxiliary classifier, whose output is for training only. Its averages count the padding, as the
-published weights want it.
+Unlike the paper: one auxiliary classifier, whose output is for training only. Its averages count
+the padding, as the published weights want it.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ class _Mixed(Network):
 class InceptionA(_Mixed):
     """1x1, 5x5, two 3x3 convolutions, and an average: figure 5 of the paper.
 
-    The average over 3x3 counts the zeros of the padding, here and in the blocks below (torchvision; TensorFlow, from
-    which the weights come, does not count them).
+    The average over 3x3 counts the zeros of the padding, here and in the blocks below (torchvision;
+    TensorFlow, from which the weights come, does not count them).
 
     Shapes:
         ``(batch, in_channels, height, width)`` gives ``224 + pool_features`` channels.
@@ -64,7 +64,8 @@ class InceptionB(_Mixed):
     """Half the size: a 3x3 convolution, two of them, and a maximum. Source: figure 10 of the paper.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``480 + in_channels`` channels and half the size, rounded down.
+        ``(batch, in_channels, height, width)`` gives ``480 + in_channels`` channels and half the
+        size, rounded down.
     """
 
     def __init__(self, in_channels: int) -> None:
@@ -81,7 +82,9 @@ class InceptionB(_Mixed):
 
 
 class InceptionC(_Mixed):
-    """Convolutions over 7 elements along one axis after the other, once and twice. Source: figure 6 of the paper.
+    """Convolutions over 7 elements along one axis after the other, once and twice.
+
+    Source: figure 6 of the paper.
 
     Shapes:
         ``(batch, in_channels, height, width)`` gives 768 channels.
@@ -115,7 +118,8 @@ class InceptionD(_Mixed):
     """Half the size again: 3x3; 7 elements along each axis and 3x3; a maximum.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``512 + in_channels`` channels and half the size, rounded down.
+        ``(batch, in_channels, height, width)`` gives ``512 + in_channels`` channels and half the
+        size, rounded down.
     """
 
     def __init__(self, in_channels: int) -> None:
@@ -138,7 +142,9 @@ class InceptionD(_Mixed):
 
 
 class InceptionE(_Mixed):
-    """Convolutions over 3 elements along one axis and along the other, side by side. Source: figure 7 of the paper.
+    """Convolutions over 3 elements along one axis and along the other, side by side.
+
+    Source: figure 7 of the paper.
 
     Shapes:
         ``(batch, in_channels, height, width)`` gives 2048 channels.
@@ -193,35 +199,39 @@ class Auxiliary(Network):
 class Inception3(Model):
     """Five convolutions and eleven inception blocks, with an auxiliary classifier for training.
 
-    Source: Szegedy et al. 2016, arXiv 1512.00567; names, order, shapes and start values are those of
+    Source: Szegedy et al. 2016, arXiv 1512.00567; names, order, shapes and start values are those
+    of
     ``torchvision.models.inception``.
 
     Args:
-        pool_features: The channels of the average in each of the blocks ``Mixed_5b``, ``Mixed_5c`` …
+        pool_features: The channels of the average in each of the blocks ``Mixed_5b``, ``Mixed_5c``
+            …
         channels_7x7: The channels inside the blocks ``Mixed_6b``, ``Mixed_6c`` …
         last: The number of blocks ``Mixed_7b``, ``Mixed_7c`` …
-        aux_logits: Whether to have the auxiliary classifier, which looks at the last of the blocks ``Mixed_6``.
-            Torchvision's weights come with it, and it is left out there after loading.
-        num_classes: Number of outputs; 0 for no head (nor an auxiliary one): the pooled features, as the Fréchet
-            inception distance takes them.
+        aux_logits: Whether to have the auxiliary classifier, which looks at the last of the blocks
+            ``Mixed_6``. Torchvision's weights come with it, and it is left out there after loading.
+        num_classes: Number of outputs; 0 for no head (nor an auxiliary one): the pooled features,
+            as the Fréchet inception distance takes them.
         in_channels: Number of input channels.
-        transform_input: The input is normalised as torchvision's models want it; take it back to what the published
-            weights were trained with. Needs three channels.
+        transform_input: The input is normalised as torchvision's models want it; take it back to
+            what the published weights were trained with. Needs three channels.
         dropout: Before the linear layer.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; in training, with the auxiliary
-        classifier, a tuple of two such: the output and the auxiliary one. Images have 299 pixels, at least 75.
+        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; in training, with
+        the auxiliary classifier, a tuple of two such: the output and the auxiliary one. Images have
+        299 pixels, at least 75.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``Conv2d_1a_3x3.conv``), or is
-            smaller than 75 along an axis, in training with the auxiliary classifier than 299.
+        ShapeError: The input has another number of axes or channels (the error names
+            ``Conv2d_1a_3x3.conv``), or is smaller than 75 along an axis, in training with the
+            auxiliary classifier than 299.
     """
 
     stem_paths, can_stop = ("Conv2d_1a_3x3.conv",), True
-    # Torchvision cuts them at 2, which is 20 standard deviations. It means to give AuxLogits.conv1 0.01, but says so to
-    # the block, where it is not looked for.
+    # Torchvision cuts them at 2, which is 20 standard deviations. It means to give AuxLogits.conv1
+    # 0.01, but says so to the block, where it is not looked for.
     start_values = {
         "*conv.weight": Normal(0.1),
         "fc.weight": Normal(0.1),

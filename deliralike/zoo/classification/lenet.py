@@ -1,7 +1,7 @@
 """LeNet, for small grey images.
 
-Unlike the paper: maxima instead of averages with weights, ReLU unless told otherwise, all maps connected, linear
-outputs instead of radial ones.
+Unlike the paper: maxima instead of averages with weights, ReLU unless told otherwise, all maps
+connected, linear outputs instead of radial ones.
 """
 
 from deliralike.errors import SettingError
@@ -15,7 +15,8 @@ from deliralike.zoo.registry import register
 class LeNet(Model):
     """A net like LeNet-5, in the form that is common today: maxima instead of averages, fully connected second layer.
 
-    Source: LeCun et al. 1998, doi 10.1109/5.726791; names of PyTorch's CIFAR-10 tutorial (conv1, conv2, fc1, fc2, fc3).
+    Source: LeCun et al. 1998, doi 10.1109/5.726791; names of PyTorch's CIFAR-10 tutorial (conv1,
+    conv2, fc1, fc2, fc3).
 
     Args:
         num_classes: Number of outputs; 0 for no head.

@@ -32,7 +32,10 @@ class Mlp(Network):
 
 
 class Affine(Network):
-    """A scale and a shift for each channel, in the place of a normalisation. Source: arXiv 2105.03404; timm."""
+    """A scale and a shift for each channel, in the place of a normalisation.
+
+    Source: arXiv 2105.03404; timm.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -135,7 +138,8 @@ BLOCKS: Mapping[str, Any] = {"mixer": MixerBlock, "residual": ResBlock}
 class MlpMixer(Model):
     """MLP-Mixer or, with other blocks, ResMLP, as timm builds them.
 
-    Source: Tolstikhin et al. 2021, arXiv 2105.01601; ResMLP: Touvron et al. 2021, arXiv 2105.03404. Names, order,
+    Source: Tolstikhin et al. 2021, arXiv 2105.01601; ResMLP: Touvron et al. 2021, arXiv 2105.03404.
+    Names, order,
     shapes and start values are those of ``timm.models.mlp_mixer``.
 
     Args:
@@ -156,7 +160,8 @@ class MlpMixer(Model):
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of channels (the error names ``stem.proj``) or another size.
+        ShapeError: The input has another number of channels (the error names ``stem.proj``) or
+            another size.
     """
 
     stem_paths, head_paths = ("stem.proj",), ("head",)
@@ -230,7 +235,8 @@ class MlpMixer(Model):
         side = self.image_size
         if len(x.shape) == 4 and tuple(x.shape[2:]) != (side, side):
             raise ShapeError(
-                f"{checks.where(self)}: got images of shape {tuple(x.shape)}, wanted height and width of {side}"
+                f"{checks.where(self)}: got images of shape {tuple(x.shape)}, wanted height and "
+                f"width of {side}"
             )
         patches = self.stem(x)
         return self.nn.permute(self.nn.reshape(patches, (*patches.shape[:2], -1)), (0, 2, 1))

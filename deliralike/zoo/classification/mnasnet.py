@@ -1,6 +1,7 @@
 """MNASNet (variant B1), as torchvision builds it.
 
-The paper's B1, which has no squeeze and excitation; its normalisations forget slowly (momentum 3e-4).
+The paper's B1, which has no squeeze and excitation; its normalisations forget slowly (momentum
+3e-4).
 """
 
 from collections.abc import Sequence
@@ -33,8 +34,8 @@ class InvertedResidual(Network):
     """Wide inside, narrow outside: 1x1, depthwise and 1x1 convolutions, the last without an activation; torchvision.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``(batch, out_channels, height / stride, width / stride)``,
-        rounded up.
+        ``(batch, in_channels, height, width)`` gives ``(batch, out_channels, height / stride, width
+        / stride)``, rounded up.
     """
 
     def __init__(
@@ -62,19 +63,21 @@ class MNASNet(Model):
     """A separable convolution, six stacks of inverted residual blocks, a 1x1 convolution.
 
     Source: Tan et al. 2019, arXiv 1807.11626; names, order, shapes and start values are those of
-    ``torchvision.models.mnasnet``. Its files hold a version in their metadata; those of version 1 (before 2019) have
-    a stem of 32 and 16 channels at any width, so that only ``width_mult=1`` reads them here.
+    ``torchvision.models.mnasnet``. Its files hold a version in their metadata; those of version 1
+    (before 2019) have a stem of 32 and 16 channels at any width, so that only ``width_mult=1``
+    reads them here.
 
     Args:
-        stacks: For each stack: channels, kernel, stride of its first block, expansion, number of blocks.
+        stacks: For each stack: channels, kernel, stride of its first block, expansion, number of
+            blocks.
         width_mult: Factor for all channels but the last 1280, rounded to multiples of 8.
         num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
         dropout: Before the linear layer.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; the size is halved five times, rounding
-        up.
+        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; the size is halved
+        five times, rounding up.
 
     Raises:
         SettingError: A setting makes no sense.
@@ -152,7 +155,8 @@ class MNASNet(Model):
 def _rows(stacks: Any) -> tuple[tuple[int, ...], ...]:
     if isinstance(stacks, int | str) or not stacks or any(len(row) != 5 for row in stacks):
         raise SettingError(
-            f"MNASNet: stacks={stacks!r}; wanted rows of channels, kernel, stride, expansion, number of blocks"
+            f"MNASNet: stacks={stacks!r}; wanted rows of channels, kernel, stride, expansion, "
+            "number of blocks"
         )
     return tuple(
         tuple(checks.positive(value, "stacks", "MNASNet") for value in row) for row in stacks

@@ -30,7 +30,8 @@ _BLOCKS = (
 class InvertedResidual(Network):
     """Wide inside, narrow outside: 1x1, depthwise 3x3 and 1x1 convolutions, the last without an activation.
 
-    Source: Sandler et al. 2018, arXiv 1801.04381, figure 4d; torchvision. The last convolution and its normalisation
+    Source: Sandler et al. 2018, arXiv 1801.04381, figure 4d; torchvision. The last convolution and
+    its normalisation
     stand bare in the row, as there.
 
     Shapes:
@@ -66,23 +67,28 @@ class InvertedResidual(Network):
 class MobileNetV2(Model):
     """Inverted residual blocks between a convolution and a 1x1 convolution; the same names in all dimensions.
 
-    Source: Sandler et al. 2018, arXiv 1801.04381; names, order, shapes and start values are those of
+    Source: Sandler et al. 2018, arXiv 1801.04381; names, order, shapes and start values are those
+    of
     ``torchvision.models.mobilenetv2``.
 
     Args:
-        blocks: For each group of blocks: expansion, channels, number of blocks, stride of the first.
-        width_mult: Factor for all channels, which are rounded to multiples of 8; the last 1280 never become fewer.
+        blocks: For each group of blocks: expansion, channels, number of blocks, stride of the
+            first.
+        width_mult: Factor for all channels, which are rounded to multiples of 8; the last 1280
+            never become fewer.
         num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
         dropout: Before the linear layer.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five times, rounding up.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five
+        times, rounding up.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels; the error names ``features.0.0``.
+        ShapeError: The input has another number of axes or channels; the error names
+            ``features.0.0``.
     """
 
     stem_paths, can_stop = ("features.0.0",), True

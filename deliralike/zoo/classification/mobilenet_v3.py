@@ -1,6 +1,7 @@
 """MobileNetV3, large and small, as torchvision builds them; dilated for segmentation on request.
 
-As in the paper; widths are rounded to multiples of 8, normalisations have epsilon 1e-3 and momentum 0.01.
+As in the paper; widths are rounded to multiples of 8, normalisations have epsilon 1e-3 and momentum
+0.01.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ from deliralike.zoo.registry import register
 
 Row = tuple[int, int, int, bool, str, int]
 
-# kernel, channels inside, channels outside, squeeze and excitation, activation, stride: tables 1 and 2 of the paper
+# kernel, channels inside, channels outside, squeeze and excitation, activation, stride: tables 1
+# and 2 of the paper
 LARGE: tuple[Row, ...] = (
     (3, 16, 16, False, "ReLU", 1),
     (3, 64, 24, False, "ReLU", 2),
@@ -59,8 +61,8 @@ class InvertedResidual(Network):
     Args:
         in_channels: Channels of the input.
         row: Kernel, channels inside, channels outside, whether to squeeze, activation, stride.
-        dilation: Of the depthwise convolution; where it is more than 1, the stride is left out (torchvision; there
-            is no shortcut then either, although the shapes agree).
+        dilation: Of the depthwise convolution; where it is more than 1, the stride is left out
+            (torchvision; there is no shortcut then either, although the shapes agree).
         dims: Number of spatial axes.
 
     Shapes:
@@ -157,11 +159,12 @@ class MobileNetV3(Model):
     ``torchvision.models.mobilenetv3``.
 
     Args:
-        blocks: For each block: kernel, channels inside, channels outside, whether to squeeze and excite, activation
-            (``"ReLU"`` or ``"Hardswish"``), stride.
+        blocks: For each block: kernel, channels inside, channels outside, whether to squeeze and
+            excite, activation (``"ReLU"`` or ``"Hardswish"``), stride.
         hidden: Width of the first linear layer.
         width_mult: Factor for all channels, which are rounded to multiples of 8.
-        reduced_tail: Half the channels from the last halving on, as for segmentation (the paper's section 6.4).
+        reduced_tail: Half the channels from the last halving on, as for segmentation (the paper's
+            section 6.4).
         dilated: Dilate from the last halving on instead of halving there, as for segmentation.
         num_classes: Number of outputs; 0 for no head: what comes before the last linear layer.
         in_channels: Number of input channels.
@@ -169,11 +172,13 @@ class MobileNetV3(Model):
         dropout: Before the last linear layer.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five times, rounding up.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five
+        times, rounding up.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels; the error names ``features.0.0``.
+        ShapeError: The input has another number of axes or channels; the error names
+            ``features.0.0``.
     """
 
     stem_paths, can_stop = ("features.0.0",), True
@@ -233,8 +238,8 @@ def _rows(blocks: Any) -> tuple[Row, ...]:
     rows = () if isinstance(blocks, int | str) else tuple(tuple(row) for row in blocks)
     if not rows or any(len(row) != 6 or row[4] not in ("ReLU", "Hardswish") for row in rows):
         raise SettingError(
-            f"MobileNetV3: blocks={blocks!r}; wanted rows (kernel, channels inside, channels outside, "
-            f"squeeze, 'ReLU' or 'Hardswish', stride)"
+            f"MobileNetV3: blocks={blocks!r}; wanted rows (kernel, channels inside, channels "
+            "outside, squeeze, 'ReLU' or 'Hardswish', stride)"
         )
     if max(row[5] for row in rows) < 2:
         raise SettingError("MobileNetV3: no block has a stride of 2")

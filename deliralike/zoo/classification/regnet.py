@@ -20,7 +20,8 @@ class Transform(Network):
     """1x1 (`a`), grouped 3x3 (`b`) and 1x1 (`c`) convolutions, with squeeze and excitation (`se`) in RegNet Y.
 
     Args:
-        in_channels, out_channels: Channels before and after; the convolutions inside have `out_channels`.
+        in_channels, out_channels: Channels before and after; the convolutions inside have
+            `out_channels`.
         stride: Of the 3x3 convolution.
         group_width: Channels of each of its groups.
         squeeze_channels: Inside the squeeze and excitation; 0 for none.
@@ -53,7 +54,9 @@ class Transform(Network):
 
 
 class Block(Network):
-    """A bottleneck without narrowing, and a shortcut. Source: Radosavovic et al. 2020, figure 4; torchvision.
+    """A bottleneck without narrowing, and a shortcut.
+
+    Source: Radosavovic et al. 2020, figure 4; torchvision.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
@@ -107,20 +110,23 @@ class Stage(Network):
 class RegNet(Model):
     """A convolution and four stages of bottlenecks whose widths grow by a rule; X without, Y with a squeeze.
 
-    Source: Radosavovic et al. 2020, arXiv 2003.13678; names, order, shapes and start values are those of
+    Source: Radosavovic et al. 2020, arXiv 2003.13678; names, order, shapes and start values are
+    those of
     ``torchvision.models.regnet``.
 
     Args:
         layers: The number of blocks in each stage.
         widths: The channels of each stage: multiples of the group width, unless smaller.
         group_width: Channels of each group of the 3x3 convolutions.
-        squeeze: The channels inside the squeeze and excitation as a share of a block's input; 0 for none (RegNet X).
+        squeeze: The channels inside the squeeze and excitation as a share of a block's input; 0 for
+            none (RegNet X).
         num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five times, rounding up.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five
+        times, rounding up.
 
     Raises:
         SettingError: A setting makes no sense.
@@ -188,7 +194,8 @@ def _stages(layers: Any, widths: Any, group_width: int) -> tuple[tuple[int, ...]
         or not len(layers) == len(widths) > 0
     ):
         raise SettingError(
-            f"RegNet: layers={layers!r} and widths={widths!r}; wanted a number in both for each stage"
+            f"RegNet: layers={layers!r} and widths={widths!r}; wanted a number in both for each "
+            "stage"
         )
     layers = tuple(checks.positive(count, "layers", "RegNet") for count in layers)
     widths = tuple(checks.positive(width, "widths", "RegNet") for width in widths)
@@ -197,8 +204,8 @@ def _stages(layers: Any, widths: Any, group_width: int) -> tuple[tuple[int, ...]
     return layers, widths
 
 
-# name: (blocks of each stage, channels of each stage, channels of a group, parameters); both numbers of each stage
-# follow from the paper's equations 2 to 4
+# name: (blocks of each stage, channels of each stage, channels of a group, parameters); both
+# numbers of each stage follow from the paper's equations 2 to 4
 _VARIANTS = {
     "regnet_x_400mf": ((1, 2, 7, 12), (32, 64, 160, 400), 16, 5_495_976),
     "regnet_x_800mf": ((1, 3, 7, 5), (64, 128, 288, 672), 16, 7_259_656),

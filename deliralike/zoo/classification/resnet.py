@@ -1,7 +1,7 @@
 """Residual networks: torchvision's ResNet, ResNeXt and Wide ResNet, and the small ones for tiny images.
 
-Unlike the paper: where a bottleneck halves the size, the 3x3 convolution does it, not the first 1x1 (known as version
-1.5, about half a percent better). The small networks are the paper's.
+Unlike the paper: where a bottleneck halves the size, the 3x3 convolution does it, not the first 1x1
+(known as version 1.5, about half a percent better). The small networks are the paper's.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,9 @@ from deliralike.zoo.registry import register
 
 
 class BasicBlock(Network):
-    """Two 3x3 convolutions and a shortcut. Source: He et al. 2016, arXiv 1512.03385, figure 5 left; torchvision.
+    """Two 3x3 convolutions and a shortcut.
+
+    Source: He et al. 2016, arXiv 1512.03385, figure 5 left; torchvision.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, channels, *size / stride)``, rounded up.
@@ -60,7 +62,8 @@ class BasicBlock(Network):
 class Bottleneck(Network):
     """1x1, 3x3 and 1x1 convolutions and a shortcut; the stride is in the 3x3 one (ResNet "V1.5").
 
-    Source: He et al. 2016, arXiv 1512.03385, figure 5 right; groups: Xie et al. 2017, arXiv 1611.05431; torchvision.
+    Source: He et al. 2016, arXiv 1512.03385, figure 5 right; groups: Xie et al. 2017, arXiv
+    1611.05431; torchvision.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, 4 * channels, *size / stride)``, rounded up.
@@ -107,8 +110,10 @@ BLOCKS: Mapping[str, Any] = {"basic": BasicBlock, "bottleneck": Bottleneck}
 class ResNet(Model):
     """A residual network with four stages, as torchvision builds it; the same names in 1, 2 and 3 dimensions.
 
-    Source: He et al. 2016, arXiv 1512.03385; ResNeXt: Xie et al. 2017, arXiv 1611.05431; Wide ResNet: Zagoruyko and
-    Komodakis 2016, arXiv 1605.07146. Names, order, shapes and start values are those of ``torchvision.models.resnet``.
+    Source: He et al. 2016, arXiv 1512.03385; ResNeXt: Xie et al. 2017, arXiv 1611.05431; Wide
+    ResNet: Zagoruyko and
+    Komodakis 2016, arXiv 1605.07146. Names, order, shapes and start values are those of
+    ``torchvision.models.resnet``.
 
     Args:
         block: ``"basic"`` or ``"bottleneck"``.
@@ -116,21 +121,26 @@ class ResNet(Model):
         num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
-        zero_init_residual: Start the last normalisation of each block at zero, so that a block starts as its shortcut.
+        zero_init_residual: Start the last normalisation of each block at zero, so that a block
+            starts as its shortcut.
         groups: Groups of the 3x3 convolutions (ResNeXt's cardinality).
         width_per_group: Width of each group in the first stage.
-        replace_stride_with_dilation: For each of the last three stages, whether to dilate instead of halving the size,
-            as torchvision: bottlenecks only, and the first one still has the dilation of the stage before.
-        output_stride: 8 or 16 to dilate what would make the size smaller than that, as segmentation_models_pytorch:
-            every 3x3 convolution of these stages, in either kind of block; 32 for none.
+        replace_stride_with_dilation: For each of the last three stages, whether to dilate instead
+            of halving the size, as torchvision: bottlenecks only, and the first one still has the
+            dilation of the stage before.
+        output_stride: 8 or 16 to dilate what would make the size smaller than that, as
+            segmentation_models_pytorch: every 3x3 convolution of these stages, in either kind of
+            block; 32 for none.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five times, rounding up.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five
+        times, rounding up.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``conv1``); or, in training, a
-            normalisation sees a single value for each channel (the error names it).
+        ShapeError: The input has another number of axes or channels (the error names ``conv1``);
+            or, in training, a normalisation sees a single value for each channel (the error names
+            it).
     """
 
     stem_paths, head_paths, can_stop = ("conv1",), ("fc",), True
@@ -200,7 +210,8 @@ class ResNet(Model):
 class Subsample(Network):
     """A shortcut without parameters: every second element along each axis, and zeros for the channels to be added.
 
-    Source: He et al. 2016, arXiv 1512.03385, section 4.2 (option A). Half of the new channels come before the old
+    Source: He et al. 2016, arXiv 1512.03385, section 4.2 (option A). Half of the new channels come
+    before the old
     ones, half after.
 
     Shapes:
@@ -221,7 +232,8 @@ class Subsample(Network):
 class SmallResNet(Model):
     """A residual network for tiny images: three stages with 16, 32 and 64 channels and ``6n + 2`` layers.
 
-    Source: He et al. 2016, arXiv 1512.03385, section 4.2. Names follow torchvision's ResNet (conv1, bn1, layer1 …, fc).
+    Source: He et al. 2016, arXiv 1512.03385, section 4.2. Names follow torchvision's ResNet (conv1,
+    bn1, layer1 …, fc).
     Start values: He normal by fan in for convolutions, as the paper; PyTorch's for `fc`.
 
     Args:
@@ -229,11 +241,12 @@ class SmallResNet(Model):
         num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
-        shortcut: Where the width changes: ``"A"`` (subsampling and zeros, no parameters, as in the paper's section
-            4.2) or ``"B"`` (a 1x1 convolution and a normalisation).
+        shortcut: Where the width changes: ``"A"`` (subsampling and zeros, no parameters, as in the
+            paper's section 4.2) or ``"B"`` (a 1x1 convolution and a normalisation).
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved twice, rounding up.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved twice,
+        rounding up.
 
     Raises:
         SettingError: A setting makes no sense.
@@ -255,7 +268,8 @@ class SmallResNet(Model):
         checks.positive(in_channels, "in_channels", "SmallResNet")
         if checks.positive(depth, "depth", "SmallResNet") < 8 or depth % 6 != 2:
             raise SettingError(
-                f"SmallResNet: depth={depth!r}; wanted 6n + 2, for example 8, 14, 20, 32, 44, 56 or 110"
+                f"SmallResNet: depth={depth!r}; wanted 6n + 2, for example 8, 14, 20, 32, 44, 56 "
+                "or 110"
             )
         if shortcut not in ("A", "B"):
             raise SettingError(f"SmallResNet: shortcut={shortcut!r}; wanted 'A' or 'B'")
@@ -304,12 +318,13 @@ def _dilated(
     """Stride and dilations of each stage; one that is dilated keeps its size."""
     if output_stride not in (8, 16, 32) or (output_stride < 32 and any(flags)):
         raise SettingError(
-            f"ResNet: output_stride={output_stride!r}; wanted 8, 16 or 32, and 32 beside replace_stride_with_dilation"
+            f"ResNet: output_stride={output_stride!r}; wanted 8, 16 or 32, and 32 beside "
+            "replace_stride_with_dilation"
         )
     if any(flags) and block == "basic":
         raise SettingError(
-            "ResNet: block='basic' takes no replace_stride_with_dilation, block='bottleneck' does; either takes "
-            "output_stride"
+            "ResNet: block='basic' takes no replace_stride_with_dilation, block='bottleneck' does; "
+            "either takes output_stride"
         )
     steps, dilation = [(1, (1, 1))], 1
     for dilated, reduction in zip(flags, (8, 16, 32), strict=True):

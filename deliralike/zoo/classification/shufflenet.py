@@ -19,8 +19,8 @@ class InvertedResidual(Network):
     Source: Ma et al. 2018, arXiv 1807.11164, figure 3 c and d; torchvision.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``(batch, out_channels, height / stride, width / stride)``,
-        rounded up.
+        ``(batch, in_channels, height, width)`` gives ``(batch, out_channels, height / stride, width
+        / stride)``, rounded up.
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
@@ -64,18 +64,20 @@ class InvertedResidual(Network):
 class ShuffleNetV2(Model):
     """A convolution, a pooling, three stages of shuffled blocks, a 1x1 convolution.
 
-    Source: Ma et al. 2018, arXiv 1807.11164; names, order, shapes and start values (PyTorch's own) are those of
+    Source: Ma et al. 2018, arXiv 1807.11164; names, order, shapes and start values (PyTorch's own)
+    are those of
     ``torchvision.models.shufflenetv2``.
 
     Args:
         layers: The number of blocks in each of the three stages.
-        widths: The channels of the first convolution, of the three stages (even numbers), and of the last convolution.
+        widths: The channels of the first convolution, of the three stages (even numbers), and of
+            the last convolution.
         num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; the size is halved five times, rounding
-        up.
+        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; the size is halved
+        five times, rounding up.
 
     Raises:
         SettingError: A setting makes no sense.

@@ -1,6 +1,7 @@
 """SqueezeNet 1.0 and 1.1, as torchvision builds them.
 
-As in the paper, version 1.1 as its authors published it later: the same accuracy for 2.4 times fewer multiply-adds.
+As in the paper, version 1.1 as its authors published it later: the same accuracy for 2.4 times
+fewer multiply-adds.
 """
 
 from collections.abc import Sequence
@@ -76,12 +77,13 @@ class Fire(Network):
 class SqueezeNet(Model):
     """A convolution, fire blocks with poolings between them, and a 1x1 convolution to the classes.
 
-    Source: Iandola et al. 2016, arXiv 1602.07360, and the authors' version 1.1; names, order, shapes and start values
+    Source: Iandola et al. 2016, arXiv 1602.07360, and the authors' version 1.1; names, order,
+    shapes and start values
     are those of ``torchvision.models.squeezenet``.
 
     Args:
-        plan: What follows the first convolution: the squeezed and the expanded channels of a fire block, or None for a
-            pooling.
+        plan: What follows the first convolution: the squeezed and the expanded channels of a fire
+            block, or None for a pooling.
         kernel: Size of the first convolution.
         width: Its channels.
         num_classes: Number of outputs; 0 for no head: the pooled features.
@@ -90,13 +92,14 @@ class SqueezeNet(Model):
         dropout: Before the last convolution.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``. The first convolution halves the size without
-        padding; the poolings halve it, rounding up.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``. The first convolution halves
+        the size without padding; the poolings halve it, rounding up.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``features.0``), or is too small
-            for the last pooling: the least size is 21 for version 1.0, 17 for 1.1.
+        ShapeError: The input has another number of axes or channels (the error names
+            ``features.0``), or is too small for the last pooling: the least size is 21 for version
+            1.0, 17 for 1.1.
     """
 
     stem_paths, can_stop = ("features.0",), True

@@ -26,7 +26,8 @@ _FORBIDDEN = (
 def _without_structure(state: State) -> State:
     """Timm's state without masks and indices, which are computed, and with each downsampling before its stage.
 
-    Microsoft's files, and timm's before 0.9, have it at the end of the stage before, and a head without ``fc``.
+    Microsoft's files, and timm's before 0.9, have it at the end of the stage before, and a head
+    without ``fc``.
     """
     old = any(name.startswith("layers.0.downsample.") for name in state)
     kept = {
@@ -46,7 +47,8 @@ def _newer(name: str) -> str:
     )
 
 
-# our features alternate: the patches, a stage, a merging, a stage …; timm's stages begin with their merging
+# our features alternate: the patches, a stage, a merging, a stage …; timm's stages begin with their
+# merging
 _TIMM = KeyMap(
     "timm",
     by_patterns(
@@ -76,7 +78,8 @@ class PatchMerging(Network):
     Source: Liu et al. 2021, arXiv 2103.14030, section 3.1; torchvision.
 
     Shapes:
-        ``(batch, height, width, channels)`` gives ``(batch, height / 2, width / 2, 2 * channels)``, rounded up.
+        ``(batch, height, width, channels)`` gives ``(batch, height / 2, width / 2, 2 * channels)``,
+        rounded up.
     """
 
     start_values = {"reduction.weight": Normal(0.02)}
@@ -97,9 +100,10 @@ class PatchMerging(Network):
 class WindowAttention(Network):
     """Attention within windows, shifted or not, with a learned bias for each relative position.
 
-    Source: Liu et al. 2021, arXiv 2103.14030, section 3.2; torchvision's ``ShiftedWindowAttention``. Windows that
-    are not full are padded with zeros, which take part in the attention. Along an axis with one window nothing is
-    shifted.
+    Source: Liu et al. 2021, arXiv 2103.14030, section 3.2; torchvision's
+    ``ShiftedWindowAttention``. Windows that
+    are not full are padded with zeros, which take part in the attention. Along an axis with one
+    window nothing is shifted.
 
     Shapes:
         ``(batch, height, width, channels)`` gives the same.
@@ -242,7 +246,8 @@ class SwinTransformer(Model):
     """A transformer that attends within shifted windows and halves the size between stages, as torchvision builds it.
 
     Source: Liu et al. 2021, arXiv 2103.14030. Names, order, shapes and start values are those of
-    ``torchvision.models.swin_transformer``; the key map ``"timm"`` has timm's names and Microsoft's.
+    ``torchvision.models.swin_transformer``; the key map ``"timm"`` has timm's names and
+    Microsoft's.
 
     Args:
         patch_size: Side of a patch.
@@ -251,19 +256,21 @@ class SwinTransformer(Model):
         num_heads: The number of heads in each stage.
         window_size: Side of a window. A bias table for another one is resampled when it is loaded.
         mlp_ratio: How many times wider the hidden layer in each block is.
-        dropout, attention_dropout: Probabilities of dropping elements of the tokens and of the attention weights.
-        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from the first.
+        dropout, attention_dropout: Probabilities of dropping elements of the tokens and of the
+            attention weights.
+        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from
+            the first.
         num_classes: Number of outputs; 0 for no head: the pooled, normalised features.
         in_channels: Number of input channels.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; the size is divided by `patch_size`,
-        rounding down, then halved between stages, rounding up.
+        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; the size is divided
+        by `patch_size`, rounding down, then halved between stages, rounding up.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels or is smaller than a patch; the error names
-            ``features.0.0``.
+        ShapeError: The input has another number of axes or channels or is smaller than a patch; the
+            error names ``features.0.0``.
     """
 
     stem_paths, head_paths = ("features.0.0",), ("head",)

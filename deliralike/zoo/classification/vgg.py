@@ -1,7 +1,7 @@
 """VGG networks, plain and with batch normalisation, as torchvision builds them.
 
-Unlike the paper: an adaptive pooling before the linear layers, so that other sizes pass; variants with batch
-normalisation, which the paper did not know.
+Unlike the paper: an adaptive pooling before the linear layers, so that other sizes pass; variants
+with batch normalisation, which the paper did not know.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ from deliralike.zoo.registry import register
 class VGG(Model):
     """Five blocks of 3x3 convolutions, each followed by a pooling, and three linear layers.
 
-    Source: Simonyan and Zisserman 2015, arXiv 1409.1556; names, order, shapes and start values are those of
+    Source: Simonyan and Zisserman 2015, arXiv 1409.1556; names, order, shapes and start values are
+    those of
     ``torchvision.models.vgg``.
 
     Args:
@@ -31,16 +32,18 @@ class VGG(Model):
         dims: Number of spatial axes: 1, 2 or 3.
         dropout: Of the two hidden linear layers.
         hidden: Their width.
-        pooled: The side to which the last feature map is averaged. The first linear layer grows with it: in three
-            dimensions it is 719 million numbers at the default 7.
+        pooled: The side to which the last feature map is averaged. The first linear layer grows
+            with it: in three dimensions it is 719 million numbers at the default 7.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; each block halves the size, rounding down.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; each block halves the size,
+        rounding down.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``features.0``), or is too small
-            for one of the poolings: the least size is 32 with five blocks.
+        ShapeError: The input has another number of axes or channels (the error names
+            ``features.0``), or is too small for one of the poolings: the least size is 32 with five
+            blocks.
     """
 
     stem_paths, can_stop = ("features.0",), True
@@ -114,7 +117,8 @@ def _blocks(
         or not len(layers) == len(widths) > 0
     ):
         raise SettingError(
-            f"VGG: layers={layers!r} and widths={widths!r}; wanted as many numbers in both, one a block"
+            f"VGG: layers={layers!r} and widths={widths!r}; wanted as many numbers in both, one a "
+            "block"
         )
     return (
         tuple(checks.positive(count, "layers", "VGG") for count in layers),

@@ -98,18 +98,22 @@ class Encoder(Network):
 class VisionTransformer(Model):
     """A transformer over the patches of an image, with a class token, as torchvision builds it.
 
-    Source: Dosovitskiy et al. 2021, arXiv 2010.11929; DeiT without distillation: Touvron et al. 2021, arXiv 2012.12877.
-    Names, order, shapes and start values are those of ``torchvision.models.vision_transformer``. timm's
-    ``VisionTransformer``, which its DeiT is too, is the same network; the key map ``"timm"`` has its names.
+    Source: Dosovitskiy et al. 2021, arXiv 2010.11929; DeiT without distillation: Touvron et al.
+    2021, arXiv 2012.12877.
+    Names, order, shapes and start values are those of ``torchvision.models.vision_transformer``.
+    timm's ``VisionTransformer``, which its DeiT is too, is the same network; the key map ``"timm"``
+    has its names.
 
     Args:
-        image_size: Side of the (square) images. A position table for another size is resampled when it is loaded.
+        image_size: Side of the (square) images. A position table for another size is resampled when
+            it is loaded.
         patch_size: Side of a patch; divides `image_size`.
         num_layers: Number of blocks.
         num_heads: Number of heads; divides `hidden_dim`.
         hidden_dim: Width of the tokens.
         mlp_dim: Width of the hidden layer in each block.
-        dropout, attention_dropout: Probabilities of dropping elements of the tokens and of the attention weights.
+        dropout, attention_dropout: Probabilities of dropping elements of the tokens and of the
+            attention weights.
         num_classes: Number of outputs; 0 for no head: the class token.
         representation_size: Width of a layer (with tanh) before the head; None for none.
         in_channels: Number of input channels.
@@ -119,7 +123,8 @@ class VisionTransformer(Model):
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of channels (the error names ``conv_proj``) or another size.
+        ShapeError: The input has another number of channels (the error names ``conv_proj``) or
+            another size.
     """
 
     stem_paths, head_paths = ("conv_proj",), ("heads.head",)
@@ -172,7 +177,10 @@ class VisionTransformer(Model):
 
     @property
     def start_values(self):  # type: ignore[override]
-        """Torchvision's. It truncates at 2, which is dozens of standard deviations, so at nothing."""
+        """Torchvision's.
+
+        It truncates at 2, which is dozens of standard deviations, so at nothing.
+        """
         return {
             "conv_proj.weight": Normal(1 / math.sqrt(self.in_channels * self.patch_size**2)),
             "conv_proj.bias": ZEROS,
@@ -217,8 +225,9 @@ class VisionTransformer(Model):
         side = self.image_size
         if len(x.shape) == 4 and tuple(x.shape[2:]) != (side, side):
             raise ShapeError(
-                f"{checks.where(self)}: got images of shape {tuple(x.shape)}, wanted height and width of {side}: build "
-                f"it with another image_size, its position table is resampled when weights are loaded"
+                f"{checks.where(self)}: got images of shape {tuple(x.shape)}, wanted height and "
+                f"width of {side}: build it with another image_size, its position table is "
+                "resampled when weights are loaded"
             )
         return x
 

@@ -20,7 +20,8 @@ NORMS = ("batch", "instance", "layer", None)
 class Generator(Model):
     """Noise becomes a picture: transposed convolutions that double the size, from 4 elements along each axis.
 
-    Source: Radford et al. 2016, arXiv 1511.06434. Names, order and start values (normal with 0.02, norms around 1) are
+    Source: Radford et al. 2016, arXiv 1511.06434. Names, order and start values (normal with 0.02,
+    norms around 1) are
     those of PyTorch's example (``main.0``, ``main.1`` …).
 
     Args:
@@ -31,8 +32,8 @@ class Generator(Model):
         dims: Number of spatial axes: 1, 2 or 3.
 
     Shapes:
-        ``(batch, latent_size)`` gives ``(batch, out_channels, *image_size)`` with values from -1 to 1. The example's
-        ``(batch, latent_size, 1, 1)`` is taken as well.
+        ``(batch, latent_size)`` gives ``(batch, out_channels, *image_size)`` with values from -1 to
+        1. The example's ``(batch, latent_size, 1, 1)`` is taken as well.
 
     Raises:
         SettingError: A setting makes no sense.
@@ -87,8 +88,10 @@ class Generator(Model):
 class Discriminator(Model):
     """A picture becomes a score: convolutions that halve the size down to 4 elements along each axis, then one more.
 
-    Source: Radford et al. 2016, arXiv 1511.06434. Names, order and start values are those of PyTorch's example. Its
-    last sigmoid is left to the loss (`discriminator_loss`, `bce_with_logits`), which is more accurate so.
+    Source: Radford et al. 2016, arXiv 1511.06434. Names, order and start values are those of
+    PyTorch's example. Its
+    last sigmoid is left to the loss (`discriminator_loss`, `bce_with_logits`), which is more
+    accurate so.
 
     Args:
         in_channels: Channels of the picture.
@@ -96,12 +99,13 @@ class Discriminator(Model):
         image_size: The picture's size along each axis: 8, 16, 32, 64 …
         num_classes: Number of scores; 0 for no head: the features of the last level, flattened.
         dims: Number of spatial axes: 1, 2 or 3.
-        norm: After all convolutions but the first and the last: ``"batch"``, ``"instance"`` (with scale and shift),
-            ``"layer"`` (over all elements of a sample, scale and shift for each channel) or None. Before the first two
-            convolutions have no bias.
+        norm: After all convolutions but the first and the last: ``"batch"``, ``"instance"`` (with
+            scale and shift), ``"layer"`` (over all elements of a sample, scale and shift for each
+            channel) or None. Before the first two convolutions have no bias.
 
     Shapes:
-        ``(batch, in_channels, *image_size)`` gives ``(batch,)``, or ``(batch, num_classes)`` for several scores.
+        ``(batch, in_channels, *image_size)`` gives ``(batch,)``, or ``(batch, num_classes)`` for
+        several scores.
 
     Raises:
         SettingError: A setting makes no sense.
@@ -153,8 +157,8 @@ class Discriminator(Model):
         """The levels: ``(batch, width * 2**n, *size / 2**(n + 1))``, n from 0, down to 4 elements along each axis."""
         if any(size != self.image_size for size in x.shape[2:]):
             raise ShapeError(
-                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted {self.image_size} elements "
-                f"along each spatial axis"
+                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted "
+                f"{self.image_size} elements along each spatial axis"
             )
         return run_stages(self.main, x, self._ends())
 

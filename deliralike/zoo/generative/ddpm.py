@@ -20,34 +20,37 @@ from deliralike.zoo.registry import Input, register
 class DiffusionUNet(Model):
     """Residual blocks that are told the time step, with attention at some levels, on a U-Net's way down and up.
 
-    Source: Ho et al. 2020, arXiv 2006.11239. Structure, names, order and start values are those of diffusers'
-    ``UNet2DModel`` with the positional embedding of time and blocks ``DownBlock2D`` and ``AttnDownBlock2D``. (Diffusers
-    computes that embedding in single precision whatever the network's type; here it has the network's.)
+    Source: Ho et al. 2020, arXiv 2006.11239. Structure, names, order and start values are those of
+    diffusers'
+    ``UNet2DModel`` with the positional embedding of time and blocks ``DownBlock2D`` and
+    ``AttnDownBlock2D``. (Diffusers computes that embedding in single precision whatever the
+    network's type; here it has the network's.)
 
     Args:
         in_channels: Number of input channels.
         out_channels: Number of output channels.
         features: The width of each level, from the finest to the coarsest.
-        attention: For each level, whether its residual blocks are followed by attention; between the way down and the
-            way up there always is.
+        attention: For each level, whether its residual blocks are followed by attention; between
+            the way down and the way up there always is.
         layers: Residual blocks of a level on the way down; on the way up there is one more.
         head_width: Width of each head of attention; one head when not given.
         num_groups: Groups of the normalisations.
         eps: Their epsilon.
-        downsample_padding: Of the convolutions that halve the size: 1 pads both sides, 0 the far side only.
+        downsample_padding: Of the convolutions that halve the size: 1 pads both sides, 0 the far
+            side only.
         flip_sin_to_cos: Whether the embedding of time starts with the cosines.
         freq_shift: What is taken off the number of frequencies when they are spaced.
         dropout: Probability of dropping an element within the residual blocks in training.
         dims: Number of spatial axes: 1, 2 or 3. (In diffusers 2.)
 
     Shapes:
-        ``(batch, in_channels, *size)`` and whole numbers ``(batch,)`` give ``(batch, out_channels, *size)``; each size
-        is a multiple of ``2 ** (len(features) - 1)``.
+        ``(batch, in_channels, *size)`` and whole numbers ``(batch,)`` give ``(batch, out_channels,
+        *size)``; each size is a multiple of ``2 ** (len(features) - 1)``.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: A size is no such multiple, or the input has another number of channels (the error names
-            ``conv_in``).
+        ShapeError: A size is no such multiple, or the input has another number of channels (the
+            error names ``conv_in``).
     """
 
     stem_paths, head_paths, outputs = ("conv_in",), ("conv_out",), "out_channels"
@@ -126,8 +129,8 @@ class DiffusionUNet(Model):
         """The first convolution, the levels on the way down, the middle, and the levels on the way up."""
         if any(size % 2**self.halvings for size in x.shape[2:]):
             raise ShapeError(
-                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted sizes that are "
-                f"multiples of {2**self.halvings}"
+                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted sizes that "
+                f"are multiples of {2**self.halvings}"
             )
         time = self.time_embedding(self._waves(time, x))  # (batch, 4 * features[0])
         x = self.conv_in(x)
@@ -172,7 +175,8 @@ class Residual(Network):
     """Two convolutions, each after a normalisation and SiLU, with the embedding of time added between them.
 
     Shapes:
-        ``(batch, in_channels, *size)`` and ``(batch, time_width)`` give ``(batch, out_channels, *size)``.
+        ``(batch, in_channels, *size)`` and ``(batch, time_width)`` give ``(batch, out_channels,
+        *size)``.
     """
 
     def __init__(
@@ -249,7 +253,8 @@ class Down(Network):
     """Residual blocks, perhaps with attention, then perhaps a convolution that halves the size.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / 2)``, and a list of what each block gave.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / 2)``, and a list of
+        what each block gave.
     """
 
     def __init__(
@@ -304,7 +309,8 @@ class Up(Network):
     """Residual blocks, each on its input and a skip, perhaps with attention; then perhaps twice the size.
 
     Shapes:
-        ``(batch, in_channels, *size)`` and the skips, the coarsest first, give ``(batch, out_channels, *2 * size)``.
+        ``(batch, in_channels, *size)`` and the skips, the coarsest first, give ``(batch,
+        out_channels, *2 * size)``.
     """
 
     def __init__(
@@ -387,7 +393,8 @@ def _widths(features: Sequence[int], attention: Sequence[bool]) -> tuple[int, ..
         raise SettingError(f"DiffusionUNet: features={features!r}; wanted one width or more")
     if isinstance(attention, bool | str) or len(attention) != len(features):
         raise SettingError(
-            f"DiffusionUNet: attention={attention!r}; wanted True or False for each of {len(features)} levels"
+            f"DiffusionUNet: attention={attention!r}; wanted True or False for each of "
+            f"{len(features)} levels"
         )
     widths = tuple(checks.positive(width, "features", "DiffusionUNet") for width in features)
     checks.divides(widths[0], 2, "DiffusionUNet: features[0]", "2 (sines and cosines)")

@@ -1,6 +1,7 @@
 """Variational autoencoders: a perceptron and a convolutional one. The noise is an input.
 
-Unlike the paper: ReLU instead of tanh, Adam's era of widths; the convolutional one is a later, common form.
+Unlike the paper: ReLU instead of tanh, Adam's era of widths; the convolutional one is a later,
+common form.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,20 +17,22 @@ from deliralike.zoo.registry import Input, register
 class VAE(Model):
     """A perceptron that encodes to the mean and variance of a normal distribution, and decodes a sample of it.
 
-    Source: Kingma and Welling 2013, arXiv 1312.6114; names, order and start values are those of PyTorch's example
-    (``fc1``, ``fc21``, ``fc22``, ``fc3``, ``fc4``). Train it with `kl_gaussian` and a loss of the reconstruction.
+    Source: Kingma and Welling 2013, arXiv 1312.6114; names, order and start values are those of
+    PyTorch's example
+    (``fc1``, ``fc21``, ``fc22``, ``fc3``, ``fc4``). Train it with `kl_gaussian` and a loss of the
+    reconstruction.
 
     Args:
         in_features: Length of the input, and of the reconstruction.
         hidden: Width of both hidden layers.
         latent_size: Length of the latent vector.
-        sigmoid: Whether the reconstruction lies between 0 and 1, as in the example; if not, it is scores for
-            `bce_with_logits`.
+        sigmoid: Whether the reconstruction lies between 0 and 1, as in the example; if not, it is
+            scores for `bce_with_logits`.
 
     Shapes:
         ``(batch, in_features)`` and noise ``(batch, latent_size)`` give a tuple: the reconstruction
-        ``(batch, in_features)``, the means and the logarithms of the variances, ``(batch, latent_size)``. Inputs with
-        more axes are flattened. Without noise the mean is decoded.
+        ``(batch, in_features)``, the means and the logarithms of the variances, ``(batch,
+        latent_size)``. Inputs with more axes are flattened. Without noise the mean is decoded.
     """
 
     stem_paths, head_paths, outputs = ("fc1",), ("fc4",), "in_features"
@@ -69,8 +72,10 @@ class VAE(Model):
 class ConvVAE(Model):
     """A convolutional variational autoencoder for pictures with values from -1 to 1.
 
-    Source: Kingma and Welling 2013, arXiv 1312.6114; structure, names and start values are those of ``VanillaVAE`` in
-    the collection PyTorch-VAE (``encoder.N``, ``fc_mu``, ``fc_var``, ``decoder_input``, ``decoder.N`` …).
+    Source: Kingma and Welling 2013, arXiv 1312.6114; structure, names and start values are those of
+    ``VanillaVAE`` in
+    the collection PyTorch-VAE (``encoder.N``, ``fc_mu``, ``fc_var``, ``decoder_input``,
+    ``decoder.N`` …).
 
     Args:
         in_channels: Channels of the picture, and of the reconstruction.
@@ -80,12 +85,14 @@ class ConvVAE(Model):
         dims: Number of spatial axes: 1, 2 or 3.
 
     Shapes:
-        ``(batch, in_channels, *image_size)`` and noise ``(batch, latent_size)`` give a tuple: the reconstruction, the
-        means and the logarithms of the variances, ``(batch, latent_size)``. Without noise the mean is decoded.
+        ``(batch, in_channels, *image_size)`` and noise ``(batch, latent_size)`` give a tuple: the
+        reconstruction, the means and the logarithms of the variances, ``(batch, latent_size)``.
+        Without noise the mean is decoded.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The picture has another size or (the error names ``encoder.0.0``) number of channels.
+        ShapeError: The picture has another size or (the error names ``encoder.0.0``) number of
+            channels.
     """
 
     stem_paths, head_paths, outputs = ("encoder.0.0",), ("final_layer.3",), "in_channels"
@@ -131,8 +138,8 @@ class ConvVAE(Model):
         nn = self.nn
         if any(size != self.image_size for size in x.shape[2:]):
             raise ShapeError(
-                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted {self.image_size} elements "
-                f"along each spatial axis"
+                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted "
+                f"{self.image_size} elements along each spatial axis"
             )
         stages = in_turn(x, {f"encoder{n}": block for n, block in enumerate(self.encoder)})
         flat = nn.flatten(next(reversed(stages.values())))
@@ -158,8 +165,8 @@ def sampled(model: Any, mu: Any, logvar: Any, noise: Any) -> Any:
         return mu
     if tuple(noise.shape) != tuple(mu.shape):
         raise ShapeError(
-            f"{checks.where(model)}: got noise of shape {tuple(noise.shape)}, wanted {tuple(mu.shape)}: one number for "
-            f"each element of the latent vectors"
+            f"{checks.where(model)}: got noise of shape {tuple(noise.shape)}, wanted "
+            f"{tuple(mu.shape)}: one number for each element of the latent vectors"
         )
     return mu + noise * model.nn.exp(0.5 * logvar)
 
@@ -179,7 +186,8 @@ def _widths(features: Sequence[int]) -> tuple[int, ...]:
 def _coarsest(image_size: int, levels: int) -> int:
     if checks.positive(image_size, "image_size", "ConvVAE") % 2**levels:
         raise SettingError(
-            f"ConvVAE: image_size={image_size!r}; wanted a multiple of {2**levels} for {levels} levels"
+            f"ConvVAE: image_size={image_size!r}; wanted a multiple of {2**levels} for {levels} "
+            "levels"
         )
     return image_size // 2**levels
 

@@ -1,4 +1,6 @@
-"""Critics for Wasserstein GANs: DCGAN's discriminator, with other normalisations. The generator is DCGAN's.
+"""Critics for Wasserstein GANs: DCGAN's discriminator, with other normalisations.
+
+The generator is DCGAN's.
 
 As in the papers, on DCGAN's layers.
 """
@@ -10,10 +12,11 @@ from deliralike.zoo.registry import register
 class Critic(Discriminator):
     """A picture becomes a score without bounds, as `Discriminator`; with layer normalisation unless told otherwise.
 
-    Batch normalisation makes one sample's score depend on the others, which a penalty on each sample's gradient does
-    not allow for; so critics that are trained with `gradient_penalty` have none. Source: Arjovsky et al. 2017, arXiv
-    1701.07875 (with batch normalisation and clipped weights), and Gulrajani et al. 2017, arXiv 1704.00028 (with layer
-    normalisation and the penalty). Names and start values are those of `Discriminator`.
+    Batch normalisation makes one sample's score depend on the others, which a penalty on each
+    sample's gradient does not allow for; so critics that are trained with `gradient_penalty` have
+    none. Source: Arjovsky et al. 2017, arXiv 1701.07875 (with batch normalisation and clipped
+    weights), and Gulrajani et al. 2017, arXiv 1704.00028 (with layer normalisation and the
+    penalty). Names and start values are those of `Discriminator`.
 
     Args:
         in_channels, width, image_size, num_classes, dims, norm: As for `Discriminator`.

@@ -18,28 +18,31 @@ from deliralike.zoo.registry import register
 class AttentionUNet(Model):
     """Two convolutions on each level down; up, a gated shortcut beside the transposed convolution's output.
 
-    Source: Oktay et al. 2018, arXiv 1804.03999. Names, order and shapes are those of MONAI's ``AttentionUnet``, start
-    values PyTorch's as there. Unlike the paper's, its gates see the level's own size, and what merges is normalised by
-    instance.
+    Source: Oktay et al. 2018, arXiv 1804.03999. Names, order and shapes are those of MONAI's
+    ``AttentionUnet``, start
+    values PyTorch's as there. Unlike the paper's, its gates see the level's own size, and what
+    merges is normalised by instance.
 
     Args:
         in_channels: Number of input channels.
         out_channels: Number of output channels.
         channels: The width of each level, the finest first; at least 2 but for the last.
-        strides: By what each level but the first divides the size: numbers, or tuples with one for each axis.
+        strides: By what each level but the first divides the size: numbers, or tuples with one for
+            each axis.
         kernel_size: Odd; one number or one for each axis.
         up_kernel_size: The same for the transposed convolutions.
         dims: Number of spatial axes: 1, 2 or 3.
-        dropout: Probability of dropping an element after each normalisation in training, but in the gates.
+        dropout: Probability of dropping an element after each normalisation in training, but in the
+            gates.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be multiples of the
-        product of all strides along their axis.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be
+        multiples of the product of all strides along their axis.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: A size is no such multiple (the error names the level); or the input has another number of axes or
-            channels (the error names ``model.0.conv.0.conv``).
+        ShapeError: A size is no such multiple (the error names the level); or the input has another
+            number of axes or channels (the error names ``model.0.conv.0.conv``).
     """
 
     stem_paths, head_paths, outputs = ("model.0.conv.0.conv",), ("model.2.conv",), "out_channels"

@@ -1,7 +1,7 @@
 """DeepLab V3 as torchvision builds it, and V3 and V3+ with any encoder as segmentation_models_pytorch does.
 
-Unlike the paper: a batch normalisation in each branch (as in the authors' code), dropout in the pyramid, and no
-conditional random field behind it.
+Unlike the paper: a batch normalisation in each branch (as in the authors' code), dropout in the
+pyramid, and no conditional random field behind it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -112,13 +112,14 @@ class TorchvisionDeepLabV3(BackboneSegmentation):
     ``torchvision.models.segmentation.deeplabv3``.
 
     Args:
-        backbone, num_classes, in_channels, dims, aux_loss, aux_dropout, backbone_settings: As of `FCN`.
+        backbone, num_classes, in_channels, dims, aux_loss, aux_dropout, backbone_settings: As of
+            `FCN`.
         rates: The dilations of the head.
         dropout: Of the pyramid in training.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``{"out": (batch, num_classes, *size)}``, and ``"aux"`` as well with
-        `aux_loss`, in evaluation too.
+        ``(batch, in_channels, *size)`` gives ``{"out": (batch, num_classes, *size)}``, and
+        ``"aux"`` as well with `aux_loss`, in evaluation too.
 
     Raises:
         UnknownName: The zoo has no such backbone.
@@ -155,7 +156,8 @@ class DeepLabV3(EncoderDecoder):
     Args:
         encoder: A classifier: a name of the zoo, an `Architecture`, or a class written once.
         encoder_depth: How often the encoder halves the size, 1 to 5, where it is not dilated.
-        output_stride: 8 or 16: how small the encoder's last stage may be; 32 for an encoder without dilation.
+        output_stride: 8 or 16: how small the encoder's last stage may be; 32 for an encoder without
+            dilation.
         decoder_channels: Width of the decoder.
         rates: The dilations of the decoder.
         separable: Whether its convolutions are separable.
@@ -166,13 +168,13 @@ class DeepLabV3(EncoderDecoder):
         encoder_settings: Further settings of the encoder.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a multiple of
-        ``min(2 ** encoder_depth, output_stride)``.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a
+        multiple of ``min(2 ** encoder_depth, output_stride)``.
 
     Raises:
         UnknownName: The zoo has no such encoder.
-        SettingError: A setting makes no sense, or the encoder has no stage at a size that the decoder takes, or no
-            setting output_stride.
+        SettingError: A setting makes no sense, or the encoder has no stage at a size that the
+            decoder takes, or no setting output_stride.
         ShapeError: The size is no such multiple.
     """
 
@@ -243,17 +245,18 @@ class DeepLabV3Plus(EncoderDecoder):
 
     Args:
         encoder, encoder_depth: The depth is 3 to 5.
-        output_stride, decoder_channels, rates, separable, dropout: As of `DeepLabV3`, with other defaults.
+        output_stride, decoder_channels, rates, separable, dropout: As of `DeepLabV3`, with other
+            defaults.
         num_classes, in_channels, dims, encoder_settings: As of `DeepLabV3`.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a multiple of
-        ``min(2 ** encoder_depth, output_stride)``.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a
+        multiple of ``min(2 ** encoder_depth, output_stride)``.
 
     Raises:
         UnknownName: The zoo has no such encoder.
-        SettingError: A setting makes no sense, or the encoder has no stage at a size that the decoder takes, or no
-            setting output_stride.
+        SettingError: A setting makes no sense, or the encoder has no stage at a size that the
+            decoder takes, or no setting output_stride.
         ShapeError: The size is no such multiple.
     """
 

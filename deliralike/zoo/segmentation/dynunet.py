@@ -22,18 +22,20 @@ from deliralike.zoo.registry import register
 class DynUNet(Model):
     """Two convolutions, or a residual block, at each of several sizes, down and up again, with outputs at some.
 
-    Source: Isensee et al. 2019, arXiv 1904.08128; Futrega et al. 2021, arXiv 2110.03352. Names, order and shapes are
-    those of MONAI's ``DynUNet``, start values too. The reference keeps all blocks a second time under ``skip_layers``;
-    here too these are one block under two names, and a file may have either.
+    Source: Isensee et al. 2019, arXiv 1904.08128; Futrega et al. 2021, arXiv 2110.03352. Names,
+    order and shapes are
+    those of MONAI's ``DynUNet``, start values too. The reference keeps all blocks a second time
+    under ``skip_layers``; here too these are one block under two names, and a file may have either.
 
     Args:
         in_channels: Number of input channels.
         out_channels: Number of output channels.
         kernel_size: Of each stage, at least three: numbers, or tuples with one for each axis.
         strides: By what each stage divides the size, in the same way.
-        upsample_kernel_size: Of the transposed convolutions, which also have these strides; ``strides[1:]`` when None,
-            as it must be for the sizes to fit.
-        filters: The width of each stage; when None 32, 64, 128 … up to 320, or 512 with one or two axes.
+        upsample_kernel_size: Of the transposed convolutions, which also have these strides;
+            ``strides[1:]`` when None, as it must be for the sizes to fit.
+        filters: The width of each stage; when None 32, 64, 128 … up to 320, or 512 with one or two
+            axes.
         dims: Number of spatial axes: 1, 2 or 3.
         dropout: Probability of dropping an element in training, after each convolution.
         norm: ``"instance"`` (with scale and shift), ``"batch"`` or ``"group"``.
@@ -43,15 +45,16 @@ class DynUNet(Model):
         trans_bias: Whether the transposed convolutions have biases.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / strides[0])``; with `deep_supervision` in
-        training ``(batch, 1 + deep_supr_num, out_channels, *size / strides[0])``: the finest output, then the coarser
-        ones, each repeated to the finest's size. The sizes must be multiples of the product of all strides along their
-        axis.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / strides[0])``; with
+        `deep_supervision` in training ``(batch, 1 + deep_supr_num, out_channels, *size /
+        strides[0])``: the finest output, then the coarser ones, each repeated to the finest's size.
+        The sizes must be multiples of the product of all strides along their axis.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: A size is no such multiple, or the coarsest stage would have a single element (the error names it);
-            or the input has another number of axes or channels (the error names the layer).
+        ShapeError: A size is no such multiple, or the coarsest stage would have a single element
+            (the error names it); or the input has another number of axes or channels (the error
+            names the layer).
     """
 
     outputs = "out_channels"
@@ -266,7 +269,8 @@ class UpBlock(Network):
     """A transposed convolution, the finer level beside it, and a block.
 
     Shapes:
-        ``(batch, in_channels, *coarse)`` and ``(batch, out_channels, *size)`` give ``(batch, out_channels, *size)``.
+        ``(batch, in_channels, *coarse)`` and ``(batch, out_channels, *size)`` give ``(batch,
+        out_channels, *size)``.
     """
 
     def __init__(
@@ -317,8 +321,8 @@ class Conv(Network):
     """A convolution padded by half of what the kernel is longer than the stride, then dropout.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``; ``*size * stride`` where
-        `transposed`.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``; ``*size *
+        stride`` where `transposed`.
     """
 
     def __init__(
@@ -367,8 +371,8 @@ def _count(kernels: Sequence[Sizes], strides: Sequence[Sizes]) -> int:
         or len(strides) < 3
     ):
         raise SettingError(
-            f"DynUNet: kernel_size={kernels!r} and strides={strides!r}; wanted one value for each of three or more "
-            f"stages"
+            f"DynUNet: kernel_size={kernels!r} and strides={strides!r}; wanted one value for each "
+            "of three or more stages"
         )
     return len(strides)
 
@@ -382,7 +386,8 @@ def _widths(filters: Sequence[int] | None, count: int, dims: int) -> tuple[int, 
 def _heads(deep_supr_num: int, count: int) -> int:
     if checks.positive(deep_supr_num, "deep_supr_num", "DynUNet") >= count - 1:
         raise SettingError(
-            f"DynUNet: deep_supr_num={deep_supr_num}; wanted 1 to {count - 2}, fewer than stages go up"
+            f"DynUNet: deep_supr_num={deep_supr_num}; wanted 1 to {count - 2}, fewer than stages "
+            "go up"
         )
     return deep_supr_num
 
@@ -392,6 +397,9 @@ register(
     name="dynunet",
     task="segmentation",
     dims=(1, 2, 3),
-    source="Isensee et al. 2019, arXiv 1904.08128; Futrega et al. 2021, arXiv 2110.03352; MONAI DynUNet",
+    source=(
+        "Isensee et al. 2019, arXiv 1904.08128; Futrega et al. 2021, arXiv 2110.03352; MONAI "
+        "DynUNet"
+    ),
     shape=medical.volume((1024, 512, 128)),
 )

@@ -1,7 +1,8 @@
 """The U-Net with a classifier as its encoder, as segmentation_models_pytorch's Unet.
 
-Unlike the paper: a pre-trained classifier on the way down, padded convolutions, batch normalisation, nearest neighbours
-instead of transposed convolutions, and outputs of the input's size.
+Unlike the paper: a pre-trained classifier on the way down, padded convolutions, batch
+normalisation, nearest neighbours instead of transposed convolutions, and outputs of the input's
+size.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,8 @@ RESIZES = {"nearest": "nearest", "bilinear": "linear"}
 class EncoderUNet(EncoderDecoder):
     """An encoder, and a decoder that doubles the size step by step, joining the encoder's stage of equal size.
 
-    Source: Ronneberger et al. 2015, arXiv 1505.04597; names, order, shapes and start values are those of
+    Source: Ronneberger et al. 2015, arXiv 1505.04597; names, order, shapes and start values are
+    those of
     segmentation_models_pytorch's ``Unet``.
 
     Args:
@@ -36,9 +38,11 @@ class EncoderUNet(EncoderDecoder):
         num_classes: Number of output channels.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3, as the encoder can have.
-        center: Whether two more convolutions follow the encoder; None for VGG encoders only, as the reference.
+        center: Whether two more convolutions follow the encoder; None for VGG encoders only, as the
+            reference.
         interpolation: How the size is doubled: ``"nearest"`` or ``"bilinear"``.
-        attention: ``"scse"`` for gates before the first and after the second convolution of each block; None for none.
+        attention: ``"scse"`` for gates before the first and after the second convolution of each
+            block; None for none.
         encoder_settings: Further settings of the encoder.
 
     Shapes:
@@ -46,7 +50,8 @@ class EncoderUNet(EncoderDecoder):
 
     Raises:
         UnknownName: The zoo has no such encoder.
-        SettingError: A setting makes no sense, or the encoder has no stage at a size that the decoder takes.
+        SettingError: A setting makes no sense, or the encoder has no stage at a size that the
+            decoder takes.
     """
 
     start_values = DECODER_START
@@ -121,7 +126,8 @@ class Block(Network):
     """Resize to the skip's size, join with it, then two convolutions.
 
     Shapes:
-        ``(batch, in_channels, *coarse)`` and ``(batch, skip_channels, *size)`` give ``(batch, out_channels, *size)``.
+        ``(batch, in_channels, *coarse)`` and ``(batch, skip_channels, *size)`` give ``(batch,
+        out_channels, *size)``.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Fully convolutional networks, as torchvision builds them, and what its other segmentation networks share.
 
-Unlike the paper: a dilated ResNet instead of VGG, no skips from finer stages, and linear interpolation instead of
-learned transposed convolutions.
+Unlike the paper: a dilated ResNet instead of VGG, no skips from finer stages, and linear
+interpolation instead of learned transposed convolutions.
 """
 
 from collections.abc import Mapping
@@ -14,14 +14,16 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.summary import architecture_of
 
-# How backbones are asked to dilate their last stages instead of halving the size, as torchvision does.
+# How backbones are asked to dilate their last stages instead of halving the size, as torchvision
+# does.
 DILATION = {"replace_stride_with_dilation": (False, True, True), "dilated": True}
 
 
 class BackboneSegmentation(Model):
     """The base of torchvision's segmentation networks: a dilated `backbone`, a `classifier`, an `aux_classifier`.
 
-    The outputs are resized to the input's size. A derived class calls `run_on`, and creates the heads.
+    The outputs are resized to the input's size. A derived class calls `run_on`, and creates the
+    heads.
     """
 
     backbone: Any
@@ -77,8 +79,8 @@ class FCN(BackboneSegmentation):
     ``torchvision.models.segmentation.fcn``.
 
     Args:
-        backbone: A classifier: a name of the zoo, an `Architecture`, or a class written once. Its last two stages are
-            dilated if it can do that.
+        backbone: A classifier: a name of the zoo, an `Architecture`, or a class written once. Its
+            last two stages are dilated if it can do that.
         num_classes: Number of output channels.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3, as the backbone can have.
@@ -88,8 +90,8 @@ class FCN(BackboneSegmentation):
         backbone_settings: Further settings of the backbone.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``{"out": (batch, num_classes, *size)}``, and ``"aux"`` as well with
-        `aux_loss`, in evaluation too.
+        ``(batch, in_channels, *size)`` gives ``{"out": (batch, num_classes, *size)}``, and
+        ``"aux"`` as well with `aux_loss`, in evaluation too.
 
     Raises:
         UnknownName: The zoo has no such backbone.

@@ -1,7 +1,7 @@
 """The feature pyramid network, as segmentation_models_pytorch's FPN.
 
-The paper's pyramid with the head for semantic segmentation that its authors added later; sums of branches, group
-normalisation.
+The paper's pyramid with the head for semantic segmentation that its authors added later; sums of
+branches, group normalisation.
 """
 
 from collections.abc import Mapping
@@ -19,14 +19,18 @@ from deliralike.zoo.registry import register
 class FPN(EncoderDecoder):
     """A pyramid of four levels, each brought to the size of the finest; their sum gives the classes.
 
-    Source: Kirillov et al. 2017, http://presentations.cocodataset.org/COCO17-Stuff-FAIR.pdf, and Lin et al. 2017, arXiv
-    1612.03144; names, order, shapes and start values are those of segmentation_models_pytorch's ``FPN``.
+    Source: Kirillov et al. 2017, http://presentations.cocodataset.org/COCO17-Stuff-FAIR.pdf, and
+    Lin et al. 2017, arXiv
+    1612.03144; names, order, shapes and start values are those of segmentation_models_pytorch's
+    ``FPN``.
 
     Args:
         encoder: A classifier: a name of the zoo, an `Architecture`, or a class written once.
-        encoder_depth: How often the encoder halves the size, 3 to 5; the decoder takes its last four sizes.
+        encoder_depth: How often the encoder halves the size, 3 to 5; the decoder takes its last
+            four sizes.
         pyramid_channels: Width of the pyramid.
-        segmentation_channels: Width of the levels that are added up; a multiple of 32, the groups of the normalisation.
+        segmentation_channels: Width of the levels that are added up; a multiple of 32, the groups
+            of the normalisation.
         merge: ``"add"`` or ``"cat"``: how the levels come together.
         num_classes: Number of output channels.
         in_channels: Number of input channels.
@@ -35,12 +39,13 @@ class FPN(EncoderDecoder):
         encoder_settings: Further settings of the encoder.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a multiple of
-        ``2 ** encoder_depth``.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a
+        multiple of ``2 ** encoder_depth``.
 
     Raises:
         UnknownName: The zoo has no such encoder.
-        SettingError: A setting makes no sense, or the encoder has no stage at a size that the decoder takes.
+        SettingError: A setting makes no sense, or the encoder has no stage at a size that the
+            decoder takes.
         ShapeError: The size is no such multiple.
     """
 
@@ -179,6 +184,8 @@ register(
     name="fpn",
     task="segmentation",
     dims=(1, 2, 3),
-    source="Kirillov et al. 2017; Lin et al. 2017, arXiv 1612.03144; segmentation_models_pytorch FPN",
+    source=(
+        "Kirillov et al. 2017; Lin et al. 2017, arXiv 1612.03144; segmentation_models_pytorch FPN"
+    ),
     shape=images(224),
 )

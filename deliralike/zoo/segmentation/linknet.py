@@ -19,12 +19,13 @@ LAST = 32  # the width before the head
 class LinkNet(EncoderDecoder):
     """A decoder whose blocks double the size by transposed convolutions, and add the encoder's stage of equal size.
 
-    Source: Chaurasia and Culurciello 2017, arXiv 1707.03718; names, order, shapes and start values are those of
+    Source: Chaurasia and Culurciello 2017, arXiv 1707.03718; names, order, shapes and start values
+    are those of
     segmentation_models_pytorch's ``Linknet``.
 
     Args:
-        encoder: A classifier: a name of the zoo, an `Architecture`, or a class written once. Its stages have at least 4
-            channels.
+        encoder: A classifier: a name of the zoo, an `Architecture`, or a class written once. Its
+            stages have at least 4 channels.
         encoder_depth: How often the encoder halves the size, 1 to 5.
         num_classes: Number of output channels.
         in_channels: Number of input channels.
@@ -32,16 +33,18 @@ class LinkNet(EncoderDecoder):
         encoder_settings: Further settings of the encoder.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a multiple of
-        ``2 ** encoder_depth``.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a
+        multiple of ``2 ** encoder_depth``.
 
     Raises:
         UnknownName: The zoo has no such encoder.
-        SettingError: A setting makes no sense, or the encoder has no stage at a size that the decoder takes.
+        SettingError: A setting makes no sense, or the encoder has no stage at a size that the
+            decoder takes.
         ShapeError: The size is no such multiple.
     """
 
-    # The transposed convolutions, decoder.blocks.*.block.1.0, start as PyTorch's: the reference passes them by.
+    # The transposed convolutions, decoder.blocks.*.block.1.0, start as PyTorch's: the reference
+    # passes them by.
     start_values = HEAD_START | {"decoder.blocks.*.block.[02].0.weight": HeUniform()}
 
     def __init__(

@@ -33,10 +33,12 @@ class MobileSegmentation(BackboneSegmentation):
         """Build the backbone, dilated from its last halving on.
 
         Returns:
-            The channels of its last stage, and of the third but last, which is at an eighth of the size.
+            The channels of its last stage, and of the third but last, which is at an eighth of the
+            size.
         """
         checks.positive(in_channels, "in_channels", type(self).__name__)
-        # Torchvision ends a stage with each block that has a stride, where others end it before that.
+        # Torchvision ends a stage with each block that has a stride, where others end it before
+        # that.
         halvings = [at for at, row in enumerate(blocks, start=1) if row[5] > 1]
         if len(halvings) < 2:
             raise SettingError(
@@ -61,13 +63,13 @@ class MobileDeepLabV3(MobileSegmentation):
     ``torchvision.models.segmentation.deeplabv3``.
 
     Args:
-        num_classes, in_channels, dims, aux_loss, rates, dropout, aux_dropout: As of `TorchvisionDeepLabV3`; the
-            auxiliary head reads the stage at an eighth of the size.
+        num_classes, in_channels, dims, aux_loss, rates, dropout, aux_dropout: As of
+            `TorchvisionDeepLabV3`; the auxiliary head reads the stage at an eighth of the size.
         blocks, width_mult: As of `deliralike.zoo.classification.mobilenet_v3.MobileNetV3`.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``{"out": (batch, num_classes, *size)}``, and ``"aux"`` as well with
-        `aux_loss`, in evaluation too.
+        ``(batch, in_channels, *size)`` gives ``{"out": (batch, num_classes, *size)}``, and
+        ``"aux"`` as well with `aux_loss`, in evaluation too.
     """
 
     def __init__(
@@ -94,7 +96,8 @@ class MobileDeepLabV3(MobileSegmentation):
 class LRASPP(MobileSegmentation):
     """A gated convolution at a sixteenth of the size, joined with an eighth: small and quick.
 
-    Source: Howard et al. 2019, arXiv 1905.02244, figure 10; names, order, shapes and start values are those of
+    Source: Howard et al. 2019, arXiv 1905.02244, figure 10; names, order, shapes and start values
+    are those of
     ``torchvision.models.segmentation.lraspp``.
 
     Args:
@@ -135,7 +138,8 @@ class LiteHead(Network):
     """The classes from both stages, added.
 
     Shapes:
-        ``(batch, low_channels, *fine)`` and ``(batch, high_channels, *coarse)`` give ``(batch, num_classes, *fine)``.
+        ``(batch, low_channels, *fine)`` and ``(batch, high_channels, *coarse)`` give ``(batch,
+        num_classes, *fine)``.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """nnU-Net's networks: the plain one and the one with a residual encoder, in 1, 2 and 3 dimensions.
 
-nnU-Net's paper plans widths, kernels and strides for each dataset; here they are settings, and the defaults those of a
-common plan in 3D.
+nnU-Net's paper plans widths, kernels and strides for each dataset; here they are settings, and the
+defaults those of a common plan in 3D.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,15 +25,16 @@ BLOCKS = ("basic", "bottleneck")
 class NNUNet(Model):
     """What nnU-Net's networks have in common: an encoder, a decoder over its stages, and outputs at every size.
 
-    The reference keeps the blocks of one convolution twice (as ``conv``, ``norm`` and in ``all_modules``) and the
-    encoder also as ``decoder.encoder``. So do we: these are one block under several names, and the state has them all.
-    A file may have any of the names.
+    The reference keeps the blocks of one convolution twice (as ``conv``, ``norm`` and in
+    ``all_modules``) and the encoder also as ``decoder.encoder``. So do we: these are one block
+    under several names, and the state has them all. A file may have any of the names.
 
     ``decoder.deep_supervision`` may be switched after training, as nnU-Net's trainer does.
     """
 
     start_values = {
-        # nnU-Net's `InitWeights_He` passes by convolutions with one axis; here they start as all others.
+        # nnU-Net's `InitWeights_He` passes by convolutions with one axis; here they start as all
+        # others.
         "*conv.weight": HeNormal("in", 0.01),
         "*all_modules.0.weight": HeNormal("in", 0.01),
         "*transpconvs.*.weight": HeNormal("in", 0.01),
@@ -105,35 +106,41 @@ def _first_name(name: str) -> str:
 class PlainConvUNet(NNUNet):
     """nnU-Net's default network: two convolutions at each of several sizes, down and up again.
 
-    Source: Isensee et al. 2021, doi 10.1038/s41592-020-01008-z. Names, order and shapes, the tied ones included, are
-    those of ``dynamic_network_architectures``' ``PlainConvUNet``, start values those that nnU-Net gives it.
+    Source: Isensee et al. 2021, doi 10.1038/s41592-020-01008-z. Names, order and shapes, the tied
+    ones included, are
+    those of ``dynamic_network_architectures``' ``PlainConvUNet``, start values those that nnU-Net
+    gives it.
 
     Args:
         in_channels: Number of input channels.
         num_classes: Number of output channels.
         features_per_stage: The width of each stage, from the finest to the coarsest.
-        kernel_sizes: Of each stage: odd numbers, or tuples with one for each axis; one number for all stages.
+        kernel_sizes: Of each stage: odd numbers, or tuples with one for each axis; one number for
+            all stages.
         strides: By what each stage divides the size: numbers, or tuples with one for each axis.
         n_conv_per_stage: Convolutions in each stage of the encoder, or one number for all.
-        n_conv_per_stage_decoder: The same for the decoder, which has one stage less, from the coarsest to the finest.
+        n_conv_per_stage_decoder: The same for the decoder, which has one stage less, from the
+            coarsest to the finest.
         dims: Number of spatial axes: 1, 2 or 3.
         conv_bias: Whether the convolutions that a normalisation follows have biases.
         norm: ``"instance"`` (with scale and shift), ``"batch"`` or None.
         nonlin: ``"leaky_relu"`` (slope 0.01) or ``"relu"``.
-        dropout: Probability of dropping a channel in training, after each convolution. With dropout a normalisation's
-            second name is ``all_modules.2``, as in the reference.
-        deep_supervision: Whether to give the outputs of all sizes; in evaluation too, as the reference does.
+        dropout: Probability of dropping a channel in training, after each convolution. With dropout
+            a normalisation's second name is ``all_modules.2``, as in the reference.
+        deep_supervision: Whether to give the outputs of all sizes; in evaluation too, as the
+            reference does.
         nonlin_first: Whether the activation comes before the normalisation.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size / strides[0])``; with `deep_supervision` a
-        list of these from the finest to the coarsest but one. The sizes must be multiples of the product of all
-        strides along their axis.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size / strides[0])``; with
+        `deep_supervision` a list of these from the finest to the coarsest but one. The sizes must
+        be multiples of the product of all strides along their axis.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: A size is no such multiple, or the coarsest stage would have a single element (the error names it);
-            or the input has another number of axes or channels (the error names the layer).
+        ShapeError: A size is no such multiple, or the coarsest stage would have a single element
+            (the error names it); or the input has another number of axes or channels (the error
+            names the layer).
     """
 
     stem_paths = ("encoder.stages.0.0.convs.0.conv",)
@@ -185,9 +192,11 @@ class PlainConvUNet(NNUNet):
 class ResidualEncoderUNet(NNUNet):
     """nnU-Net's network with residual blocks on the way down ("ResEnc").
 
-    Source: Isensee et al. 2024, arXiv 2404.09556; the blocks are those of ResNet-D, He et al. 2019, arXiv 1812.01187.
+    Source: Isensee et al. 2024, arXiv 2404.09556; the blocks are those of ResNet-D, He et al. 2019,
+    arXiv 1812.01187.
     Names, order and shapes, the tied ones included, are those of ``dynamic_network_architectures``'
-    ``ResidualEncoderUNet``, start values those that nnU-Net gives it: each residual branch starts at zero.
+    ``ResidualEncoderUNet``, start values those that nnU-Net gives it: each residual branch starts
+    at zero.
 
     Args:
         n_blocks_per_stage: Residual blocks in each stage of the encoder, or one number for all.
@@ -195,9 +204,11 @@ class ResidualEncoderUNet(NNUNet):
         bottleneck_channels: The inner widths of bottleneck blocks, for each stage or one for all.
         stem_channels: The width of the first convolution; that of the first stage when None.
         in_channels, num_classes, features_per_stage, kernel_sizes, strides: See `PlainConvUNet`.
-        n_conv_per_stage_decoder, dims, conv_bias, norm, nonlin, deep_supervision: See `PlainConvUNet`.
-        dropout: Probability of dropping a channel in training, after the convolutions of the stem and the decoder, and
-            after the first one of a basic block or the middle one of a bottleneck.
+        n_conv_per_stage_decoder, dims, conv_bias, norm, nonlin, deep_supervision: See
+            `PlainConvUNet`.
+        dropout: Probability of dropping a channel in training, after the convolutions of the stem
+            and the decoder, and after the first one of a basic block or the middle one of a
+            bottleneck.
 
     Shapes:
         As `PlainConvUNet`.
@@ -474,7 +485,8 @@ class ResidualEncoder(Network):
 class Decoder(Network):
     """The way up: a transposed convolution, the encoder's output of that size, and convolutions, for each stage.
 
-    The reference also keeps the encoder here, though it runs before; its names stand in the state a second time.
+    The reference also keeps the encoder here, though it runs before; its names stand in the state a
+    second time.
     """
 
     def __init__(
@@ -550,13 +562,17 @@ def _stages(
     )
 
 
-_PLAIN = "Isensee et al. 2021, doi 10.1038/s41592-020-01008-z; dynamic_network_architectures PlainConvUNet"
+_PLAIN = (
+    "Isensee et al. 2021, doi 10.1038/s41592-020-01008-z; dynamic_network_architectures "
+    "PlainConvUNet"
+)
 _RESENC = "Isensee et al. 2024, arXiv 2404.09556; dynamic_network_architectures ResidualEncoderUNet"
 
 # name: (network, source, sides of a sample with 1, 2 and 3 axes)
-# No parameter counts are published: nnU-Net fits the number of stages to the data. These are its stages for patches
-# whose coarsest stage has 4 to 7 elements along an axis (at most 320 channels, a residual encoder of 1, 3, 4, 6, 6, 6
-# blocks and a decoder of 1). The presets M and L are one network; what they change is the size of the patches.
+# No parameter counts are published: nnU-Net fits the number of stages to the data. These are its
+# stages for patches whose coarsest stage has 4 to 7 elements along an axis (at most 320 channels, a
+# residual encoder of 1, 3, 4, 6, 6, 6 blocks and a decoder of 1). The presets M and L are one
+# network; what they change is the size of the patches.
 _VARIANTS = {
     "nnunet": (PlainConvUNet, _PLAIN, (1024, 512, 128)),
     "nnunet_resenc_m": (ResidualEncoderUNet, _RESENC, (1024, 512, 128)),

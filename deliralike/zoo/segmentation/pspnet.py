@@ -1,6 +1,7 @@
 """The pyramid scene parsing network, as segmentation_models_pytorch's PSPNet.
 
-Unlike the paper: an encoder that stops at an eighth of the size instead of a dilated one, and no auxiliary loss.
+Unlike the paper: an encoder that stops at an eighth of the size instead of a dilated one, and no
+auxiliary loss.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,8 @@ class PSPNet(EncoderDecoder):
 
     Args:
         encoder: A classifier: a name of the zoo, an `Architecture`, or a class written once.
-        encoder_depth: How often the encoder halves the size, 1 to 5. The paper's network: 5, with output_stride=8.
+        encoder_depth: How often the encoder halves the size, 1 to 5. The paper's network: 5, with
+            output_stride=8.
         psp_channels: Width of the decoder's output.
         num_classes: Number of output channels.
         in_channels: Number of input channels.
@@ -34,12 +36,13 @@ class PSPNet(EncoderDecoder):
         encoder_settings: Further settings of the encoder.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a multiple of
-        ``min(2 ** encoder_depth, output_stride)``.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a
+        multiple of ``min(2 ** encoder_depth, output_stride)``.
 
     Raises:
         UnknownName: The zoo has no such encoder.
-        SettingError: A setting makes no sense, or the encoder has no stage at a size that the decoder takes.
+        SettingError: A setting makes no sense, or the encoder has no stage at a size that the
+            decoder takes.
         ShapeError: The size is no such multiple.
     """
 

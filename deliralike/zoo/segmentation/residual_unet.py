@@ -1,7 +1,7 @@
 """MONAI's UNet: strided convolutions down, transposed ones up, with residual units, in 1, 2 and 3 dimensions.
 
-A network of MONAI's rather than of the U-Net's paper: strided convolutions instead of pooling, residual units, instance
-normalisation, PReLU.
+A network of MONAI's rather than of the U-Net's paper: strided convolutions instead of pooling,
+residual units, instance normalisation, PReLU.
 """
 
 from collections.abc import Sequence
@@ -19,17 +19,21 @@ from deliralike.zoo.registry import register
 class ResidualUNet(Model):
     """Levels around each other: a strided convolution, what lies below beside it, and a transposed convolution.
 
-    Source: Kerfoot et al. 2019, doi 10.1007/978-3-030-12029-0_40. Names, order and shapes, which show the nesting
-    (``model.1.submodule.1.submodule``), are those of MONAI's ``UNet``, start values PyTorch's as there.
+    Source: Kerfoot et al. 2019, doi 10.1007/978-3-030-12029-0_40. Names, order and shapes, which
+    show the nesting
+    (``model.1.submodule.1.submodule``), are those of MONAI's ``UNet``, start values PyTorch's as
+    there.
 
     Args:
         in_channels: Number of input channels.
         out_channels: Number of output channels.
         channels: The width of each level, the finest first.
-        strides: By what each level but the last divides the size: numbers, or tuples with one for each axis.
+        strides: By what each level but the last divides the size: numbers, or tuples with one for
+            each axis.
         kernel_size: Odd; one number or one for each axis.
         up_kernel_size: The same for the transposed convolutions.
-        num_res_units: Convolutions in each residual unit on the way down; 0 for plain convolutions throughout.
+        num_res_units: Convolutions in each residual unit on the way down; 0 for plain convolutions
+            throughout.
         dims: Number of spatial axes: 1, 2 or 3.
         act: ``"prelu"`` (one slope for all channels), ``"relu"``, ``"leaky_relu"`` or ``"elu"``.
         norm: ``"instance"`` (without scale and shift), ``"batch"``, ``"group"`` or None.
@@ -37,13 +41,14 @@ class ResidualUNet(Model):
         bias: Whether the convolutions have biases.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be multiples of the
-        product of all strides along their axis.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be
+        multiples of the product of all strides along their axis.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: A size is no such multiple, or the coarsest level would have a single element (the error names it);
-            or the input has another number of axes or channels (the error names the layer).
+        ShapeError: A size is no such multiple, or the coarsest level would have a single element
+            (the error names it); or the input has another number of axes or channels (the error
+            names the layer).
     """
 
     head_paths, outputs = (
@@ -233,6 +238,9 @@ register(
     variant={"norm": "batch"},
     task="segmentation",
     dims=(1, 2, 3),
-    source="Kerfoot et al. 2019, doi 10.1007/978-3-030-12029-0_40; MONAI UNet, as its tutorial on the spleen sets it",
+    source=(
+        "Kerfoot et al. 2019, doi 10.1007/978-3-030-12029-0_40; MONAI UNet, as its tutorial on the "
+        "spleen sets it"
+    ),
     shape=medical.volume((1024, 256, 96)),
 )

@@ -20,7 +20,8 @@ UPSAMPLINGS = ("nontrainable", "deconv")
 class SegResNet(Model):
     """A deep way down, a short way up, whose levels are added to those of the way down.
 
-    Source: Myronenko 2018, arXiv 1810.11654, without its branch that reconstructs the input. Names, order and shapes
+    Source: Myronenko 2018, arXiv 1810.11654, without its branch that reconstructs the input. Names,
+    order and shapes
     are those of MONAI's ``SegResNet``, start values PyTorch's as there.
 
     Args:
@@ -33,16 +34,18 @@ class SegResNet(Model):
         dropout: Probability of dropping a channel after the first convolution in training.
         norm: ``"group"``, ``"batch"`` or ``"instance"`` (without scale and shift).
         num_groups: Groups of the group normalisation.
-        upsample: ``"nontrainable"`` (linear interpolation) or ``"deconv"`` (transposed convolutions).
+        upsample: ``"nontrainable"`` (linear interpolation) or ``"deconv"`` (transposed
+            convolutions).
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be multiples of
-        ``2 ** (len(blocks_down) - 1)``.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be
+        multiples of ``2 ** (len(blocks_down) - 1)``.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: A size is no such multiple, or the coarsest level would have a single element (the error names it);
-            or the input has another number of axes or channels (the error names the layer).
+        ShapeError: A size is no such multiple, or the coarsest level would have a single element
+            (the error names it); or the input has another number of axes or channels (the error
+            names the layer).
     """
 
     stem_paths, head_paths, outputs = ("convInit.conv",), ("conv_final.2.conv",), "out_channels"
@@ -167,7 +170,8 @@ def _counts(downs: Sequence[int], ups: Sequence[int]) -> tuple[tuple[int, ...], 
         or not ups
     ):
         raise SettingError(
-            f"SegResNet: blocks_down={downs!r} and blocks_up={ups!r}; wanted one level less on the way up"
+            f"SegResNet: blocks_down={downs!r} and blocks_up={ups!r}; wanted one level less on the "
+            "way up"
         )
     checked = [
         tuple(checks.positive(count, "blocks", "SegResNet") for count in counts)

@@ -1,7 +1,7 @@
 """Swin UNETR: a transformer of shifted windows down, convolutions up, in 2 and 3 dimensions, as MONAI builds it.
 
-As in the paper. MONAI 0.9 took two of the eight parts that a patch merging joins twice and two never; weights of that
-time want ``downsample="merging0.9"``.
+As in the paper. MONAI 0.9 took two of the eight parts that a patch merging joins twice and two
+never; weights of that time want ``downsample="merging0.9"``.
 """
 
 import math
@@ -25,9 +25,9 @@ from deliralike.zoo.segmentation.unetr import ConvLayer, attend
 
 _FORBIDDEN = 100.0  # what is taken from the scores of tokens that are neighbours only after rolling
 
-# The neighbours that merge in 3 dimensions, in order. MONAI's first version, from 0.9 on, took two of the eight twice
-# and left two out; published weights are made with it. Later its "merging" takes each once, but in another order than
-# "mergingv2".
+# The neighbours that merge in 3 dimensions, in order. MONAI's first version, from 0.9 on, took two
+# of the eight twice and left two out; published weights are made with it. Later its "merging" takes
+# each once, but in another order than "mergingv2".
 MERGINGS = {
     "merging": (
         (0, 0, 0),
@@ -56,37 +56,45 @@ MERGINGS = {
 class SwinUNETR(Model):
     """Four stages of attention within shifted windows; each one's output, through convolutions, joins the way up.
 
-    Source: Hatamizadeh et al. 2022, arXiv 2201.01266; version 2: He et al. 2023, doi 10.1007/978-3-031-43901-8_40.
-    Names, order, shapes and start values are those of MONAI's ``SwinUNETR``. Patches have a side of 2: no other side
-    fits the five steps up.
+    Source: Hatamizadeh et al. 2022, arXiv 2201.01266; version 2: He et al. 2023, doi
+    10.1007/978-3-031-43901-8_40.
+    Names, order, shapes and start values are those of MONAI's ``SwinUNETR``. Patches have a side of
+    2: no other side fits the five steps up.
 
     Args:
         in_channels: Number of input channels.
         out_channels: Number of output channels.
         feature_size: The width of the first stage's tokens, which each stage doubles.
-        depths: The number of blocks in each of the four stages; every second one shifts its windows.
+        depths: The number of blocks in each of the four stages; every second one shifts its
+            windows.
         num_heads: The number of attention heads in each stage.
         window_size: The windows' size, one number or one for each axis.
         mlp_ratio: How many times wider the inner layer of each block's perceptron is.
         qkv_bias: Whether queries, keys and values have biases.
-        norm: Of the convolutions: ``"instance"`` (without scale and shift), ``"batch"`` or ``"group"``.
+        norm: Of the convolutions: ``"instance"`` (without scale and shift), ``"batch"`` or
+            ``"group"``.
         dropout: Probability of dropping an element of the tokens in training.
         attention_dropout: The same for the attention weights.
-        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from the first.
-        normalize: Whether each stage's output is normalised over its channels before it goes to the convolutions.
+        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from
+            the first.
+        normalize: Whether each stage's output is normalised over its channels before it goes to the
+            convolutions.
         patch_norm: Whether the patches' tokens are normalised.
         dims: Number of spatial axes: 2 or 3.
-        downsample: The order of the neighbours that merge between stages, in 3 dimensions: ``"merging"``,
-            ``"mergingv2"`` or, for weights of that time, ``"merging0.9"``, which takes two of them twice.
+        downsample: The order of the neighbours that merge between stages, in 3 dimensions:
+            ``"merging"``, ``"mergingv2"`` or, for weights of that time, ``"merging0.9"``, which
+            takes two of them twice.
         use_v2: Whether a residual block of convolutions comes before each stage.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be multiples of 32.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be
+        multiples of 32.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: A size is no such multiple, or the coarsest stage would have a single element (the error names it);
-            or the input has another number of axes or channels (the error names the layer).
+        ShapeError: A size is no such multiple, or the coarsest stage would have a single element
+            (the error names it); or the input has another number of axes or channels (the error
+            names the layer).
     """
 
     head_paths, outputs = ("out.conv.conv",), "out_channels"
@@ -115,7 +123,8 @@ class SwinUNETR(Model):
         medical.two_or_three(dims, "SwinUNETR")
         if downsample not in MERGINGS:
             raise SettingError(
-                f"SwinUNETR: there is no downsample={downsample!r}. {suggestion(downsample, MERGINGS)}"
+                f"SwinUNETR: there is no downsample={downsample!r}. "
+                f"{suggestion(downsample, MERGINGS)}"
             )
         width = checks.positive(feature_size, "feature_size", "SwinUNETR")
         options: dict[str, Any] = {"dims": dims, "norm": norm, "affine": False, "res_block": True}
@@ -207,7 +216,8 @@ class SwinTransformer(Network):
     Source: Liu et al. 2021, arXiv 2103.14030; MONAI's ``SwinTransformer``.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives five times ``(batch, width * 2**i, *size / 2**(i + 1))``.
+        ``(batch, in_channels, *size)`` gives five times ``(batch, width * 2**i, *size / 2**(i +
+        1))``.
     """
 
     def __init__(
@@ -411,8 +421,8 @@ class WindowAttention(Network):
 
     def forward(self, x, mask=None):
         nn, tokens = self.nn, x.shape[-2]
-        # Windows that an image is too small for are cut, but MONAI takes the first rows and columns of the whole
-        # window's table, which are not those of the tokens' own positions.
+        # Windows that an image is too small for are cut, but MONAI takes the first rows and columns
+        # of the whole window's table, which are not those of the tokens' own positions.
         index = self.relative_position_index[:tokens, :tokens]
         bias = nn.permute(
             nn.select(self.relative_position_bias_table, index, 0), (2, 0, 1)
@@ -539,6 +549,9 @@ register(
     name="swin_unetr",
     task="segmentation",
     dims=(2, 3),
-    source="Hatamizadeh et al. 2022, arXiv 2201.01266; MONAI SwinUNETR, as its tutorial on abdominal organs sets it",
+    source=(
+        "Hatamizadeh et al. 2022, arXiv 2201.01266; MONAI SwinUNETR, as its tutorial on abdominal "
+        "organs sets it"
+    ),
     shape=medical.volume((0, 256, 96)),
 )

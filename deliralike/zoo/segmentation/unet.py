@@ -1,7 +1,7 @@
 """The plain U-Net in 1, 2 and 3 dimensions, as MONAI's BasicUNet.
 
-Unlike the paper: padded convolutions (outputs of the input's size), instance normalisation, leaky ReLU, dropout on
-request.
+Unlike the paper: padded convolutions (outputs of the input's size), instance normalisation, leaky
+ReLU, dropout on request.
 """
 
 from collections.abc import Sequence
@@ -21,31 +21,35 @@ UPSAMPLINGS = ("deconv", "nontrainable")
 class UNet(Model):
     """Halve the size several times and double it again, with a shortcut between the levels of equal size.
 
-    Source: Ronneberger et al. 2015, arXiv 1505.04597, and Falk et al. 2019, doi 10.1038/s41592-018-0261-2. Structure,
-    names and order are those of MONAI's ``BasicUNet`` (conv_0, down_1 …, upcat_4 …, final_conv); any number of levels.
+    Source: Ronneberger et al. 2015, arXiv 1505.04597, and Falk et al. 2019, doi
+    10.1038/s41592-018-0261-2. Structure,
+    names and order are those of MONAI's ``BasicUNet`` (conv_0, down_1 …, upcat_4 …, final_conv);
+    any number of levels.
 
     Args:
         in_channels: Number of input channels.
         out_channels: Number of output channels, for example classes.
-        features: The width of each level from the finest to the coarsest, then the width before the last convolution.
+        features: The width of each level from the finest to the coarsest, then the width before the
+            last convolution.
         dims: Number of spatial axes: 1, 2 or 3.
         norm: ``"instance"`` (with scale and shift), ``"batch"``, ``"group"`` or None.
         num_groups: Groups of the group normalisation.
         negative_slope: Of the leaky ReLUs.
         bias: Whether the convolutions before a normalisation have biases.
         dropout: Probability of dropping an element after each normalisation in training.
-        upsample: ``"deconv"`` (transposed convolutions) or ``"nontrainable"`` (a 1x1 convolution, then linear
-            interpolation with aligned corners).
+        upsample: ``"deconv"`` (transposed convolutions) or ``"nontrainable"`` (a 1x1 convolution,
+            then linear interpolation with aligned corners).
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)`` for any size of at least
-        ``2 ** levels``, where ``levels = len(features) - 2``. An odd size is rounded down on the way down; on the way
-        up the last element along such an axis is repeated.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)`` for any size of at
+        least ``2 ** levels``, where ``levels = len(features) - 2``. An odd size is rounded down on
+        the way down; on the way up the last element along such an axis is repeated.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``conv_0.conv_0.conv``) or is too
-            small, also for the coarsest level's normalisation (the error names it).
+        ShapeError: The input has another number of axes or channels (the error names
+            ``conv_0.conv_0.conv``) or is too small, also for the coarsest level's normalisation
+            (the error names it).
     """
 
     stem_paths, head_paths, outputs = ("conv_0.conv_0.conv",), ("final_conv",), "out_channels"
@@ -141,7 +145,8 @@ class UpCat(Network):
     """Double the size, join with the finer level, then two convolutions.
 
     Shapes:
-        ``(batch, in_channels, *coarse)`` and ``(batch, skip_channels, *size)`` give ``(batch, out_channels, *size)``.
+        ``(batch, in_channels, *coarse)`` and ``(batch, skip_channels, *size)`` give ``(batch,
+        out_channels, *size)``.
     """
 
     def __init__(
@@ -216,7 +221,10 @@ def _features(features: Sequence[int]) -> tuple[int, ...]:
     return tuple(checks.positive(width, "features", "UNet") for width in features)
 
 
-_SOURCE = "Ronneberger et al. 2015, arXiv 1505.04597; Falk et al. 2019, doi 10.1038/s41592-018-0261-2; MONAI BasicUNet"
+_SOURCE = (
+    "Ronneberger et al. 2015, arXiv 1505.04597; Falk et al. 2019, doi 10.1038/s41592-018-0261-2; "
+    "MONAI BasicUNet"
+)
 
 register(
     UNet,

@@ -23,7 +23,8 @@ class UNetPlusPlus(EncoderDecoder):
     """A U-Net whose skips are dense blocks: each node joins all nodes of its level so far with the one below.
 
     Source: Zhou et al. 2018, arXiv 1807.10165; names, order, shapes and start values are those of
-    segmentation_models_pytorch's ``UnetPlusPlus``, whose nodes are numbered from the coarsest level.
+    segmentation_models_pytorch's ``UnetPlusPlus``, whose nodes are numbered from the coarsest
+    level.
 
     Args:
         encoder, encoder_depth: The depth is 2 to 5.
@@ -31,12 +32,13 @@ class UNetPlusPlus(EncoderDecoder):
         num_classes, in_channels, dims, encoder_settings: As of `EncoderUNet`.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a multiple of
-        ``2 ** encoder_depth``.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a
+        multiple of ``2 ** encoder_depth``.
 
     Raises:
         UnknownName: The zoo has no such encoder.
-        SettingError: A setting makes no sense, or the encoder has no stage at a size that the decoder takes.
+        SettingError: A setting makes no sense, or the encoder has no stage at a size that the
+            decoder takes.
         ShapeError: The size is no such multiple.
     """
 
@@ -87,7 +89,8 @@ class Decoder(Network):
         *skips, width = channels
         self.levels = len(skips)
         skips, befores = skips[::-1], (width, *out)
-        # The reference creates this and never calls it: a VGG encoder's last stage is joined as it is.
+        # The reference creates this and never calls it: a VGG encoder's last stage is joined as it
+        # is.
         self.center = (
             doubled(self.nn, width, width, options["dims"]) if center else self.nn.Identity()
         )

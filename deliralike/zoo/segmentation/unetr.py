@@ -26,19 +26,21 @@ PROJECTIONS = ("conv", "perceptron")
 class UNETR(Model):
     """Twelve transformer blocks on patches; what every third gives is brought to the sizes of the way up.
 
-    Source: Hatamizadeh et al. 2022, arXiv 2103.10504. Names, order, shapes and start values are those of MONAI's
+    Source: Hatamizadeh et al. 2022, arXiv 2103.10504. Names, order, shapes and start values are
+    those of MONAI's
     ``UNETR``.
 
     Args:
         in_channels: Number of input channels.
         out_channels: Number of output channels.
-        img_size: The inputs' size, one number or one for each axis: multiples of 16, the side of a patch. A position
-            table for another size is resampled when it is loaded.
+        img_size: The inputs' size, one number or one for each axis: multiples of 16, the side of a
+            patch. A position table for another size is resampled when it is loaded.
         feature_size: The width of the finest level.
         hidden_size: The width of the tokens; a multiple of `num_heads`.
         mlp_dim: The inner width of each block's perceptron.
         num_heads: The number of attention heads.
-        proj_type: How patches become tokens: ``"conv"`` or ``"perceptron"`` (a linear map; the weights lie otherwise).
+        proj_type: How patches become tokens: ``"conv"`` or ``"perceptron"`` (a linear map; the
+            weights lie otherwise).
         norm: ``"instance"`` (without scale and shift), ``"batch"`` or ``"group"``.
         conv_block: Whether a block of convolutions follows each transposed one beside the way up.
         res_block: Whether the blocks of convolutions are residual.
@@ -51,7 +53,8 @@ class UNETR(Model):
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another size, or another number of axes or channels (the error names the layer).
+        ShapeError: The input has another size, or another number of axes or channels (the error
+            names the layer).
     """
 
     head_paths, outputs = ("out.conv.conv",), "out_channels"
@@ -122,7 +125,8 @@ class UNETR(Model):
         """Tokens after every third block, as images of patches; the levels beside the way up; the way up."""
         if tuple(x.shape[2:]) != tuple(self.img_size):
             raise ShapeError(
-                f"UNETR: got an input of shape {tuple(x.shape)}, wanted the size {tuple(self.img_size)}: the position "
+                f"UNETR: got an input of shape {tuple(x.shape)}, wanted the size "
+                f"{tuple(self.img_size)}: the position "
                 f"table in 'vit.patch_embedding' is made for it, set img_size"
             )
         every, last = self.vit(x)
@@ -174,7 +178,8 @@ class ViT(Network):
     Source: Dosovitskiy et al. 2021, arXiv 2010.11929; MONAI's ``ViT``.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives a list of ``(batch, tokens, hidden_size)`` and another one of these.
+        ``(batch, in_channels, *size)`` gives a list of ``(batch, tokens, hidden_size)`` and another
+        one of these.
     """
 
     def __init__(
@@ -403,6 +408,9 @@ register(
     name="unetr",
     task="segmentation",
     dims=(1, 2, 3),
-    source="Hatamizadeh et al. 2022, arXiv 2103.10504; MONAI UNETR, as its tutorial on abdominal organs sets it",
+    source=(
+        "Hatamizadeh et al. 2022, arXiv 2103.10504; MONAI UNETR, as its tutorial on abdominal "
+        "organs sets it"
+    ),
     shape=lambda s: (s["in_channels"], *geometry.steps(s["img_size"], s["dims"], "img_size")),
 )

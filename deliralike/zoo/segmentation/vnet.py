@@ -17,26 +17,30 @@ from deliralike.zoo.registry import register
 class VNet(Model):
     """Four stages down and up, each a residual block of 5x5 convolutions.
 
-    Source: Milletari et al. 2016, arXiv 1606.04797. Names, order and shapes are those of MONAI's ``VNet``, start
+    Source: Milletari et al. 2016, arXiv 1606.04797. Names, order and shapes are those of MONAI's
+    ``VNet``, start
     values PyTorch's as there.
 
     Args:
-        in_channels: Number of input channels; a divisor of 16, since the first stage adds the input, repeated.
+        in_channels: Number of input channels; a divisor of 16, since the first stage adds the
+            input, repeated.
         out_channels: Number of output channels.
         dims: Number of spatial axes: 2 or 3.
         act: ``"elu"``, ``"prelu"`` (one slope for each channel), ``"relu"`` or ``"leaky_relu"``.
-        dropout: Probability of dropping a channel in training: after the last two steps down, before the first two up.
+        dropout: Probability of dropping a channel in training: after the last two steps down,
+            before the first two up.
         skip_dropout: The same for what each stage on the way up takes over from the way down.
-        bias: Whether the convolutions of the way down and the last one have biases; those of the way up have none,
-            as the reference has it.
+        bias: Whether the convolutions of the way down and the last one have biases; those of the
+            way up have none, as the reference has it.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be multiples of 16.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be
+        multiples of 16.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: A size is no such multiple; or the input has another number of axes or channels (the error names
-            ``in_tr.conv_block.conv``).
+        ShapeError: A size is no such multiple; or the input has another number of axes or channels
+            (the error names ``in_tr.conv_block.conv``).
     """
 
     # All of the last transition is as wide as the output.
@@ -138,7 +142,8 @@ class DownTransition(Network):
         self.act_function1 = _activation(nn, act, width)
         self.act_function2 = _activation(nn, act, width)
         self.ops = nn.Sequential(*(LUConv(width, dims, act, bias) for _ in range(count)))
-        # MONAI always takes 3-D dropout, which with two axes drops whole samples; here it drops channels with any.
+        # MONAI always takes 3-D dropout, which with two axes drops whole samples; here it drops
+        # channels with any.
         self.dropout = drop(dropout)
 
     def forward(self, x):

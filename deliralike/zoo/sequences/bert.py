@@ -189,7 +189,8 @@ class _BERTModel(Model):
 class BERT(_BERTModel):
     """A transformer encoder with a pooler: Hugging Face's ``BertModel``.
 
-    Source: Devlin et al. 2019, arXiv 1810.04805. Names, order, shapes and start values are Hugging Face's. As there,
+    Source: Devlin et al. 2019, arXiv 1810.04805. Names, order, shapes and start values are Hugging
+    Face's. As there,
     the row of the padding token (0) starts at zero and gets no gradient.
 
     Args:
@@ -204,14 +205,17 @@ class BERT(_BERTModel):
         attention_dropout: Probability of dropping a weight of the attention.
 
     Shapes:
-        ``input_ids`` ``(batch, tokens)``, and if given ``attention_mask`` (one for tokens, zero for padding) and
-        ``token_type_ids`` (the segment of each token; all 0 when not given) of the same shape, give a dict of
-        ``last_hidden_state`` ``(batch, tokens, hidden_size)`` and ``pooler_output`` ``(batch, hidden_size)``.
+        ``input_ids`` ``(batch, tokens)``, and if given ``attention_mask`` (one for tokens, zero for
+        padding) and ``token_type_ids`` (the segment of each token; all 0 when not given) of the
+        same shape, give a dict of ``last_hidden_state`` ``(batch, tokens, hidden_size)`` and
+        ``pooler_output`` ``(batch, hidden_size)``.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The sequence is longer than `max_position_embeddings`, or an input has another shape.
-        IndexRangeError: A token is not below `vocab_size`, or a segment not below `type_vocab_size`.
+        ShapeError: The sequence is longer than `max_position_embeddings`, or an input has another
+            shape.
+        IndexRangeError: A token is not below `vocab_size`, or a segment not below
+            `type_vocab_size`.
     """
 
     keymaps = (
@@ -271,7 +275,8 @@ class BERT(_BERTModel):
 class BERTClassifier(_BERTModel):
     """`BERT` with a linear classifier of whole sequences on its pooler: ``BertForSequenceClassification``.
 
-    Source: Devlin et al. 2019, arXiv 1810.04805. Names, order, shapes and start values are Hugging Face's.
+    Source: Devlin et al. 2019, arXiv 1810.04805. Names, order, shapes and start values are Hugging
+    Face's.
 
     Args:
         num_classes: Number of outputs.

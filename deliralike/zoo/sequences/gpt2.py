@@ -30,7 +30,8 @@ START = Normal(0.02)
 class Conv1D(Network):
     """``x @ weight + bias``: a linear map whose matrix is stored as ``(in_features, out_features)``.
 
-    Hugging Face keeps the matrices of the original TensorFlow files so; other models store them the other way round.
+    Hugging Face keeps the matrices of the original TensorFlow files so; other models store them the
+    other way round.
 
     Shapes:
         ``(..., in_features)`` gives ``(..., out_features)``.
@@ -151,9 +152,10 @@ class Body(Network):
 class GPT2(Model):
     """A language model: for each token, what comes next, from the tokens so far.
 
-    Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners". Names, order, shapes and start
-    values are those of Hugging Face's ``GPT2LMHeadModel``: the matrices of ``c_attn``, ``c_fc`` and ``c_proj`` are
-    stored as ``(in, out)``, and ``lm_head.weight`` is the embedding's own table.
+    Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners". Names,
+    order, shapes and start
+    values are those of Hugging Face's ``GPT2LMHeadModel``: the matrices of ``c_attn``, ``c_fc`` and
+    ``c_proj`` are stored as ``(in, out)``, and ``lm_head.weight`` is the embedding's own table.
 
     Args:
         vocab_size: Number of different tokens.
@@ -166,8 +168,8 @@ class GPT2(Model):
         attention_dropout: Probability of dropping a weight of the attention.
 
     Shapes:
-        ``input_ids`` ``(batch, tokens)``, and if given ``attention_mask`` (one for tokens, zero for padding) of the
-        same shape, give logits ``(batch, tokens, vocab_size)``.
+        ``input_ids`` ``(batch, tokens)``, and if given ``attention_mask`` (one for tokens, zero for
+        padding) of the same shape, give logits ``(batch, tokens, vocab_size)``.
 
     Raises:
         SettingError: A setting makes no sense.
@@ -241,7 +243,10 @@ class GPT2(Model):
 
 
 _SOURCE = 'Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"; Hugging Face GPT2LMHeadModel'
-_MINI = "Karpathy 2020, minGPT (gpt-mini, a character of tiny Shakespeare a token); Hugging Face GPT2LMHeadModel"
+_MINI = (
+    "Karpathy 2020, minGPT (gpt-mini, a character of tiny Shakespeare a token); Hugging Face "
+    "GPT2LMHeadModel"
+)
 
 # name: (settings, parameters)
 _VARIANTS = {

@@ -17,8 +17,10 @@ POOLINGS = ("last", "mean")
 class RecurrentClassifier(Model):
     """Embedding, recurrent layers, pooling over time, linear head.
 
-    Source: Hochreiter and Schmidhuber 1997, doi 10.1162/neco.1997.9.8.1735 (LSTM); Cho et al. 2014, arXiv 1406.1078
-    (GRU). The names below ``rnn`` and the start values are those of ``torch.nn.LSTM`` and ``torch.nn.GRU``.
+    Source: Hochreiter and Schmidhuber 1997, doi 10.1162/neco.1997.9.8.1735 (LSTM); Cho et al. 2014,
+    arXiv 1406.1078
+    (GRU). The names below ``rnn`` and the start values are those of ``torch.nn.LSTM`` and
+    ``torch.nn.GRU``.
 
     Args:
         cell: ``"lstm"`` or ``"gru"``.
@@ -29,16 +31,19 @@ class RecurrentClassifier(Model):
         num_layers: Number of recurrent layers.
         bidirectional: Whether another direction runs from the end to the beginning.
         dropout: Probability of dropping an element between recurrent layers and before the head.
-        pooling: ``"last"``: what each direction gives at its last valid step; or ``"mean"`` over the valid steps.
+        pooling: ``"last"``: what each direction gives at its last valid step; or ``"mean"`` over
+            the valid steps.
 
     Shapes:
-        Tokens ``(batch, time)`` or vectors ``(batch, time, in_features)``, and if given ``lengths`` ``(batch,)``, the
-        number of valid steps of each sequence, give ``(batch, num_classes)``. An empty sequence has zeros as features.
+        Tokens ``(batch, time)`` or vectors ``(batch, time, in_features)``, and if given ``lengths``
+        ``(batch,)``, the number of valid steps of each sequence, give ``(batch, num_classes)``. An
+        empty sequence has zeros as features.
 
     Raises:
         SettingError: A setting makes no sense.
         ShapeError: An input has another shape.
-        IndexRangeError: A token is not below `vocab_size`, or a length is more than the number of steps.
+        IndexRangeError: A token is not below `vocab_size`, or a length is more than the number of
+            steps.
     """
 
     head_paths = ("fc",)
@@ -61,7 +66,8 @@ class RecurrentClassifier(Model):
         for value, allowed, what in ((cell, CELLS, "cell"), (pooling, POOLINGS, "pooling")):
             if value not in allowed:
                 raise SettingError(
-                    f"RecurrentClassifier: there is no {what} {value!r}. {suggestion(value, allowed)}"
+                    f"RecurrentClassifier: there is no {what} {value!r}. "
+                    f"{suggestion(value, allowed)}"
                 )
         if vocab_size != 0:
             checks.positive(vocab_size, "vocab_size", "RecurrentClassifier")
@@ -96,8 +102,8 @@ class RecurrentClassifier(Model):
             x = stages["embedding"] = self.embedding(x)
         if len(x.shape) != 3 or x.shape[1] == 0:
             raise ShapeError(
-                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted (batch, time, in_features) with "
-                f"at least one step"
+                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted (batch, "
+                "time, in_features) with at least one step"
             )
         return stages | {"rnn": self.rnn.outputs(x, lengths)}
 

@@ -33,8 +33,8 @@ def check_tokens(model: Any, tokens: Any, most: int | None = None, setting: str 
     checks.whole_numbers(tokens, f"{checks.where(model)}: tokens")
     if most is not None and shape[1] > most:
         raise ShapeError(
-            f"{checks.where(model)}: a sequence of {shape[1]} tokens is too long: there are positions for "
-            f"{setting}={most}; cut it, or build the network with a larger {setting}"
+            f"{checks.where(model)}: a sequence of {shape[1]} tokens is too long: there are "
+            f"positions for {setting}={most}; cut it, or build the network with a larger {setting}"
         )
 
 

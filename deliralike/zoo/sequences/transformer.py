@@ -1,6 +1,7 @@
 """A transformer encoder with PyTorch's names, and a classifier of token sequences on it.
 
-The paper's encoder with a classifier on it; normalisation after each part as in the paper, or before it.
+The paper's encoder with a classifier on it; normalisation after each part as in the paper, or
+before it.
 """
 
 import math
@@ -64,21 +65,24 @@ class TransformerEncoderLayer(Network):
 class TransformerEncoder(Network):
     """Layers of attention one after the other. Source: Vaswani et al. 2017, arXiv 1706.03762.
 
-    Names, order and shapes are those of ``torch.nn.TransformerEncoder``. There all layers start as copies of one;
-    here each draws its own start values.
+    Names, order and shapes are those of ``torch.nn.TransformerEncoder``. There all layers start as
+    copies of one; here each draws its own start values.
 
     Args:
         d_model: Width of the tokens; a multiple of `nhead`.
         nhead: Number of heads.
         num_layers: Number of layers.
         dim_feedforward: Width inside the perceptrons.
-        dropout: Probability of dropping an element of what a layer adds, or a weight of the attention.
+        dropout: Probability of dropping an element of what a layer adds, or a weight of the
+            attention.
         activation: ``"relu"`` or ``"gelu"``.
         norm_first: Normalise before attention and perceptron instead of after the sums.
-        final_norm: Whether another normalisation follows the last layer, as in ``torch.nn.Transformer``.
+        final_norm: Whether another normalisation follows the last layer, as in
+            ``torch.nn.Transformer``.
 
     Shapes:
-        ``(batch, tokens, d_model)`` gives the same; ``key_padding_mask`` ``(batch, tokens)`` is true for padding.
+        ``(batch, tokens, d_model)`` gives the same; ``key_padding_mask`` ``(batch, tokens)`` is
+        true for padding.
 
     Raises:
         SettingError: A setting makes no sense.
@@ -101,7 +105,8 @@ class TransformerEncoder(Network):
         checks.positive(dim_feedforward, "dim_feedforward", "TransformerEncoder")
         if activation not in ACTIVATIONS:
             raise SettingError(
-                f"TransformerEncoder: there is no activation {activation!r}. {suggestion(activation, ACTIVATIONS)}"
+                f"TransformerEncoder: there is no activation {activation!r}. "
+                f"{suggestion(activation, ACTIVATIONS)}"
             )
         layer = (d_model, nhead, dim_feedforward, dropout, activation, norm_first)
         self.layers = self.nn.ModuleList(
@@ -138,20 +143,22 @@ class Positions(Network):
 class TransformerClassifier(Model):
     """A classifier of token sequences: embedding, positions, transformer encoder, pooling, linear head.
 
-    Source: Vaswani et al. 2017, arXiv 1706.03762 (encoder, and the positions of section 3.5). The encoder's names are
-    those of ``torch.nn.TransformerEncoder``, and of its start values; the embedding's rows have norm 1 at the start.
+    Source: Vaswani et al. 2017, arXiv 1706.03762 (encoder, and the positions of section 3.5). The
+    encoder's names are
+    those of ``torch.nn.TransformerEncoder``, and of its start values; the embedding's rows have
+    norm 1 at the start.
 
     Args:
         num_classes: Number of outputs; 0 for no head: the pooled features.
         vocab_size: Number of different tokens.
         max_tokens: The longest sequence.
-        d_model, nhead, num_layers, dim_feedforward, dropout, activation, norm_first, final_norm: As for
-            `TransformerEncoder`.
+        d_model, nhead, num_layers, dim_feedforward, dropout, activation, norm_first, final_norm: As
+            for `TransformerEncoder`.
         pooling: ``"mean"`` over the tokens that are no padding, or ``"first"``: the first token.
 
     Shapes:
-        Tokens ``(batch, tokens)``, and if given ``padding_mask`` (true for padding) of the same shape, give
-        ``(batch, num_classes)``.
+        Tokens ``(batch, tokens)``, and if given ``padding_mask`` (true for padding) of the same
+        shape, give ``(batch, num_classes)``.
 
     Raises:
         SettingError: A setting makes no sense.
@@ -187,7 +194,8 @@ class TransformerClassifier(Model):
             checks.positive(value, name, "TransformerClassifier")
         if pooling not in POOLINGS:
             raise SettingError(
-                f"TransformerClassifier: there is no pooling {pooling!r}. {suggestion(pooling, POOLINGS)}"
+                f"TransformerClassifier: there is no pooling {pooling!r}. "
+                f"{suggestion(pooling, POOLINGS)}"
             )
         self.max_tokens, self.d_model, self.pooling = max_tokens, d_model, pooling
         self.embedding = nn.Embedding(vocab_size, d_model)
