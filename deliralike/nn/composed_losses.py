@@ -1,4 +1,4 @@
-"""Losses made of others: over several levels of a network's outputs, or over the stages of another network."""
+"""Losses made of others: over levels of outputs, or over the stages of another network."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -40,22 +40,25 @@ class ComposedLosses(Losses):
             ``(batch, channels, *size)``, ``(batch, channels, *coarser)`` … give a scalar.
         """
         predictions = list(predictions)
-        halves = np.array([0.5**level for level in range(len(predictions))])
-        weights = (halves / halves.sum()).tolist() if weights is None else list(weights)
-        targets = (
-            list(target)
-            if isinstance(target, list | tuple)
-            else [self._nearest(target, p) for p in predictions]
-        )
+        if weights is None:
+            halves = np.array([0.5**level for level in range(len(predictions))])
+            weights = (halves / halves.sum()).tolist()
+        if isinstance(target, list | tuple):
+            targets = list(target)
+        else:
+            targets = [self._nearest(target, prediction) for prediction in predictions]
         if not len(predictions) == len(targets) == len(weights) > 0:
             raise ArgumentError(
                 f"deep_supervision: {len(predictions)} predictions, {len(targets)} targets and "
                 f"{len(weights)} weights; wanted as many of each, and at least one"
             )
-        levels = [
-            w * loss(p, t) for w, p, t in zip(weights, predictions, targets, strict=True) if w
-        ]
-        return sum(levels[1:], levels[0]) if levels else self.sum(predictions[0]) * 0.0
+        terms = []
+        for weight, prediction, level_target in zip(weights, predictions, targets, strict=True):
+            if weight:
+                terms.append(weight * loss(prediction, level_target))
+        if not terms:
+            return self.sum(predictions[0]) * 0.0
+        return sum(terms[1:], terms[0])
 
     def perceptual_loss(
         self,
@@ -65,7 +68,9 @@ class ComposedLosses(Losses):
         stages: Mapping[str, float] | Sequence[str],
         loss: Loss | None = None,
     ) -> Array:
-        """How far two batches of pictures are apart in the eyes of a network: a loss between what its stages put out.
+        """The distance of two batches of pictures, as another network sees them.
+
+        It is the weighted sum of a loss between what the network's stages put out.
 
         Source: Johnson et al. 2016, arXiv 1603.08155.
 
@@ -89,19 +94,24 @@ class ComposedLosses(Losses):
                 "it"
             )
         weights = stages if isinstance(stages, Mapping) else dict.fromkeys(stages, 1.0)
-        found, wanted = network.forward_stages(x), network.forward_stages(y)
-        unknown = next((name for name in weights if name not in found), None)
+        outputs = network.forward_stages(x)
+        wanted = network.forward_stages(y)
+        unknown = next((name for name in weights if name not in outputs), None)
         if unknown is not None or not weights:
             raise SettingError(
-                f"perceptual_loss: no stage {unknown!r}. {suggestion(str(unknown), list(found))}"
+                f"perceptual_loss: no stage {unknown!r}. {suggestion(str(unknown), list(outputs))}"
             )
-        terms = [
-            w * (loss or self.mse_loss)(found[name], wanted[name]) for name, w in weights.items()
-        ]
+        distance = loss or self.mse_loss
+        terms = []
+        for name, weight in weights.items():
+            terms.append(weight * distance(outputs[name], wanted[name]))
         return sum(terms[1:], terms[0])
 
     def _nearest(self, target: Array, prediction: Array) -> Array:
-        """A target at a prediction's resolution: of its last axes, as many as the prediction has spatial ones."""
+        """A target at a prediction's resolution.
+
+        Of the target's last axes as many are resized as the prediction has spatial ones.
+        """
         axes = len(prediction.shape) - 2
         if len(target.shape) < axes + 1 or target.shape[0] != prediction.shape[0]:
             raise ShapeError(

@@ -1,4 +1,4 @@
-"""How far one distribution is from another."""
+"""Losses that compare one distribution with another."""
 
 from deliralike.errors import ArgumentError
 from deliralike.nn.losses import Losses
@@ -11,7 +11,9 @@ class DistributionLosses(Losses):
     def kl_divergence(
         self, log_prediction: Array, target: Array, dim: int = 1, reduction: str = "mean"
     ) -> Array:
-        """The divergence of predicted probabilities from target probabilities: the sum of ``t * (log t - log p)``.
+        """The divergence of predicted probabilities from target probabilities.
+
+        It is the sum of ``t * (log t - log p)``.
 
         Args:
             log_prediction: Logarithms of probabilities, as `log_softmax` gives them.
@@ -35,7 +37,9 @@ class DistributionLosses(Losses):
         prior_logvar: Array | None = None,
         reduction: str = "mean",
     ) -> Array:
-        """The divergence of independent normal distributions from the standard normal one, or from others.
+        """The divergence of independent normal distributions from the standard normal one.
+
+        With `prior_mu` and `prior_logvar` it is the divergence from those distributions.
 
         Source: Kingma and Welling 2013, arXiv 1312.6114, appendix B.
 
@@ -54,7 +58,8 @@ class DistributionLosses(Losses):
                 "kl_gaussian: prior_mu and prior_logvar belong together: give both or none"
             )
         if prior_mu is None or prior_logvar is None:
-            return self._reduce(0.5 * (mu * mu + self.exp(logvar) - 1.0 - logvar), reduction)
+            divergence = 0.5 * (mu * mu + self.exp(logvar) - 1.0 - logvar)
+            return self._reduce(divergence, reduction)
         self._same_shape("kl_gaussian", prior_mu, prior_logvar)
         self._same_shape("kl_gaussian", mu, prior_mu)
         shift = mu - prior_mu

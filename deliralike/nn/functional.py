@@ -1,4 +1,4 @@
-"""The whole vocabulary of functions: what a backend provides and what is written once on top of it."""
+"""All functions of the vocabulary: those of a backend, and those written once on top of them."""
 
 from deliralike.nn.activations import Activations
 from deliralike.nn.adversarial_losses import AdversarialLosses

@@ -1,4 +1,7 @@
-"""Normalisation, written on the primitives: biased two-pass variance, every epsilon explicit."""
+"""Normalisation, written on the primitives.
+
+The variance is the biased one, computed in two passes; every epsilon is explicit.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,7 +20,9 @@ class Norms(Primitives):
             ``(..., in)`` with ``(out, in)`` gives ``(..., out)``.
         """
         y = self.matmul(x, self.permute(weight, (1, 0)))
-        return y if bias is None else y + bias
+        if bias is not None:
+            y = y + bias
+        return y
 
     def embedding(self, index: Array, weight: Array) -> Array:
         """Rows of a table.
@@ -35,7 +40,9 @@ class Norms(Primitives):
     def var(
         self, x: Array, dim: int | Sequence[int], keepdim: bool = False, correction: int = 0
     ) -> Array:
-        """The variance over some axes; ``correction=1`` makes it unbiased.
+        """The variance over some axes, computed in two passes.
+
+        ``correction=1`` makes it unbiased.
 
         Computed in two passes.
         """
@@ -63,7 +70,9 @@ class Norms(Primitives):
         if weight is not None:
             scale = scale * weight
         y = (x - self.reshape(mean, shape)) * self.reshape(scale, shape)
-        return y if bias is None else y + self.reshape(bias, shape)
+        if bias is not None:
+            y = y + self.reshape(bias, shape)
+        return y
 
     def batch_norm_train(
         self, x: Array, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
@@ -80,7 +89,7 @@ class Norms(Primitives):
     def batch_statistics(
         self, x: Array, count: int, total: Callable[[Array], Array]
     ) -> tuple[Array, Array]:
-        """The mean and biased variance of each channel over several arrays that together are one batch.
+        """The mean and biased variance of each channel over arrays that together are one batch.
 
         First the mean, then the centred squares; never the mean of squares less the square of the
         mean.
@@ -112,8 +121,11 @@ class Norms(Primitives):
         grouped = self.reshape(x, (x.shape[0], num_groups, -1))
         y = self.reshape(self._standardise(grouped, (2,), eps), tuple(x.shape))
         shape = (1, -1) + (1,) * (len(x.shape) - 2)
-        y = y if weight is None else y * self.reshape(weight, shape)
-        return y if bias is None else y + self.reshape(bias, shape)
+        if weight is not None:
+            y = y * self.reshape(weight, shape)
+        if bias is not None:
+            y = y + self.reshape(bias, shape)
+        return y
 
     def layer_norm(
         self,
@@ -130,15 +142,23 @@ class Norms(Primitives):
         """
         n = len(x.shape)
         y = self._standardise(x, tuple(range(n - len(normalized_shape), n)), eps)
-        y = y if weight is None else y * weight
-        return y if bias is None else y + bias
+        if weight is not None:
+            y = y * weight
+        if bias is not None:
+            y = y + bias
+        return y
 
     def normalize(self, x: Array, dim: int = 1, eps: float = 1e-12) -> Array:
-        """``x / max(norm, eps)`` with the Euclidean norm over an axis; the gradient at zero is finite."""
+        """``x / max(norm, eps)`` with the Euclidean norm over an axis.
+
+        The gradient at zero is finite.
+        """
         squares = self.sum(x * x, dim, keepdim=True)
         safe = squares > eps * eps
-        return x / self.where(safe, self.sqrt(self.where(safe, squares, squares * 0.0 + 1.0)), eps)
+        norm = self.sqrt(self.where(safe, squares, squares * 0.0 + 1.0))
+        return x / self.where(safe, norm, eps)
 
     def _standardise(self, x: Array, dims: tuple[int, ...], eps: float) -> Array:
         centred = x - self.mean(x, dims, keepdim=True)
-        return centred / self.sqrt(self.mean(centred * centred, dims, keepdim=True) + eps)
+        var = self.mean(centred * centred, dims, keepdim=True)
+        return centred / self.sqrt(var + eps)

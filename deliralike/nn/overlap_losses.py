@@ -1,4 +1,4 @@
-"""Losses of segmentations: how far predicted regions overlap the true ones, how far their boundaries lie apart."""
+"""Losses of segmentations, by the overlap of regions or the distance of their boundaries."""
 
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
@@ -44,7 +44,9 @@ class OverlapLosses(Losses):
         include_background: bool = True,
         reduction: str = "mean",
     ) -> Array:
-        """One minus a soft Dice coefficient over all classes, each weighted by one over its squared volume.
+        """One minus a soft Dice coefficient over all classes.
+
+        Each class is weighted by one over its squared volume.
 
         A class that a sample lacks has the largest weight of those that it has, as in MONAI.
         Source: Sudre et al. 2017, arXiv 1707.03237.
@@ -63,9 +65,8 @@ class OverlapLosses(Losses):
         present = volume > 0.0
         safe = self.where(present, volume, 1.0)
         weight = self.where(present, 1.0 / (safe * safe), 0.0)
-        weight = self.where(
-            present, weight, self.broadcast_to(self.max(weight, 1, keepdim=True), weight.shape)
-        )
+        largest = self.max(weight, 1, keepdim=True)
+        weight = self.where(present, weight, self.broadcast_to(largest, weight.shape))
         overlap = self.sum(weight * self.sum(probabilities * target, dims), 1)
         total = self.sum(weight * (self.sum(probabilities, dims) + volume), 1)
         return self._reduce(1.0 - (2.0 * overlap + smooth) / (total + smooth), reduction)
@@ -81,7 +82,9 @@ class OverlapLosses(Losses):
         include_background: bool = True,
         reduction: str = "mean",
     ) -> Array:
-        """One minus the Tversky index of each sample and class; with a `gamma`, the focal Tversky loss.
+        """One minus the Tversky index of each sample and class.
+
+        With a `gamma` it is the focal Tversky loss.
 
         Source: Salehi et al. 2017, arXiv 1706.05721; Abraham and Khan 2018, arXiv 1810.07842.
 
@@ -112,7 +115,9 @@ class OverlapLosses(Losses):
         include_background: bool = True,
         reduction: str = "mean",
     ) -> Array:
-        """Probabilities times the signed distance to the true boundary: negative inside, positive outside.
+        """Probabilities times the signed distance to the true boundary.
+
+        The distance is negative inside and positive outside.
 
         To be added to a loss of regions. Source: Kervadec et al. 2019, arXiv 1812.07032.
 

@@ -1,4 +1,4 @@
-"""The functions that a backend must provide: all others in the vocabulary are written in terms of these.
+"""The functions that a backend must provide: all others are written in terms of these.
 
 Arrays are the backend's own (``torch.Tensor``, ``chainer.Variable`` or an array, ``jax.Array``), in
 PyTorch layouts. A function takes the backend's parameters as well as its arrays, and changes no
@@ -18,14 +18,15 @@ Array = Any
 
 
 class Primitives(ABC):
-    """What a backend provides, one short method each."""
+    """The functions of a backend, one short method each."""
 
     # Parameters
-    # --------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def Parameter(self, shape: Sequence[int], start: Distribution | np.ndarray) -> Any:
-        """A trainable parameter, to be assigned to an attribute of a network under construction.
+        """Make a trainable parameter.
+
+        It is to be assigned to an attribute of a network under construction.
 
         Args:
             shape: Its shape.
@@ -34,18 +35,22 @@ class Primitives(ABC):
 
     @abstractmethod
     def Buffer(self, value: np.ndarray) -> Any:
-        """An array that is saved but not trained, to be assigned to an attribute of a network under construction.
+        """Make an array that is saved but not trained.
+
+        It is to be assigned to an attribute of a network under construction.
 
         Assigning a new array to the attribute later sets its value. Floating values take the
         network's type.
         """
 
     # Arrays
-    # ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def constant(self, value: Any, like: Array) -> Array:
-        """A host array on the device of `like`; floating values take the type of `like`, others keep their own."""
+        """Copy a host array to the device of `like`.
+
+        Floating values take the type of `like`, others keep their own.
+        """
 
     @abstractmethod
     def zeros(self, shape: Sequence[int], like: Array) -> Array:
@@ -53,7 +58,10 @@ class Primitives(ABC):
 
     @abstractmethod
     def cast(self, x: Array, dtype: str | Array) -> Array:
-        """Convert to a type by name (``"float32"``, ``"int64"``, ``"bool"``) or to that of another array."""
+        """Convert to the type of another array, or to one by name.
+
+        Names are ``"float32"``, ``"int64"``, ``"bool"``.
+        """
 
     @abstractmethod
     def stop_gradient(self, x: Array) -> Array:
@@ -61,7 +69,10 @@ class Primitives(ABC):
 
     @abstractmethod
     def concrete(self, x: Array) -> np.ndarray | None:
-        """The values as a NumPy array if they are at hand on the host at no cost, else None (traced, or on a GPU)."""
+        """The values as a NumPy array where they are on the host at no cost, else None.
+
+        There are none while a program is traced, nor on a GPU.
+        """
 
     def checked(self, x: Array, check: Callable[[np.ndarray], None]) -> None:
         """Make a check of the values where they are at hand on the host.
@@ -74,7 +85,6 @@ class Primitives(ABC):
             check(values)
 
     # Element by element
-    # ------------------------------------------------------------------------------------------
 
     @abstractmethod
     def exp(self, x: Array) -> Array:
@@ -106,7 +116,10 @@ class Primitives(ABC):
 
     @abstractmethod
     def sigmoid(self, x: Array) -> Array:
-        """The logistic function, accurate in its far tail as well: ``sigmoid(-20)`` is 2.06e-9, not 0."""
+        """The logistic function.
+
+        It is accurate in its far tail as well: ``sigmoid(-20)`` is 2.06e-9, not 0.
+        """
 
     @abstractmethod
     def softplus(self, x: Array) -> Array:
@@ -129,7 +142,6 @@ class Primitives(ABC):
         """`x` where the condition holds, else `y`."""
 
     # Reductions
-    # --------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def sum(self, x: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Array:
@@ -154,7 +166,6 @@ class Primitives(ABC):
         """The logarithm of the softmax over an axis, without overflow."""
 
     # Shapes
-    # ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def reshape(self, x: Array, shape: Sequence[int]) -> Array:
@@ -182,7 +193,9 @@ class Primitives(ABC):
 
     @abstractmethod
     def select(self, x: Array, index: Array, dim: int) -> Array:
-        """The elements at whole-number positions along an axis; `index` may have any shape and is not checked.
+        """Select the elements at whole-number positions along an axis.
+
+        `index` may have any shape and is not checked.
 
         Shapes:
             ``(..., n, ...)`` and ``index.shape`` give ``(..., *index.shape, ...)``.
@@ -190,10 +203,12 @@ class Primitives(ABC):
 
     @abstractmethod
     def select_along(self, x: Array, index: Array, dim: int) -> Array:
-        """One element along an axis for each entry of `index`, which has as many axes as `x`; not checked."""
+        """Select one element along an axis for each entry of `index`.
+
+        `index` has as many axes as `x` and is not checked.
+        """
 
     # Products and windows
-    # ----------------------------------------------------------------------------------------
 
     @abstractmethod
     def matmul(self, x: Array, y: Array) -> Array:
@@ -248,19 +263,27 @@ class Primitives(ABC):
         pads: Pads,
         dilation: Sequence[int],
     ) -> Array:
-        """The maximum of each window over the axes after the second, padded with minus infinity, rounding down."""
+        """The maximum of each window over the axes after the second.
+
+        The input is padded with minus infinity; sizes are rounded down.
+        """
 
     @abstractmethod
     def sum_windows(
         self, x: Array, kernel: Sequence[int], stride: Sequence[int], pads: Pads
     ) -> Array:
-        """The sum of each window over the axes after the second, padded with zeros, rounding down."""
+        """The sum of each window over the axes after the second.
+
+        The input is padded with zeros; sizes are rounded down.
+        """
 
     # Control and chance
-    # ------------------------------------------------------------------------------------------
 
     def prepare_chance(self, layer: Any) -> None:
-        """Give a random layer under construction what the native generator needs; nothing by default."""
+        """Give a random layer under construction what the native generator needs.
+
+        Nothing by default.
+        """
 
     @abstractmethod
     def gradient(self, function: Callable[[Array], Array], x: Array) -> Array:
@@ -282,7 +305,10 @@ class Primitives(ABC):
     def scan(
         self, step: Callable[[Any, Array], tuple[Any, Array]], carry: Any, xs: Array
     ) -> tuple[Any, Array]:
-        """Run ``carry, y = step(carry, x)`` over the first axis of `xs`; returns the last carry and the stacked ys."""
+        """Run ``carry, y = step(carry, x)`` over the first axis of `xs`.
+
+        Returns the last carry and the stacked ys.
+        """
         outputs = []
         for t in range(xs.shape[0]):
             carry, y = step(carry, xs[t])
@@ -291,7 +317,9 @@ class Primitives(ABC):
 
     @abstractmethod
     def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: Array) -> Array:
-        """Ones where an element survives dropout with probability `p`, zeros elsewhere, in the type of `like`.
+        """Ones where an element survives dropout with probability `p`, zeros elsewhere.
+
+        The mask has the type of `like`.
 
         Portable (`deliralike.random.keep_mask` with the layer's path) inside ``random.portable``,
         else native.

@@ -29,9 +29,17 @@ _MODULES = (
     recurrent,
 )
 
-LAYERS: dict[str, Any] = {
-    name: layer
-    for module in _MODULES
-    for name, layer in vars(module).items()
-    if isinstance(layer, type) and layer.__module__ == module.__name__ and not name.startswith("_")
-}
+
+def _public_layers() -> dict[str, Any]:
+    """The classes that the modules define themselves, by name."""
+    layers = {}
+    for module in _MODULES:
+        for name, value in vars(module).items():
+            if name.startswith("_") or not isinstance(value, type):
+                continue
+            if value.__module__ == module.__name__:
+                layers[name] = value
+    return layers
+
+
+LAYERS: dict[str, Any] = _public_layers()

@@ -18,17 +18,17 @@ class _Numbered(Network):
             setattr(self, str(index), block)
 
     def __len__(self) -> int:
-        """The number of blocks."""
+        """Return the number of blocks."""
         return self.length
 
     def __getitem__(self, index: int) -> Any:
-        """The block at a position, also counted from the end."""
+        """Return the block at a position, also counted from the end."""
         if not -self.length <= index < self.length:
             raise IndexError(f"{type(self).__name__} has {self.length} blocks, no block {index}")
         return getattr(self, str(index % self.length))
 
     def __iter__(self) -> Iterator[Any]:
-        """The blocks in order."""
+        """Iterate over the blocks in order."""
         return (self[index] for index in range(self.length))
 
 
@@ -71,7 +71,7 @@ class ModuleDict(Network):
         return getattr(self, name)
 
     def __len__(self) -> int:
-        """The number of blocks."""
+        """Return the number of blocks."""
         return len(self.names)
 
     def __iter__(self) -> Iterator[str]:

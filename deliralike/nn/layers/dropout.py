@@ -31,7 +31,8 @@ class _Dropout(Network):
             return x
         if self.p == 1:
             return x * 0.0
-        return x * (self.nn.keep_mask(self, self.mask_shape(x), self.p, x) * (1.0 / (1.0 - self.p)))
+        mask = self.nn.keep_mask(self, self.mask_shape(x), self.p, x)
+        return x * (mask * (1.0 / (1.0 - self.p)))
 
 
 class Dropout(_Dropout):

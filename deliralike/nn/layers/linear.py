@@ -32,7 +32,9 @@ class Linear(Network):
 
 
 class Embedding(Network):
-    """Rows of a table, looked up by whole numbers; the row `padding_idx` starts at zero and gets no gradient.
+    """Rows of a table, looked up by whole numbers.
+
+    The row `padding_idx` starts at zero and gets no gradient.
 
     Shapes:
         ``(...)`` gives ``(..., embedding_dim)``.
@@ -48,9 +50,8 @@ class Embedding(Network):
         self.check_settings(num_embeddings, embedding_dim, padding_idx)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        self.weight = self.nn.Parameter(
-            (num_embeddings, embedding_dim), Normal(zero_row=self.padding_idx)
-        )
+        start = Normal(zero_row=self.padding_idx)
+        self.weight = self.nn.Parameter((num_embeddings, embedding_dim), start)
 
     @classmethod
     def check_settings(

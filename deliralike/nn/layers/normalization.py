@@ -46,33 +46,37 @@ class _RunningNorm(Network):
         raise NotImplementedError
 
     def _update(self, mean, var, count: int) -> None:
-        """Move the running statistics towards a batch's mean and biased variance over `count` values."""
+        """Move the running statistics towards a batch's mean and biased variance.
+
+        `count` is the number of values behind them.
+        """
         nn = self.nn
-        mean, var = nn.stop_gradient(mean), nn.stop_gradient(var) * (count / (count - 1))
+        mean = nn.stop_gradient(mean)
+        var = nn.stop_gradient(var) * (count / (count - 1))
         share = self._share(mean)
         self.running_mean = self.running_mean * (1.0 - share) + mean * share
         self.running_var = self.running_var * (1.0 - share) + var * share
 
 
 class _BatchNorm(_RunningNorm):
-    synchronised = False  # whether it takes its statistics from all replicas, whatever they do about other layers
+    # whether this layer takes its statistics from all replicas, whatever others do
+    synchronised = False
 
     def _share(self, mean):
         self.num_batches_tracked = self.num_batches_tracked + 1
-        return (
-            1.0 / self.nn.cast(self.num_batches_tracked, mean)
-            if self.momentum is None
-            else self.momentum
-        )
+        if self.momentum is None:
+            return 1.0 / self.nn.cast(self.num_batches_tracked, mean)
+        return self.momentum
 
     def forward(self, x):
         checks.channels(self, x, self.num_features, self._rank(x))
-        if not (self.training or not self.track_running_stats):
+        if self.track_running_stats and not self.training:
             return self.nn.batch_norm(
                 x, self.running_mean, self.running_var, self.weight, self.bias, self.eps
             )
         count = math.prod(x.shape) // x.shape[1]
-        if (here := self.replica()) is None:
+        here = self.replica()
+        if here is None:
             checks.several_values(self, x)
             y, mean, var = self.nn.batch_norm_train(x, self.weight, self.bias, self.eps)
         else:
@@ -82,19 +86,20 @@ class _BatchNorm(_RunningNorm):
         return y
 
     def replica(self):
-        """The replica that runs this layer, if its statistics are to be those of all replicas together."""
+        """The replica that runs this layer if it shares its statistics, else None."""
         here = current_replica()
-        together = here is not None and here.count > 1 and (here.synchronised or self.synchronised)
-        return here if together else None
+        if here is None or here.count <= 1:
+            return None
+        return here if here.synchronised or self.synchronised else None
 
     def _over_replicas(self, x, count, here):
         what = checks.where(self)
         count = sum(here.exchange(f"{what}: the number of values", count))
         checks.several_values(self, x, count)
-        mean, var = self.nn.batch_statistics(
-            x, count, partial(here.all_sum, topic=f"{what}: a sum")
-        )
-        return self.nn.batch_norm(x, mean, var, self.weight, self.bias, self.eps), mean, var, count
+        total = partial(here.all_sum, topic=f"{what}: a sum")
+        mean, var = self.nn.batch_statistics(x, count, total)
+        y = self.nn.batch_norm(x, mean, var, self.weight, self.bias, self.eps)
+        return y, mean, var, count
 
     def _rank(self, x) -> int | None:
         return self.n
@@ -151,7 +156,9 @@ class _InstanceNorm(_RunningNorm):
         checks.several_values(self, x[:1])
         if self.track_running_stats:
             dims = tuple(range(2, len(x.shape)))
-            self._update(nn.mean(nn.mean(x, dims), 0), nn.mean(nn.var(x, dims), 0), count)
+            mean = nn.mean(nn.mean(x, dims), 0)
+            var = nn.mean(nn.var(x, dims), 0)
+            self._update(mean, var, count)
         return nn.group_norm(x, self.num_features, self.weight, self.bias, self.eps)
 
 
@@ -171,7 +178,7 @@ class InstanceNorm2d(_InstanceNorm):
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Normalisation of each sample and channel of ``(batch, num_features, depth, height, width)``."""
+    """Normalisation of each sample and channel of ``(batch, features, depth, height, width)``."""
 
     n = 3
 

@@ -28,21 +28,18 @@ class _WindowPool(_Pool):
         ceil_mode: bool,
     ) -> None:
         super().__init__()
-        self.kernel_size, self.padding, self.dilation, self.ceil_mode = (
-            kernel_size,
-            padding,
-            dilation,
-            ceil_mode,
-        )
+        self.kernel_size = kernel_size
         self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.dilation = dilation
+        self.ceil_mode = ceil_mode
         self.settings = geometry.pool_settings(self.n, kernel_size, stride, padding, dilation)
 
     def forward(self, x):
         checks.spatial_axes(self, x, self.n)
-        ceil_mode = [self.ceil_mode] * self.n
-        checks.window_fits(
-            self, x, tuple(map(geometry.pool_size, x.shape[2:], *self.settings, ceil_mode))
-        )
+        rows = zip(x.shape[2:], *self.settings, strict=True)
+        size = tuple(geometry.pool_size(*row, self.ceil_mode) for row in rows)
+        checks.window_fits(self, x, size)
         return self.pool(x)
 
 
@@ -92,6 +89,78 @@ class _AdaptiveMaxPool(_AdaptiveAvgPool):
         return self.nn.adaptive_max_pool(x, self.output_size)
 
 
+class MaxPool1d(_MaxPool):
+    """The maximum of each window of ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class MaxPool2d(_MaxPool):
+    """The maximum of each window of ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class MaxPool3d(_MaxPool):
+    """The maximum of each window of ``(batch, channels, depth, height, width)``."""
+
+    n = 3
+
+
+class AvgPool1d(_AvgPool):
+    """The average of each window of ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class AvgPool2d(_AvgPool):
+    """The average of each window of ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class AvgPool3d(_AvgPool):
+    """The average of each window of ``(batch, channels, depth, height, width)``."""
+
+    n = 3
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+    """Averages over windows that cover evenly ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+    """Averages over windows that cover evenly ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+    """Averages over windows that cover evenly ``(batch, channels, depth, height, width)``."""
+
+    n = 3
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+    """Maxima over windows that cover evenly ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+    """Maxima over windows that cover evenly ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    """Maxima over windows that cover evenly ``(batch, channels, depth, height, width)``."""
+
+    n = 3
+
+
 class Upsample(Network):
     """Resize the axes after the second; see `deliralike.nn.windows.Windows.interpolate`."""
 
@@ -103,12 +172,10 @@ class Upsample(Network):
         align_corners: bool = False,
     ) -> None:
         super().__init__()
-        self.size, self.scale_factor, self.mode, self.align_corners = (
-            size,
-            scale_factor,
-            mode,
-            align_corners,
-        )
+        self.size = size
+        self.scale_factor = scale_factor
+        self.mode = mode
+        self.align_corners = align_corners
 
     def forward(self, x):
         return self.nn.interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners)
@@ -128,29 +195,3 @@ class PixelShuffle(Network):
 
     def forward(self, x):
         return self.nn.pixel_shuffle(x, self.upscale_factor)
-
-
-def _ranked(base: type, name: str, what: str) -> dict[str, type]:
-    """The layer for each number of spatial axes, 1 to 3."""
-    sizes = ("length", "height, width", "depth, height, width")
-    return {
-        f"{name}{n}d": type(base)(
-            f"{name}{n}d",
-            (base,),
-            {
-                "n": n,
-                "__module__": __name__,
-                "__doc__": f"{what} ``(batch, channels, {sizes[n - 1]})``.",
-            },
-        )
-        for n in (1, 2, 3)
-    }
-
-
-POOLS = (
-    _ranked(_MaxPool, "MaxPool", "The maximum of each window of")
-    | _ranked(_AvgPool, "AvgPool", "The average of each window of")
-    | _ranked(_AdaptiveAvgPool, "AdaptiveAvgPool", "Averages over windows that cover evenly")
-    | _ranked(_AdaptiveMaxPool, "AdaptiveMaxPool", "Maxima over windows that cover evenly")
-)
-globals().update(POOLS)  # by name, so that pickle finds them
