@@ -1,4 +1,4 @@
-"""What mobile families share: convolution, normalisation and activation in a row; the squeeze-and-excitation gate."""
+"""Blocks of the mobile families: convolution with normalisation, squeeze-and-excitation gate."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from deliralike.zoo.blocks import by_dims
 
 
 class ConvNormActivation(Sequential):
-    """A convolution without bias (``0``), a batch normalisation (``1``) and, if wanted, an activation (``2``).
+    """A convolution without bias (``0``), a batch normalisation (``1``) and an activation (``2``).
 
     Source: torchvision's ``Conv2dNormActivation``, whose names are followed.
 
@@ -42,23 +42,16 @@ class ConvNormActivation(Sequential):
         padding: Sizes | None = None,
     ) -> None:
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
-        padding = (kernel_size - 1) // 2 * dilation if padding is None else padding
+        if padding is None:
+            padding = (kernel_size - 1) // 2 * dilation
+        options = {"dilation": dilation, "groups": groups, "bias": False}
         blocks = [
-            conv(
-                in_channels,
-                out_channels,
-                kernel_size,
-                stride,
-                padding,
-                dilation,
-                groups,
-                bias=False,
-            ),
+            conv(in_channels, out_channels, kernel_size, stride, padding, **options),
             norm(out_channels, eps, momentum),
         ]
-        super().__init__(
-            *blocks, *([getattr(self.nn, activation)(inplace=True)] if activation else [])
-        )
+        if activation:
+            blocks.append(getattr(self.nn, activation)(inplace=True))
+        super().__init__(*blocks)
 
 
 class SqueezeExcitation(Network):
@@ -95,14 +88,16 @@ class SqueezeExcitation(Network):
         self.scale_activation = getattr(self.nn, gate)()
 
     def forward(self, x):
-        gate = self.fc2(
-            self.activation(self.fc1(self.avgpool(x)))
-        )  # (batch, in_channels, *(1,) * dims)
-        return self.scale_activation(gate) * x
+        gate = self.avgpool(x)  # (batch, in_channels, 1, ...)
+        gate = self.activation(self.fc1(gate))
+        gate = self.scale_activation(self.fc2(gate))
+        return gate * x
 
 
 def make_divisible(value: float, divisor: int = 8) -> int:
-    """The multiple of `divisor` nearest to a width, at least `divisor`, and never below 90 % of the width.
+    """Round a width to the nearest multiple of `divisor`.
+
+    The result is at least `divisor`, and never below 90 % of the width.
 
     Source: the MobileNets in TensorFlow's model garden; torchvision.
 
@@ -115,7 +110,9 @@ def make_divisible(value: float, divisor: int = 8) -> int:
 
 
 def stage_ends(strides: Sequence[int]) -> tuple[tuple[str, int], ...]:
-    """The stages of a row of blocks called ``features``: each ends before a block that halves the size.
+    """Return the stages of a row of blocks called ``features``.
+
+    Each ends before a block that halves the size.
 
     Args:
         strides: Of the blocks in order; one more block follows them, which is the end of the last
@@ -129,5 +126,6 @@ def stage_ends(strides: Sequence[int]) -> tuple[tuple[str, int], ...]:
         >>> stage_ends([2, 1, 2, 1, 1])
         (('features.1', 2), ('features.5', 6))
     """
-    ends = [at for at, stride in enumerate(strides) if stride > 1 and at > 0] + [len(strides) + 1]
+    ends = [at for at, stride in enumerate(strides) if stride > 1 and at > 0]
+    ends.append(len(strides) + 1)
     return tuple((f"features.{end - 1}", end) for end in ends)

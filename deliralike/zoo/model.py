@@ -1,4 +1,4 @@
-"""What a network of the zoo tells about itself besides its layers: stages, stem, head, other layouts of names."""
+"""The base of the zoo's networks: stages, stem, head, and other layouts of names."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -37,7 +37,9 @@ class Model(Network):
     channels_last: ClassVar[bool] = False
 
     def forward_stages(self, *inputs: Any) -> dict[str, Any]:
-        """What each stage puts out, from the first to the last; every model has its own.
+        """Return the output of each stage by name, from the first to the last.
+
+        Every model has its own stages.
 
         Shapes:
             As ``forward`` takes; for images a stage gives ``(batch, channels, *size / reduction)``.
@@ -47,12 +49,14 @@ class Model(Network):
     def adapt_weight(
         self, name: str, value: np.ndarray, shape: tuple[int, ...]
     ) -> np.ndarray | None:
-        """A weight of another shape made to fit, where this model knows how (position tables); else None.
+        """Make a weight of another shape fit where this model knows how (position tables).
+
+        The default returns None: this model does not know how.
 
         Stem and head are not asked for: they are adapted by `deliralike.zoo.load`.
         """
         return None
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """A whole state in this model's names before it is taken over; as it is unless there is something to mend."""
+        """Mend a whole state in this model's names before it is loaded; unchanged by default."""
         return state

@@ -1,4 +1,4 @@
-"""Where architectures are found by name: the one table, and how a name becomes a network on a backend."""
+"""The one table of architectures by name, and how a name becomes a network on a backend."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Architecture:
     """One entry of the zoo: a network with the settings that make it this variant.
 
     Attributes:
-        name: What `find` and `build` know it by.
+        name: The name by which `find` and `build` know it.
         network: The network written once, or a function that creates one and returns it.
         variant: The settings in which this entry differs from the network's own defaults.
         task: ``"classification"``, ``"segmentation"`` …
@@ -84,16 +84,19 @@ class Architecture:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Every setting that has a default, with its value here: the variant's, else the network's own."""
-        names = _parameters(self.network).items()
-        defaults = {
-            name: p.default for name, p in names if p.default is not inspect.Parameter.empty
-        }
+        """Every setting that has a default, with the value of this variant."""
+        defaults = {}
+        for name, parameter in _parameters(self.network).items():
+            if parameter.default is not inspect.Parameter.empty:
+                defaults[name] = parameter.default
         return MappingProxyType(defaults | dict(self.variant))
 
     @property
     def input_shape(self) -> Shape | None:
-        """The shape of one sample (without the batch) for the default settings; None when it was not stated."""
+        """The shape of one sample (without the batch) for the default settings.
+
+        None when the architecture does not state it.
+        """
         return self.input_shape_for()
 
     def input_shape_for(self, *args: Any, **settings: Any) -> Shape | None:
@@ -103,7 +106,9 @@ class Architecture:
             >>> find("resnet18").input_shape_for(in_channels=1, dims=3)
             (1, 224, 224, 224)
         """
-        return self.inputs_for(*args, **settings)[0].shape if self.shape is not None else None
+        if self.shape is None:
+            return None
+        return self.inputs_for(*args, **settings)[0].shape
 
     def inputs_for(self, *args: Any, **settings: Any) -> tuple[Input, ...]:
         """Every input of one sample.
@@ -115,12 +120,9 @@ class Architecture:
             raise ArgumentError(
                 f"{self.name} does not state the shape of its input: outline(..., input_shape=...)"
             )
-        stated = (
-            self.shape(self.settings | self.arguments(*args, **settings))
-            if callable(self.shape)
-            else self.shape
-        )
-        return inputs(stated)
+        if callable(self.shape):
+            return inputs(self.shape(self.settings | self.arguments(*args, **settings)))
+        return inputs(self.shape)
 
     def sample(
         self, batch: int = 1, *, seed: int = 0, dtype: str = "float32", **settings: Any
@@ -135,14 +137,20 @@ class Architecture:
         return tuple(entry.draw(generator, batch, dtype) for entry in self.inputs_for(**settings))
 
     def arguments(self, *args: Any, **settings: Any) -> dict[str, Any]:
-        """The arguments that the network is created with: the variant's, overridden by the given ones.
+        """Return the arguments that the network is created with.
+
+        They are the variant's, overridden by the given ones.
 
         Raises:
             ArgumentError: There is no such setting, or too many values came.
         """
-        names = _parameters(self.network)
-        open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in names.values())
-        allowed = [name for name, p in names.items() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        allowed = []
+        open_ended = False
+        for name, parameter in _parameters(self.network).items():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                open_ended = True
+            else:
+                allowed.append(name)
         if len(args) > len(allowed):
             raise ArgumentError(
                 f"{self.name} takes at most {len(allowed)} settings by position, {len(args)} came"
@@ -162,7 +170,9 @@ class Architecture:
     def on(
         self, backend: str | Backend, *, seed: int = 0, dtype: str = "float32", device: Any = None
     ) -> Callable[..., Any]:
-        """A function that creates this architecture on a backend; it takes settings that override the variant's.
+        """Return a function that creates this architecture on a backend.
+
+        The function takes settings that override the variant's.
 
         Args:
             backend: Its name, or the backend itself.
@@ -181,9 +191,8 @@ class Architecture:
         self, backend: Backend, /, *args: Any, seed: int, dtype: str, device: Any, **settings: Any
     ) -> Any:
         arguments = self.arguments(*args, **settings)
-        return network.build(
-            _on(self.network, backend), seed=seed, dtype=dtype, device=device, **arguments
-        )
+        create = _on(self.network, backend)
+        return network.build(create, seed=seed, dtype=dtype, device=device, **arguments)
 
 
 def is_shape(value: Any) -> bool:
@@ -207,7 +216,10 @@ def inputs(stated: Inputs) -> tuple[Input, ...]:
         return (stated,)
     if all(isinstance(size, int | np.integer) for size in stated):
         return (Input(tuple(stated)),)  # type: ignore[arg-type]
-    return tuple(entry if isinstance(entry, Input) else Input(tuple(entry)) for entry in stated)  # type: ignore
+    entries = []
+    for entry in stated:
+        entries.append(entry if isinstance(entry, Input) else Input(tuple(entry)))  # type: ignore[arg-type]
+    return tuple(entries)
 
 
 def build(
@@ -255,7 +267,10 @@ def build(
 
 @contextmanager
 def _blaming_settings(name: str, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Say with which settings a network could not be built, where Python says no more than which operation failed."""
+    """Say with which settings a network could not be built.
+
+    Python itself only says which operation failed.
+    """
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
@@ -306,13 +321,13 @@ def list(
     tasks = {architecture.task for architecture in _architectures.values()}
     if task is not None and task not in tasks:
         raise UnknownName(f"the zoo has no task {task!r}. {suggestion(task, tasks)}")
-    return tuple(
-        name
-        for name, architecture in _architectures.items()
-        if fnmatch.fnmatchcase(name, pattern)
-        and task in (None, architecture.task)
-        and (dims is None or dims in architecture.dims)
-    )
+    names = []
+    for name, architecture in _architectures.items():
+        right_task = task in (None, architecture.task)
+        right_dims = dims is None or dims in architecture.dims
+        if right_task and right_dims and fnmatch.fnmatchcase(name, pattern):
+            names.append(name)
+    return tuple(names)
 
 
 def register(network: Any = None, *, name: str | None = None, **description: Any) -> Any:
@@ -344,11 +359,7 @@ def register(network: Any = None, *, name: str | None = None, **description: Any
     """
     if network is None:
         return partial(register, name=name, **description)
-    known = [
-        parameter
-        for parameter in inspect.signature(Architecture).parameters
-        if parameter not in ("name", "network")
-    ]
+    known = inspect.signature(Architecture).parameters.keys() - {"name", "network"}
     for entry in description:
         if entry not in known:
             raise ArgumentError(f"register has no entry {entry!r}. {suggestion(entry, known)}")
@@ -402,11 +413,9 @@ def _on(network: Any, backend: Backend) -> Callable[..., Any]:
 
 def _backend(backend: str | Backend) -> Backend:
     """A backend by name; loaded on demand, since the zoo itself knows none."""
-    return (
-        importlib.import_module("deliralike.backends").get(backend)
-        if isinstance(backend, str)
-        else backend
-    )
+    if isinstance(backend, str):
+        return importlib.import_module("deliralike.backends").get(backend)
+    return backend
 
 
 _architectures: dict[str, Architecture] = {}

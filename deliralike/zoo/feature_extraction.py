@@ -1,4 +1,4 @@
-"""What one does with a model of the zoo once it is built: take its features, give it another head."""
+"""Take features from a model of the zoo, or give it another head."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from deliralike.zoo.model import Model
 def features(
     network: Any, *inputs: Any, stages: str | Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """What stages of a model put out, by name: with gradients, so in losses as well.
+    """Return the outputs of stages of a model by name, with gradients.
 
-    Where the model can stop early, what comes after the last wanted stage is not computed. Its mode
-    is as it is: put a fixed network into evaluation mode first, so that its statistics stay.
+    Where the model can stop early, what comes after the last wanted stage is not computed. The mode
+    of the network is not changed: put a fixed network into evaluation mode first, so that its
+    statistics stay.
 
     Args:
         network: A `Model` of the zoo or of your own, on any backend.
         inputs: What the model takes, as native arrays.
         stages: The stages' names, in the order wanted, or one name; all of them when not given.
-            `stages` tells them.
+            `deliralike.zoo.stages` lists them.
 
     Raises:
         UnknownName: The model has no such stage; the message names the nearest.
@@ -35,7 +36,8 @@ def features(
         >>> from deliralike import zoo
         >>> net = zoo.build("resnet18", backend="torch").eval()
         >>> x = net.backend.array(zoo.find("resnet18").sample()[0])
-        >>> {name: tuple(array.shape) for name, array in features(net, x, stages=["layer2", "layer1"]).items()}
+        >>> outputs = features(net, x, stages=["layer2", "layer1"])
+        >>> {name: tuple(array.shape) for name, array in outputs.items()}
         {'layer2': (1, 128, 28, 28), 'layer1': (1, 64, 56, 56)}
     """
     if not callable(getattr(network, "forward_stages", None)):
@@ -46,17 +48,17 @@ def features(
     if stages is None:
         return dict(network.forward_stages(*inputs))
     wanted = (stages,) if isinstance(stages, str) else tuple(stages)
-    found = run_stages_of(network, inputs, wanted)
+    outputs = run_stages_of(network, inputs, wanted)
     for name in wanted:
-        if name not in found:
+        if name not in outputs:
             raise UnknownName(
-                f"{type(network).__name__} has no stage {name!r}. {suggestion(name, found)}"
+                f"{type(network).__name__} has no stage {name!r}. {suggestion(name, outputs)}"
             )
-    return {name: found[name] for name in wanted}
+    return {name: outputs[name] for name in wanted}
 
 
 def reset_head(network: Any, num_classes: int, *, seed: int = 0) -> Any:
-    """A new network with the same weights, but a head of its own for another number of classes.
+    """Make a network with the same weights and a new head for another number of classes.
 
     It is made from the arguments that the old one was made with, on the same backend and device and
     in the same type; training mode and frozen parameters are as before, apart from the head, which
@@ -81,25 +83,23 @@ def reset_head(network: Any, num_classes: int, *, seed: int = 0) -> Any:
         >>> net.set_trainable("layer?.*", False)[0]
         'layer1.0.conv1.weight'
         >>> other = reset_head(net, 3)
-        >>> other.fc.weight.shape[0], other.training, other.conv1.weight.requires_grad, other.layer1[0].conv1.weight.requires_grad
-        (3, False, True, False)
-    """  # noqa: E501 - what it prints
+        >>> other.fc.weight.shape[0], other.training
+        (3, False)
+        >>> other.conv1.weight.requires_grad, other.layer1[0].conv1.weight.requires_grad
+        (True, False)
+    """
     settings = _settings(network) | {network.outputs: num_classes}
-    new = networks.build(
-        type(network), seed=seed, dtype=network.dtype_name, device=network.device_name, **settings
-    )
+    dtype, device = network.dtype_name, network.device_name
+    new = networks.build(type(network), seed=seed, dtype=dtype, device=device, **settings)
     head = _head(new)
-    before, rest = (
-        network.neutral_slots(),
-        [name for name in new.neutral_slots() if name not in head],
-    )
-    _take_over(network, new, {name: before[name].read() for name in rest if name in before}, rest)
-    _as_before(network, new, rest)
+    kept = [name for name in new.neutral_slots() if name not in head]
+    _copy_weights(network, new, kept)
+    _copy_modes(network, new, kept)
     return new
 
 
 def _settings(network: Any) -> dict[str, Any]:
-    """The arguments that a model was made with, if it can be made again with another head."""
+    """Return the arguments with which a model can be made again."""
     name = type(network).__name__
     if not isinstance(network, Model):
         raise CapabilityError(
@@ -114,17 +114,12 @@ def _settings(network: Any) -> dict[str, Any]:
         raise CapabilityError(f"{name} has no head that could be replaced")
     settings = dict(network.init_kwargs)
     for argument, value in settings.items():
-        if (
-            _holds_networks(value)
-            or parameters.get(argument, _ANY).kind is inspect.Parameter.VAR_POSITIONAL
-        ):
+        kind = parameters[argument].kind if argument in parameters else None
+        if _holds_networks(value) or kind is inspect.Parameter.VAR_POSITIONAL:
             raise CapabilityError(
                 f"{name} was made from other networks ({argument}=…), and cannot be made again"
             )
     return settings
-
-
-_ANY = inspect.Parameter("any", inspect.Parameter.KEYWORD_ONLY)
 
 
 def _number(network: Any, parameters: Any) -> Any:
@@ -132,33 +127,36 @@ def _number(network: Any, parameters: Any) -> Any:
 
 
 def _holds_networks(value: Any) -> bool:
+    if isinstance(value, networks.Block):
+        return True
     if isinstance(value, dict):
-        value = list(value.values())
-    return isinstance(value, networks.Block) or (
-        isinstance(value, list | tuple) and any(map(_holds_networks, value))
-    )
+        return any(map(_holds_networks, value.values()))
+    return isinstance(value, list | tuple) and any(map(_holds_networks, value))
 
 
 def _head(network: Any) -> set[str]:
-    """The names of the head's parameters and buffers, also those under which the same layers stand elsewhere."""
+    """Return the names of the head's parameters and buffers.
+
+    Names under which the same layers stand elsewhere are among them.
+    """
     slots = network.neutral_slots()
     heads = {id(_block(network, path)) for path in network.head_paths}
-    natives = {
-        id(slot.native): name for name, slot in slots.items() if _below(name, network.head_paths)
-    }
-    names = {
-        name for name, slot in slots.items() if slot.is_parameter and id(slot.native) in natives
-    }
-    for name in names:
-        if (
-            not _below(name, network.head_paths)
-            and id(_block(network, name.rpartition(".")[0])) not in heads
-        ):
-            head = natives[id(slots[name].native)]
+    natives = {}
+    for name, slot in slots.items():
+        if _below(name, network.head_paths):
+            natives[id(slot.native)] = name
+    names = set(natives.values())
+    for name, slot in slots.items():
+        if not slot.is_parameter or id(slot.native) not in natives:
+            continue
+        names.add(name)
+        of_the_head = id(_block(network, name.rpartition(".")[0])) in heads
+        if not of_the_head and not _below(name, network.head_paths):
+            head = natives[id(slot.native)]
             raise CapabilityError(
                 f"{type(network).__name__}: the head's {head!r} is tied to {name!r}"
             )
-    return names | set(natives.values())
+    return names
 
 
 def _block(network: Any, path: str) -> Any:
@@ -169,26 +167,30 @@ def _below(name: str, paths: Iterable[str]) -> bool:
     return any(name == path or name.startswith(f"{path}.") for path in paths)
 
 
-def _take_over(old: Any, new: Any, state: dict[str, Any], names: Sequence[str]) -> None:
-    """The weights of these names."""
+def _copy_weights(old: Any, new: Any, names: Sequence[str]) -> None:
+    """Copy the weights of these names."""
     what = f"more than the head of {type(old).__name__} depends on {old.outputs}"
-    if missing := [name for name in names if name not in state]:
-        raise StateError(f"{what}: there are no weights for {missing[0]!r}")
+    slots = old.neutral_slots()
+    for name in names:
+        if name not in slots:
+            raise StateError(f"{what}: there are no weights for {name!r}")
     if not names:  # a network that is nothing but its head
         return
+    state = {name: slots[name].read() for name in names}
     try:
         new.load_neutral_state(state, strict=False)
     except StateError as error:
         raise StateError(f"{what}: {error}") from None
 
 
-def _as_before(old: Any, new: Any, names: Iterable[str]) -> None:
-    """Training mode, block by block, and which of the parameters are frozen."""
+def _copy_modes(old: Any, new: Any, names: Iterable[str]) -> None:
+    """Copy the training mode of each block, and which of the parameters are frozen."""
     blocks = dict(old.named_blocks())
     for path, block in new.train(old.training).named_blocks():
         if hasattr(block, "training"):
             block.training = getattr(blocks.get(path), "training", old.training)
-    before, after = old.neutral_slots(), new.neutral_slots()
+    before = old.neutral_slots()
+    after = new.neutral_slots()
     for name in names:
         if after[name].is_parameter:
             after[name].trainable = before[name].trainable
