@@ -119,7 +119,8 @@ class ComposedLosses(Losses):
                 f"prediction of shape {tuple(prediction.shape)}"
             )
         for dim in range(-axes, 0):
-            have, want = target.shape[dim], prediction.shape[dim]
+            have = target.shape[dim]
+            want = prediction.shape[dim]
             if have != want:
                 index = self.constant(np.arange(want) * have // want, like=target)
                 target = self.select(target, index, len(target.shape) + dim)

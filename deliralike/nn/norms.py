@@ -83,7 +83,8 @@ class Norms(Primitives):
             The output, the mean and the biased variance, the latter two ``(channels,)``.
         """
         dims = tuple(d for d in range(len(x.shape)) if d != 1)
-        mean, var = self.mean(x, dims), self.var(x, dims)
+        mean = self.mean(x, dims)
+        var = self.var(x, dims)
         return self.batch_norm(x, mean, var, weight, bias, eps), mean, var
 
     def batch_statistics(

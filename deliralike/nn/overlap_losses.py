@@ -142,5 +142,6 @@ class OverlapLosses(Losses):
         """Both arrays, without channel 0 if it does not count, and the spatial axes."""
         self._same_shape(name, probabilities, target)
         if not include_background:
-            probabilities, target = probabilities[:, 1:], target[:, 1:]
+            probabilities = probabilities[:, 1:]
+            target = target[:, 1:]
         return probabilities, target, tuple(range(2, len(probabilities.shape)))

@@ -146,7 +146,8 @@ def _longest_axis(box: Box) -> int:
 
 
 def _draw_box(axes: Any, box: Box, place: tuple[int, int]) -> None:
-    x, y = place[0] * _ACROSS, -place[1] * _DOWN
+    x = place[0] * _ACROSS
+    y = -place[1] * _DOWN
     corner = (x - _WIDTH / 2, y - _HEIGHT / 2)
     colour = next(colour for part, colour in _COLOURS if part in box.type)
     frame = FancyBboxPatch(corner, _WIDTH, _HEIGHT, "round,pad=0,rounding_size=0.07")

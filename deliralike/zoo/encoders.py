@@ -208,7 +208,8 @@ class EncoderDecoder(Model):
         Returns:
             The channels of what the decoder takes.
         """
-        owner, depths = type(self).__name__, tuple(depths)
+        owner = type(self).__name__
+        depths = tuple(depths)
         checks.positive(in_channels, "in_channels", owner)
         by_dims(self.nn, dims, "Conv")
         plan = Encoder.of(encoder, in_channels, dims, settings)

@@ -446,7 +446,8 @@ class Plan:
         same_kernel = value.shape[0] == shape[0] and value.shape[2:] == shape[2:]
         if not same_kernel or stem_and_head.is_grouped(self._network, name):
             return None
-        old, new = value.shape[1], shape[1]
+        old = value.shape[1]
+        new = shape[1]
         exact = value.astype(np.result_type(value, np.float32), copy=False)
         if new == 1:
             adapted = exact.sum(1, keepdims=True)

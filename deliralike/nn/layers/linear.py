@@ -48,7 +48,8 @@ class Embedding(Network):
     ) -> None:
         super().__init__()
         self.check_settings(num_embeddings, embedding_dim, padding_idx)
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         start = Normal(zero_row=self.padding_idx)
         self.weight = self.nn.Parameter((num_embeddings, embedding_dim), start)

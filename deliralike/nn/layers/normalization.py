@@ -28,8 +28,11 @@ class _RunningNorm(Network):
     ) -> None:
         super().__init__()
         self.check_settings(num_features)
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.affine, self.track_running_stats = affine, track_running_stats
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
         self.weight = self.nn.Parameter((num_features,), ONES) if affine else None
         self.bias = self.nn.Parameter((num_features,), ZEROS) if affine else None
         if track_running_stats:
@@ -224,7 +227,9 @@ class LayerNorm(Network):
         shape = (
             (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         )
-        self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
+        self.normalized_shape = shape
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
         self.weight = self.nn.Parameter(shape, ONES) if elementwise_affine else None
         self.bias = self.nn.Parameter(shape, ZEROS) if elementwise_affine and bias else None
 

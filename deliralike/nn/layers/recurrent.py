@@ -32,7 +32,9 @@ class _Recurrent(Network):
         self.input_size = checks.positive(input_size, "input_size", name)
         self.hidden_size = checks.positive(hidden_size, "hidden_size", name)
         self.num_layers = checks.positive(num_layers, "num_layers", name)
-        self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
+        self.bias = bias
+        self.batch_first = batch_first
+        self.bidirectional = bidirectional
         self.suffixes = ("", "_reverse") if bidirectional else ("",)
         for layer in range(num_layers):
             width = input_size if layer == 0 else hidden_size * len(self.suffixes)

@@ -16,8 +16,7 @@ class AlexNet(Model):
     """Five convolutions, three poolings and three linear layers.
 
     Source: Krizhevsky 2014, arXiv 1404.5997 (one tower, no local response normalisation); names,
-    order, shapes and
-    start values (PyTorch's own) are those of ``torchvision.models.alexnet``.
+    order, shapes and start values (PyTorch's own) are those of ``torchvision.models.alexnet``.
 
     Args:
         num_classes: Number of outputs; 0 for no head: the features before the last linear layer.
@@ -34,7 +33,8 @@ class AlexNet(Model):
             ``features.0``), or is smaller than 63 along an axis.
     """
 
-    stem_paths, can_stop = ("features.0",), True
+    stem_paths = ("features.0",)
+    can_stop = True
 
     def __init__(
         self,

@@ -87,7 +87,8 @@ class CNBlock(Network):
         self, channels: int, layer_scale: float, stochastic_depth: float, dims: int
     ) -> None:
         super().__init__()
-        nn, (first, last) = self.nn, _permutations(dims + 2)
+        nn = self.nn
+        first, last = _permutations(dims + 2)
         self.layer_scale = nn.Parameter((channels, *(1,) * dims), Constant(layer_scale))
         self.block = nn.Sequential(
             by_dims(nn, dims, "Conv")(channels, channels, 7, padding=3, groups=channels),
@@ -132,7 +133,8 @@ class ConvNeXt(Model):
             ``features.0.0``), or is smaller than 32 along an axis (for four stages).
     """
 
-    stem_paths, head_paths = ("features.0.0",), ("classifier.2",)
+    stem_paths = ("features.0.0",)
+    head_paths = ("classifier.2",)
     can_stop = True
     keymaps = (_TIMM,)
 
@@ -149,7 +151,8 @@ class ConvNeXt(Model):
         super().__init__()
         checks.positive(in_channels, "in_channels", "ConvNeXt")
         layers, widths = _stages(layers, widths)
-        nn, conv = self.nn, by_dims(self.nn, dims, "Conv")
+        nn = self.nn
+        conv = by_dims(self.nn, dims, "Conv")
         chances = [
             stochastic_depth * block / max(1, sum(layers) - 1) for block in range(sum(layers))
         ]

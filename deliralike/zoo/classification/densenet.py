@@ -147,7 +147,8 @@ class Features(Network):
         So segmentation_models_pytorch cuts the network for its decoders; the last normalisation has
         no ReLU there.
         """
-        steps, last = {"stem": self._stem}, len(self.layers)
+        steps = {"stem": self._stem}
+        last = len(self.layers)
         for i in range(1, last + 1):
             steps[f"denseblock{i}"] = partial(self._block, i)
             steps[f"transition{i}.relu" if i < last else f"norm{i + 1}"] = partial(
@@ -208,7 +209,8 @@ class DenseNet(Model):
             blocks.
     """
 
-    stem_paths, can_stop = ("features.conv0",), True
+    stem_paths = ("features.conv0",)
+    can_stop = True
     start_values = {
         "*conv?.weight": HeNormal("in"),
         "*.conv.weight": HeNormal("in"),

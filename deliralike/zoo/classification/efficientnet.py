@@ -179,10 +179,9 @@ class EfficientNet(Model):
     """EfficientNet, versions 1 and 2, as torchvision builds it; the same names in 1, 2 and 3 dimensions.
 
     Source: Tan and Le 2019, arXiv 1905.11946; V2: Tan and Le 2021, arXiv 2104.00298. Names, order,
-    shapes and start
-    values are those of ``torchvision.models.efficientnet``; the key map ``"timm"`` has timm's
-    names. Weights that come from TensorFlow (timm's ``tf_efficientnet…``) need ``same_padding=True,
-    eps=1e-3``.
+    shapes and start values are those of ``torchvision.models.efficientnet``; the key map ``"timm"``
+    has timm's names. Weights that come from TensorFlow (timm's ``tf_efficientnet…``) need
+    ``same_padding=True, eps=1e-3``.
 
     Args:
         stages: For each stage ``(kind, expansion, kernel, stride, channels, blocks)`` with the kind
@@ -211,7 +210,8 @@ class EfficientNet(Model):
             (the error names it).
     """
 
-    stem_paths, head_paths = ("features.0.0",), ("classifier.1",)
+    stem_paths = ("features.0.0",)
+    head_paths = ("classifier.1",)
     can_stop = True
     keymaps = (KeyMap("timm", _timm),)
 
@@ -241,7 +241,8 @@ class EfficientNet(Model):
     ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "EfficientNet")
-        nn, plan = self.nn, _plan(stages, width_mult, depth_mult)
+        nn = self.nn
+        plan = _plan(stages, width_mult, depth_mult)
         options: dict[str, Any] = {
             "eps": eps,
             "momentum": momentum,
@@ -250,7 +251,8 @@ class EfficientNet(Model):
         }
         width = make_divisible(stem_channels * width_mult)
         layers = [_conv(in_channels, width, 3, 2, **options)]
-        total, done = sum(blocks for *_, blocks in plan), 0
+        total = sum(blocks for *_, blocks in plan)
+        done = 0
         for kind, expansion, kernel, stride, channels, blocks in plan:
             chances = [stochastic_depth * block / total for block in range(done, done + blocks)]
             steps = [(width, stride), *((channels, 1),) * (blocks - 1)]
@@ -262,7 +264,8 @@ class EfficientNet(Model):
                     )
                 )
             )
-            width, done = channels, done + blocks
+            width = channels
+            done = done + blocks
         last = 4 * width if last_channels is None else last_channels
         self.features = nn.Sequential(*layers, _conv(width, last, **options))
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)

@@ -60,8 +60,7 @@ class Inception(Network):
     """Four branches side by side: 1x1, 3x3 and again 3x3 convolutions, and a pooling.
 
     Source: Szegedy et al. 2015, arXiv 1409.4842, figure 2b. The third branch is 5x5 in the paper;
-    torchvision, whose
-    weights these are, has 3x3 (its issue 906).
+    torchvision, whose weights these are, has 3x3 (its issue 906).
 
     Shapes:
         ``(batch, in_channels, height, width)`` gives as many channels as the branches have
@@ -70,7 +69,8 @@ class Inception(Network):
 
     def __init__(self, in_channels: int, widths: Widths) -> None:
         super().__init__()
-        nn, (one, inside, two, inside_three, three, pooled) = self.nn, widths
+        nn = self.nn
+        one, inside, two, inside_three, three, pooled = widths
         self.branch1 = ConvNorm(in_channels, one, 1)
         self.branch2 = nn.Sequential(
             ConvNorm(in_channels, inside, 1), ConvNorm(inside, two, 3, padding=1)
@@ -112,8 +112,7 @@ class GoogLeNet(Model):
     """Nine inception blocks after three convolutions, with two auxiliary classifiers for training.
 
     Source: Szegedy et al. 2015, arXiv 1409.4842; names, order, shapes, start values and batch
-    normalisation are those
-    of ``torchvision.models.googlenet``.
+    normalisation are those of ``torchvision.models.googlenet``.
 
     Args:
         blocks: The channels of the branches by block, ``"3a"`` to ``"5b"``; those left out are not
@@ -138,7 +137,8 @@ class GoogLeNet(Model):
             ``conv1.conv``), or is smaller than 15 along an axis.
     """
 
-    stem_paths, can_stop = ("conv1.conv",), True
+    stem_paths = ("conv1.conv",)
+    can_stop = True
     # torchvision cuts them at 2, which is 200 standard deviations
     start_values = {"*conv.weight": Normal(0.01), "*fc*.weight": Normal(0.01)}
 
@@ -154,7 +154,9 @@ class GoogLeNet(Model):
     ) -> None:
         super().__init__()
         check_input_settings("GoogLeNet", in_channels, transform_input)
-        nn, self.transform_input, self.num_classes = self.nn, transform_input, num_classes
+        nn = self.nn
+        self.transform_input = transform_input
+        self.num_classes = num_classes
         self.aux_logits = bool(aux_logits) and num_classes != 0
         self.names = _names(blocks, self.aux_logits)
         self.conv1 = ConvNorm(in_channels, 64, 7, 2, 3)
@@ -168,7 +170,8 @@ class GoogLeNet(Model):
         for name in self.names:
             one, _, two, _, three, pooled = blocks[name]
             setattr(self, f"inception{name}", Inception(width, blocks[name]))
-            width = outputs[name] = one + two + three + pooled
+            width = one + two + three + pooled
+            outputs[name] = width
         if self.aux_logits:
             self.aux1 = Auxiliary(outputs["4a"], num_classes, dropout_aux)
             self.aux2 = Auxiliary(outputs["4d"], num_classes, dropout_aux)
@@ -232,7 +235,8 @@ def as_trained(nn: Any, x: Any) -> Any:
     Shapes:
         ``(batch, 3, height, width)`` gives the same shape.
     """
-    means, deviations = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    means = (0.485, 0.456, 0.406)
+    deviations = (0.229, 0.224, 0.225)
     channels = [x[:, i : i + 1] * (deviations[i] / 0.5) + (means[i] - 0.5) / 0.5 for i in range(3)]
     return nn.concatenate(channels, 1)
 

@@ -17,7 +17,9 @@ from deliralike.zoo.classification.googlenet import ConvNorm, as_trained, check_
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
-ROW, COLUMN = ((1, 7), 1, (0, 3)), ((7, 1), 1, (3, 0))  # kernel, stride, padding
+# kernel, stride, padding
+ROW = ((1, 7), 1, (0, 3))
+COLUMN = ((7, 1), 1, (3, 0))
 
 
 class _Mixed(Network):
@@ -164,7 +166,8 @@ class InceptionE(_Mixed):
         self.branch_pool = ConvNorm(in_channels, 192, 1)
 
     def forward(self, x):
-        single, double = self.branch3x3_1(x), self.chain(x, "branch3x3dbl_1", "branch3x3dbl_2")
+        single = self.branch3x3_1(x)
+        double = self.chain(x, "branch3x3dbl_1", "branch3x3dbl_2")
         branches = [
             self.branch1x1(x),
             self.branch3x3_2a(single),
@@ -200,8 +203,7 @@ class Inception3(Model):
     """Five convolutions and eleven inception blocks, with an auxiliary classifier for training.
 
     Source: Szegedy et al. 2016, arXiv 1512.00567; names, order, shapes and start values are those
-    of
-    ``torchvision.models.inception``.
+    of ``torchvision.models.inception``.
 
     Args:
         pool_features: The channels of the average in each of the blocks ``Mixed_5b``, ``Mixed_5c``
@@ -229,7 +231,8 @@ class Inception3(Model):
             auxiliary classifier than 299.
     """
 
-    stem_paths, can_stop = ("Conv2d_1a_3x3.conv",), True
+    stem_paths = ("Conv2d_1a_3x3.conv",)
+    can_stop = True
     # Torchvision cuts them at 2, which is 20 standard deviations. It means to give AuxLogits.conv1
     # 0.01, but says so to the block, where it is not looked for.
     start_values = {
@@ -251,7 +254,9 @@ class Inception3(Model):
     ) -> None:
         super().__init__()
         check_input_settings("Inception3", in_channels, transform_input)
-        nn, self.transform_input, self.num_classes = self.nn, transform_input, num_classes
+        nn = self.nn
+        self.transform_input = transform_input
+        self.num_classes = num_classes
         self.Conv2d_1a_3x3 = ConvNorm(in_channels, 32, 3, 2)
         self.Conv2d_2a_3x3 = ConvNorm(32, 32, 3)
         self.Conv2d_2b_3x3 = ConvNorm(32, 64, 3, padding=1)

@@ -32,7 +32,8 @@ class LeNet(Model):
         ShapeError: The input has other channels (the error names ``conv1``) or another size.
     """
 
-    stem_paths, head_paths = ("conv1",), ("fc3",)
+    stem_paths = ("conv1",)
+    head_paths = ("fc3",)
 
     def __init__(
         self,

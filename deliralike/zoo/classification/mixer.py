@@ -139,8 +139,7 @@ class MlpMixer(Model):
     """MLP-Mixer or, with other blocks, ResMLP, as timm builds them.
 
     Source: Tolstikhin et al. 2021, arXiv 2105.01601; ResMLP: Touvron et al. 2021, arXiv 2105.03404.
-    Names, order,
-    shapes and start values are those of ``timm.models.mlp_mixer``.
+    Names, order, shapes and start values are those of ``timm.models.mlp_mixer``.
 
     Args:
         image_size: Side of the (square) images; the weights over tokens fit no other.
@@ -164,7 +163,8 @@ class MlpMixer(Model):
             another size.
     """
 
-    stem_paths, head_paths = ("stem.proj",), ("head",)
+    stem_paths = ("stem.proj",)
+    head_paths = ("head",)
 
     def __init__(
         self,
@@ -192,12 +192,11 @@ class MlpMixer(Model):
             raise SettingError(
                 f"MlpMixer: there is no block {block!r}. {suggestion(block, BLOCKS)}"
             )
-        nn, tokens = self.nn, (image_size // patch_size) ** 2
-        self.image_size, self.patch_size, self.fan_in = (
-            image_size,
-            patch_size,
-            in_channels * patch_size**2,
-        )
+        nn = self.nn
+        tokens = (image_size // patch_size) ** 2
+        self.image_size = image_size
+        self.patch_size = patch_size
+        self.fan_in = in_channels * patch_size**2
         self.stem = PatchEmbed(in_channels, embed_dim, patch_size)
         settings = (embed_dim, tokens, mlp_ratio, stochastic_depth, layer_scale)
         self.blocks = nn.Sequential(*(BLOCKS[block](*settings) for _ in range(num_blocks)))

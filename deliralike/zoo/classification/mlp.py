@@ -57,7 +57,8 @@ class MLP(Model):
         ShapeError: The input has another width; the error names the layer ``layers.0``.
     """
 
-    stem_paths, outputs = ("layers.0",), "out_features"
+    stem_paths = ("layers.0",)
+    outputs = "out_features"
 
     def __init__(
         self,

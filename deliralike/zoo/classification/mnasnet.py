@@ -42,7 +42,8 @@ class InvertedResidual(Network):
         self, in_channels: int, out_channels: int, kernel: int, stride: int, expansion: int
     ) -> None:
         super().__init__()
-        nn, inside = self.nn, in_channels * expansion
+        nn = self.nn
+        inside = in_channels * expansion
         self.layers = nn.Sequential(
             nn.Conv2d(in_channels, inside, 1, bias=False),
             nn.BatchNorm2d(inside, momentum=_MOMENTUM),
@@ -84,7 +85,8 @@ class MNASNet(Model):
         ShapeError: The input has another number of axes or channels; the error names ``layers.0``.
     """
 
-    stem_paths, can_stop = ("layers.0",), True
+    stem_paths = ("layers.0",)
+    can_stop = True
 
     def __init__(
         self,
@@ -96,8 +98,11 @@ class MNASNet(Model):
     ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "MNASNet")
-        nn, stacks, momentum = self.nn, _rows(stacks), {"momentum": _MOMENTUM}
-        first, width = make_divisible(32 * width_mult), make_divisible(16 * width_mult)
+        nn = self.nn
+        stacks = _rows(stacks)
+        momentum = {"momentum": _MOMENTUM}
+        first = make_divisible(32 * width_mult)
+        width = make_divisible(16 * width_mult)
         blocks: list[Any] = [
             nn.Conv2d(in_channels, first, 3, stride=2, padding=1, bias=False),
             nn.BatchNorm2d(first, **momentum),

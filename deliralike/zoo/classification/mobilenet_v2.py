@@ -31,8 +31,7 @@ class InvertedResidual(Network):
     """Wide inside, narrow outside: 1x1, depthwise 3x3 and 1x1 convolutions, the last without an activation.
 
     Source: Sandler et al. 2018, arXiv 1801.04381, figure 4d; torchvision. The last convolution and
-    its normalisation
-    stand bare in the row, as there.
+    its normalisation stand bare in the row, as there.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
@@ -68,8 +67,7 @@ class MobileNetV2(Model):
     """Inverted residual blocks between a convolution and a 1x1 convolution; the same names in all dimensions.
 
     Source: Sandler et al. 2018, arXiv 1801.04381; names, order, shapes and start values are those
-    of
-    ``torchvision.models.mobilenetv2``.
+    of ``torchvision.models.mobilenetv2``.
 
     Args:
         blocks: For each group of blocks: expansion, channels, number of blocks, stride of the
@@ -91,7 +89,8 @@ class MobileNetV2(Model):
             ``features.0.0``.
     """
 
-    stem_paths, can_stop = ("features.0.0",), True
+    stem_paths = ("features.0.0",)
+    can_stop = True
     start_values = {
         "*.0.weight": HeNormal("out"),
         "classifier.1.weight": Normal(0.01),
@@ -109,7 +108,8 @@ class MobileNetV2(Model):
     ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "MobileNetV2")
-        nn, width = self.nn, make_divisible(32 * width_mult)
+        nn = self.nn
+        width = make_divisible(32 * width_mult)
         last = make_divisible(1280 * max(1.0, width_mult))
         options: dict[str, Any] = {"activation": "ReLU6", "dims": dims}
         features: list[Network] = [ConvNormActivation(in_channels, width, 3, 2, **options)]

@@ -135,7 +135,8 @@ def scaled(
     tail = _tail(rows) if reduced_tail else len(rows)
     table = []
     for at, (kernel, inside, outside, *rest) in enumerate(rows):
-        inside, outside = inside // (2 if at > tail else 1), outside // (2 if at >= tail else 1)
+        inside = inside // (2 if at > tail else 1)
+        outside = outside // (2 if at >= tail else 1)
         table.append(
             (
                 kernel,
@@ -181,7 +182,8 @@ class MobileNetV3(Model):
             ``features.0.0``.
     """
 
-    stem_paths, can_stop = ("features.0.0",), True
+    stem_paths = ("features.0.0",)
+    can_stop = True
     start_values = {
         "*.0.weight": HeNormal("out"),
         "*.fc?.weight": HeNormal("out"),
@@ -205,7 +207,8 @@ class MobileNetV3(Model):
         super().__init__()
         checks.positive(in_channels, "in_channels", "MobileNetV3")
         checks.positive(hidden, "hidden", "MobileNetV3")
-        nn, rows = self.nn, scaled(_rows(blocks), width_mult, reduced_tail)
+        nn = self.nn
+        rows = scaled(_rows(blocks), width_mult, reduced_tail)
         self.features = nn.Sequential(
             *trunk(rows, in_channels, make_divisible(16 * width_mult), dilated, dims)
         )

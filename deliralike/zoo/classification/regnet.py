@@ -111,8 +111,7 @@ class RegNet(Model):
     """A convolution and four stages of bottlenecks whose widths grow by a rule; X without, Y with a squeeze.
 
     Source: Radosavovic et al. 2020, arXiv 2003.13678; names, order, shapes and start values are
-    those of
-    ``torchvision.models.regnet``.
+    those of ``torchvision.models.regnet``.
 
     Args:
         layers: The number of blocks in each stage.
@@ -133,7 +132,8 @@ class RegNet(Model):
         ShapeError: The input has another number of axes or channels; the error names ``stem.0``.
     """
 
-    stem_paths, can_stop = ("stem.0",), True
+    stem_paths = ("stem.0",)
+    can_stop = True
     start_values = {
         "stem.0.weight": HeNormal("out"),
         "trunk_output.*.0.weight": HeNormal("out"),

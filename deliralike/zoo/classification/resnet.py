@@ -111,9 +111,8 @@ class ResNet(Model):
     """A residual network with four stages, as torchvision builds it; the same names in 1, 2 and 3 dimensions.
 
     Source: He et al. 2016, arXiv 1512.03385; ResNeXt: Xie et al. 2017, arXiv 1611.05431; Wide
-    ResNet: Zagoruyko and
-    Komodakis 2016, arXiv 1605.07146. Names, order, shapes and start values are those of
-    ``torchvision.models.resnet``.
+    ResNet: Zagoruyko and Komodakis 2016, arXiv 1605.07146. Names, order, shapes and start values
+    are those of ``torchvision.models.resnet``.
 
     Args:
         block: ``"basic"`` or ``"bottleneck"``.
@@ -143,7 +142,9 @@ class ResNet(Model):
             it).
     """
 
-    stem_paths, head_paths, can_stop = ("conv1",), ("fc",), True
+    stem_paths = ("conv1",)
+    head_paths = ("fc",)
+    can_stop = True
     keymaps = (chainer_links.RESNET,)
 
     def __init__(
@@ -165,9 +166,11 @@ class ResNet(Model):
         checks.positive(width_per_group, "width_per_group", "ResNet")
         layers = _counts(layers, 4, "ResNet")
         steps = _dilated(_flags(replace_stride_with_dilation), output_stride, block)
-        nn, block_class = self.nn, _block(block)
+        nn = self.nn
+        block_class = _block(block)
         conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
-        self.block, self.zero_init_residual = block, bool(zero_init_residual)
+        self.block = block
+        self.zero_init_residual = bool(zero_init_residual)
         self.conv1 = conv(in_channels, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = norm(64)
         self.relu = nn.ReLU(inplace=True)
@@ -211,8 +214,7 @@ class Subsample(Network):
     """A shortcut without parameters: every second element along each axis, and zeros for the channels to be added.
 
     Source: He et al. 2016, arXiv 1512.03385, section 4.2 (option A). Half of the new channels come
-    before the old
-    ones, half after.
+    before the old ones, half after.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
@@ -221,7 +223,8 @@ class Subsample(Network):
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
         before = (out_channels - in_channels) // 2
-        self.stride, self.pads = stride, (before, out_channels - in_channels - before)
+        self.stride = stride
+        self.pads = (before, out_channels - in_channels - before)
 
     def forward(self, x):
         axes = len(x.shape) - 2
@@ -233,8 +236,8 @@ class SmallResNet(Model):
     """A residual network for tiny images: three stages with 16, 32 and 64 channels and ``6n + 2`` layers.
 
     Source: He et al. 2016, arXiv 1512.03385, section 4.2. Names follow torchvision's ResNet (conv1,
-    bn1, layer1 …, fc).
-    Start values: He normal by fan in for convolutions, as the paper; PyTorch's for `fc`.
+    bn1, layer1 …, fc). Start values: He normal by fan in for convolutions, as the paper; PyTorch's
+    for `fc`.
 
     Args:
         depth: The number of layers, ``6n + 2``: 8, 14, 20, 32, 44, 56, 110 …
@@ -253,7 +256,8 @@ class SmallResNet(Model):
         ShapeError: The input has another number of axes or channels; the error names ``conv1``.
     """
 
-    stem_paths, head_paths = ("conv1",), ("fc",)
+    stem_paths = ("conv1",)
+    head_paths = ("fc",)
     start_values = {"*conv?.weight": HeNormal("in"), "*downsample.0.weight": HeNormal("in")}
 
     def __init__(
@@ -273,7 +277,8 @@ class SmallResNet(Model):
             )
         if shortcut not in ("A", "B"):
             raise SettingError(f"SmallResNet: shortcut={shortcut!r}; wanted 'A' or 'B'")
-        nn, count = self.nn, (depth - 2) // 6
+        nn = self.nn
+        count = (depth - 2) // 6
         conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
         self.conv1 = conv(in_channels, 16, 3, padding=1, bias=False)
         self.bn1 = norm(16)
@@ -328,7 +333,8 @@ def _dilated(
         )
     steps, dilation = [(1, (1, 1))], 1
     for dilated, reduction in zip(flags, (8, 16, 32), strict=True):
-        before, dilation = dilation, 2 * dilation if dilated else dilation
+        before = dilation
+        dilation = 2 * dilation if dilated else dilation
         rate = max(
             1, reduction // output_stride
         )  # segmentation_models_pytorch: the first block has it as well

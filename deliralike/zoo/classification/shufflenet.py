@@ -25,7 +25,8 @@ class InvertedResidual(Network):
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
-        nn, half = self.nn, out_channels // 2
+        nn = self.nn
+        half = out_channels // 2
         self.stride = stride
         self.branch1 = None
         if stride > 1:
@@ -52,9 +53,11 @@ class InvertedResidual(Network):
     def forward(self, x):
         if self.branch1 is None:
             half = x.shape[1] // 2
-            left, right = x[:, :half], self.branch2(x[:, half:])
+            left = x[:, :half]
+            right = self.branch2(x[:, half:])
         else:
-            left, right = self.branch1(x), self.branch2(x)
+            left = self.branch1(x)
+            right = self.branch2(x)
         y = self.nn.stack(
             [left, right], 2
         )  # (batch, out_channels / 2, 2, height, width): one of each in turn
@@ -65,8 +68,7 @@ class ShuffleNetV2(Model):
     """A convolution, a pooling, three stages of shuffled blocks, a 1x1 convolution.
 
     Source: Ma et al. 2018, arXiv 1807.11164; names, order, shapes and start values (PyTorch's own)
-    are those of
-    ``torchvision.models.shufflenetv2``.
+    are those of ``torchvision.models.shufflenetv2``.
 
     Args:
         layers: The number of blocks in each of the three stages.
@@ -84,7 +86,8 @@ class ShuffleNetV2(Model):
         ShapeError: The input has another number of axes or channels; the error names ``conv1.0``.
     """
 
-    stem_paths, can_stop = ("conv1.0",), True
+    stem_paths = ("conv1.0",)
+    can_stop = True
 
     def __init__(
         self,
@@ -95,10 +98,8 @@ class ShuffleNetV2(Model):
     ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "ShuffleNetV2")
-        layers, (first, *stages, last) = (
-            _numbers(layers, 3, "layers"),
-            _numbers(widths, 5, "widths"),
-        )
+        layers = _numbers(layers, 3, "layers")
+        first, *stages, last = _numbers(widths, 5, "widths")
         if any(width % 2 for width in stages):
             raise SettingError(
                 f"ShuffleNetV2: widths={widths!r}; wanted even numbers for the three stages"

@@ -78,8 +78,7 @@ class SqueezeNet(Model):
     """A convolution, fire blocks with poolings between them, and a 1x1 convolution to the classes.
 
     Source: Iandola et al. 2016, arXiv 1602.07360, and the authors' version 1.1; names, order,
-    shapes and start values
-    are those of ``torchvision.models.squeezenet``.
+    shapes and start values are those of ``torchvision.models.squeezenet``.
 
     Args:
         plan: What follows the first convolution: the squeezed and the expanded channels of a fire
@@ -102,7 +101,8 @@ class SqueezeNet(Model):
             1.0, 17 for 1.1.
     """
 
-    stem_paths, can_stop = ("features.0",), True
+    stem_paths = ("features.0",)
+    can_stop = True
     start_values = {
         "*.weight": HeUniform("in"),
         "classifier.1.weight": Normal(0.01),
@@ -122,7 +122,8 @@ class SqueezeNet(Model):
         super().__init__()
         for name, value in (("in_channels", in_channels), ("kernel", kernel), ("width", width)):
             checks.positive(value, name, "SqueezeNet")
-        nn, plan = self.nn, _plan(plan)
+        nn = self.nn
+        plan = _plan(plan)
         conv, pool, average = by_dims(nn, dims, "Conv", "MaxPool", "AdaptiveAvgPool")
         blocks: list[Any] = [conv(in_channels, width, kernel, stride=2), nn.ReLU(inplace=True)]
         for row in plan:

@@ -92,7 +92,8 @@ class PatchMerging(Network):
     def forward(self, x):
         nn, (batch, height, width, channels) = self.nn, x.shape
         x = nn.pad(x, [(0, height % 2), (0, width % 2), (0, 0)]) if height % 2 or width % 2 else x
-        rows, columns = (height + 1) // 2, (width + 1) // 2
+        rows = (height + 1) // 2
+        columns = (width + 1) // 2
         x = nn.permute(nn.reshape(x, (batch, rows, 2, columns, 2, channels)), (0, 1, 3, 4, 2, 5))
         return self.reduction(self.norm(nn.reshape(x, (batch, rows, columns, 4 * channels))))
 
@@ -101,9 +102,8 @@ class WindowAttention(Network):
     """Attention within windows, shifted or not, with a learned bias for each relative position.
 
     Source: Liu et al. 2021, arXiv 2103.14030, section 3.2; torchvision's
-    ``ShiftedWindowAttention``. Windows that
-    are not full are padded with zeros, which take part in the attention. Along an axis with one
-    window nothing is shifted.
+    ``ShiftedWindowAttention``. Windows that are not full are padded with zeros, which take part in
+    the attention. Along an axis with one window nothing is shifted.
 
     Shapes:
         ``(batch, height, width, channels)`` gives the same.
@@ -139,8 +139,12 @@ class WindowAttention(Network):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x):
-        nn, side, (batch, height, width, channels) = self.nn, self.window, x.shape
-        rows, columns = -(-height // side), -(-width // side)  # windows along each axis
+        nn = self.nn
+        side = self.window
+        batch, height, width, channels = x.shape
+        # windows along each axis
+        rows = -(-height // side)
+        columns = -(-width // side)
         extra = (rows * side - height, columns * side - width)
         x = nn.pad(x, [(0, extra[0]), (0, extra[1]), (0, 0)]) if any(extra) else x
         shifts = [self.shift if windows > 1 else 0 for windows in (rows, columns)]
@@ -179,7 +183,8 @@ class WindowAttention(Network):
 
     def _bias(self, x, rows: int, columns: int, shifts: Sequence[int]):
         """What is added to the scores; (heads, tokens, tokens), for each window where windows are shifted."""
-        nn, tokens = self.nn, self.window**2
+        nn = self.nn
+        tokens = self.window**2
         bias = nn.select(self.relative_position_bias_table, self.relative_position_index, 0)
         bias = nn.permute(nn.reshape(bias, (tokens, tokens, self.heads)), (2, 0, 1))
         if not any(shifts):
@@ -223,7 +228,8 @@ class SwinBlock(Network):
         stochastic_depth: float,
     ) -> None:
         super().__init__()
-        nn, inner = self.nn, int(channels * mlp_ratio)
+        nn = self.nn
+        inner = int(channels * mlp_ratio)
         self.norm1 = nn.LayerNorm(channels)
         self.attn = WindowAttention(channels, window, shift, heads, dropout, attention_dropout)
         self.drop_path1 = nn.DropPath(stochastic_depth)
@@ -273,7 +279,8 @@ class SwinTransformer(Model):
             error names ``features.0.0``.
     """
 
-    stem_paths, head_paths = ("features.0.0",), ("head",)
+    stem_paths = ("features.0.0",)
+    head_paths = ("head",)
     can_stop = True
     keymaps = (_TIMM,)
 
@@ -299,11 +306,13 @@ class SwinTransformer(Model):
         ):
             checks.positive(value, name, "SwinTransformer")
         depths, num_heads = _stages(depths, num_heads)
-        nn, total = self.nn, sum(depths)
+        nn = self.nn
+        total = sum(depths)
         patches = nn.Conv2d(in_channels, embed_dim, patch_size, patch_size)
         features = [nn.Sequential(patches, Permute((0, 2, 3, 1)), nn.LayerNorm(embed_dim))]
         for stage, (count, heads) in enumerate(zip(depths, num_heads, strict=True)):
-            width, start = embed_dim * 2**stage, sum(depths[:stage])
+            width = embed_dim * 2**stage
+            start = sum(depths[:stage])
             if stage:
                 features.append(PatchMerging(width // 2))
             features.append(
@@ -351,7 +360,8 @@ class SwinTransformer(Model):
             or value.shape[1] != shape[1]
         ):
             return None
-        old, new = square_side(value.shape[0]), square_side(shape[0])
+        old = square_side(value.shape[0])
+        new = square_side(shape[0])
         if old is None or new is None:
             return None
         return resampled(value.reshape(old, old, -1), new, align_corners=False).reshape(shape)

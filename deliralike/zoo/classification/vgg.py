@@ -20,8 +20,7 @@ class VGG(Model):
     """Five blocks of 3x3 convolutions, each followed by a pooling, and three linear layers.
 
     Source: Simonyan and Zisserman 2015, arXiv 1409.1556; names, order, shapes and start values are
-    those of
-    ``torchvision.models.vgg``.
+    those of ``torchvision.models.vgg``.
 
     Args:
         layers: The number of convolutions in each block.
@@ -46,7 +45,8 @@ class VGG(Model):
             blocks.
     """
 
-    stem_paths, can_stop = ("features.0",), True
+    stem_paths = ("features.0",)
+    can_stop = True
     keymaps = (chainer_links.VGG,)
 
     def __init__(
@@ -63,7 +63,8 @@ class VGG(Model):
     ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "VGG")
-        nn, (layers, widths) = self.nn, _blocks(layers, widths)
+        nn = self.nn
+        layers, widths = _blocks(layers, widths)
         blocks, self.convolutions, self.ends = _features(
             nn, dims, in_channels, layers, widths, bool(batch_norm)
         )
@@ -81,7 +82,8 @@ class VGG(Model):
             nn.Dropout(dropout),
             classifier(nn, hidden, num_classes, "VGG"),
         )
-        self.num_classes, self.least = num_classes, 2 ** len(layers)
+        self.num_classes = num_classes
+        self.least = 2 ** len(layers)
 
     @property
     def head_paths(self):  # type: ignore[override]

@@ -99,10 +99,9 @@ class VisionTransformer(Model):
     """A transformer over the patches of an image, with a class token, as torchvision builds it.
 
     Source: Dosovitskiy et al. 2021, arXiv 2010.11929; DeiT without distillation: Touvron et al.
-    2021, arXiv 2012.12877.
-    Names, order, shapes and start values are those of ``torchvision.models.vision_transformer``.
-    timm's ``VisionTransformer``, which its DeiT is too, is the same network; the key map ``"timm"``
-    has its names.
+    2021, arXiv 2012.12877. Names, order, shapes and start values are those of
+    ``torchvision.models.vision_transformer``. timm's ``VisionTransformer``, which its DeiT is too,
+    is the same network; the key map ``"timm"`` has its names.
 
     Args:
         image_size: Side of the (square) images. A position table for another size is resampled when
@@ -127,7 +126,8 @@ class VisionTransformer(Model):
             another size.
     """
 
-    stem_paths, head_paths = ("conv_proj",), ("heads.head",)
+    stem_paths = ("conv_proj",)
+    head_paths = ("heads.head",)
     keymaps = (_TIMM,)
 
     def __init__(
@@ -153,7 +153,9 @@ class VisionTransformer(Model):
             checks.positive(value, name, "VisionTransformer")
         checks.divides(image_size, patch_size, "VisionTransformer: image_size", "patch_size")
         nn = self.nn
-        self.image_size, self.patch_size, self.in_channels = image_size, patch_size, in_channels
+        self.image_size = image_size
+        self.patch_size = patch_size
+        self.in_channels = in_channels
         self.class_token = nn.Parameter((1, 1, hidden_dim), ZEROS)
         self.conv_proj = nn.Conv2d(in_channels, hidden_dim, patch_size, patch_size)
         self.encoder = Encoder(
@@ -205,7 +207,8 @@ class VisionTransformer(Model):
         """
         nn = self.nn
         stages = {"patches": self.conv_proj(self._checked(x))}
-        size, tokens = tuple(stages["patches"].shape), self._tokens(stages["patches"])
+        size = tuple(stages["patches"].shape)
+        tokens = self._tokens(stages["patches"])
         for name, layer in self.encoder.layers.items():
             tokens = layer(tokens)
             stages[name] = nn.reshape(nn.permute(tokens[:, 1:], (0, 2, 1)), size)
@@ -214,7 +217,8 @@ class VisionTransformer(Model):
 
     def _tokens(self, patches):
         """The class token and the patches with their positions; (batch, 1 + patches, hidden_dim)."""
-        nn, (batch, width) = self.nn, patches.shape[:2]
+        nn = self.nn
+        batch, width = patches.shape[:2]
         tokens = nn.permute(nn.reshape(patches, (batch, width, -1)), (0, 2, 1))
         tokens = nn.concatenate(
             [nn.broadcast_to(self.class_token, (batch, 1, width)), tokens], dim=1
@@ -237,7 +241,8 @@ class VisionTransformer(Model):
         """The position table of another image size: the class token's row kept, the grid of patches resampled."""
         if name != "encoder.pos_embedding" or value.ndim != 3 or value.shape[2] != shape[2]:
             return None
-        old, new = square_side(value.shape[1] - 1), square_side(shape[1] - 1)
+        old = square_side(value.shape[1] - 1)
+        new = square_side(shape[1] - 1)
         if old is None or new is None:
             return None
         grid = value[0, 1:].reshape(old, old, -1)

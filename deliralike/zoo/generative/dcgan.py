@@ -21,8 +21,7 @@ class Generator(Model):
     """Noise becomes a picture: transposed convolutions that double the size, from 4 elements along each axis.
 
     Source: Radford et al. 2016, arXiv 1511.06434. Names, order and start values (normal with 0.02,
-    norms around 1) are
-    those of PyTorch's example (``main.0``, ``main.1`` …).
+    norms around 1) are those of PyTorch's example (``main.0``, ``main.1`` …).
 
     Args:
         latent_size: Length of the noise.
@@ -53,7 +52,8 @@ class Generator(Model):
         super().__init__()
         self.latent_size = checks.positive(latent_size, "latent_size", "Generator")
         checks.positive(width, "width", "Generator")
-        self.levels, self.dims = doublings(image_size, "Generator"), dims
+        self.levels = doublings(image_size, "Generator")
+        self.dims = dims
         self.main = self.nn.Sequential(
             *_up(self.nn, latent_size, width, out_channels, self.levels, dims)
         )
@@ -69,7 +69,8 @@ class Generator(Model):
         return dict(_start_values(self.main))
 
     def forward(self, noise):
-        nn, x = self.nn, next(reversed(self.forward_stages(noise).values()))
+        nn = self.nn
+        x = next(reversed(self.forward_stages(noise).values()))
         return nn.tanh(self.main[3 * self.levels](x))
 
     def forward_stages(self, noise):
@@ -89,9 +90,8 @@ class Discriminator(Model):
     """A picture becomes a score: convolutions that halve the size down to 4 elements along each axis, then one more.
 
     Source: Radford et al. 2016, arXiv 1511.06434. Names, order and start values are those of
-    PyTorch's example. Its
-    last sigmoid is left to the loss (`discriminator_loss`, `bce_with_logits`), which is more
-    accurate so.
+    PyTorch's example. Its last sigmoid is left to the loss (`discriminator_loss`,
+    `bce_with_logits`), which is more accurate so.
 
     Args:
         in_channels: Channels of the picture.
@@ -130,8 +130,10 @@ class Discriminator(Model):
             raise SettingError(
                 f"{type(self).__name__}: there is no norm={norm!r}. {suggestion(str(norm), NORMS)}"
             )
-        self.levels, self.image_size = doublings(image_size, type(self).__name__), image_size
-        self.num_classes, self.per_level = _scores(num_classes), 2 if norm is None else 3
+        self.levels = doublings(image_size, type(self).__name__)
+        self.image_size = image_size
+        self.num_classes = _scores(num_classes)
+        self.per_level = 2 if norm is None else 3
         layers = _down(self.nn, in_channels, width, self.levels, num_classes, dims, norm)
         self.main = self.nn.Sequential(*layers)
 
@@ -146,7 +148,8 @@ class Discriminator(Model):
         return dict(_start_values(self.main))
 
     def forward(self, x):
-        nn, last = self.nn, self._ends()[-1]
+        nn = self.nn
+        last = self._ends()[-1]
         x = self.forward_stages(x)[last[0]]
         if not self.num_classes:
             return nn.flatten(x)
@@ -197,7 +200,8 @@ def _up(
 def _down(
     nn, in_channels: int, width: int, levels: int, num_classes: int, dims: int, norm: str | None
 ) -> Iterator[Any]:
-    conv, bias = by_dims(nn, dims, "Conv"), norm in (None, "layer")
+    conv = by_dims(nn, dims, "Conv")
+    bias = norm in (None, "layer")
     before = in_channels
     for level in range(levels):
         here = width * 2**level

@@ -21,8 +21,7 @@ class DiffusionUNet(Model):
     """Residual blocks that are told the time step, with attention at some levels, on a U-Net's way down and up.
 
     Source: Ho et al. 2020, arXiv 2006.11239. Structure, names, order and start values are those of
-    diffusers'
-    ``UNet2DModel`` with the positional embedding of time and blocks ``DownBlock2D`` and
+    diffusers' ``UNet2DModel`` with the positional embedding of time and blocks ``DownBlock2D`` and
     ``AttnDownBlock2D``. (Diffusers computes that embedding in single precision whatever the
     network's type; here it has the network's.)
 
@@ -53,7 +52,9 @@ class DiffusionUNet(Model):
             error names ``conv_in``).
     """
 
-    stem_paths, head_paths, outputs = ("conv_in",), ("conv_out",), "out_channels"
+    stem_paths = ("conv_in",)
+    head_paths = ("conv_out",)
+    outputs = "out_channels"
 
     def __init__(
         self,
@@ -72,11 +73,15 @@ class DiffusionUNet(Model):
         dims: int = 2,
     ) -> None:
         super().__init__()
-        nn, widths = self.nn, _widths(features, attention)
+        nn = self.nn
+        widths = _widths(features, attention)
         checks.positive(layers, "layers", "DiffusionUNet")
         conv = by_dims(nn, dims, "Conv")
-        self.halvings, self.flip, self.shift = len(widths) - 1, bool(flip_sin_to_cos), freq_shift
-        first, time_width = widths[0], 4 * widths[0]
+        self.halvings = len(widths) - 1
+        self.flip = bool(flip_sin_to_cos)
+        self.shift = freq_shift
+        first = widths[0]
+        time_width = 4 * widths[0]
         options: dict[str, Any] = {
             "dims": dims,
             "time_width": time_width,
@@ -139,15 +144,18 @@ class DiffusionUNet(Model):
             x, new = block(x, time)
             stages[f"down_{level}"] = x
             skips += new
-        x = stages["mid"] = self.mid_block(x, time)
+        x = self.mid_block(x, time)
+        stages["mid"] = x
         for level, block in enumerate(self.up_blocks):
             used = [skips.pop() for _ in range(block.layers)]
-            x = stages[f"up_{level}"] = block(x, used, time)
+            x = block(x, used, time)
+            stages[f"up_{level}"] = x
         return stages
 
     def _waves(self, time, like):
         """Sines and cosines of the time step at falling frequencies: (batch, features[0])."""
-        nn, half = self.nn, self.conv_in.out_channels // 2
+        nn = self.nn
+        half = self.conv_in.out_channels // 2
         checks.whole_numbers(time, f"{checks.where(self)}: time steps")
         frequencies = np.exp(-math.log(10000.0) * np.arange(half) / (half - self.shift))
         angles = nn.expand_dims(nn.cast(time, like), 1) * nn.constant(frequencies, like=like)
@@ -190,7 +198,8 @@ class Residual(Network):
         dropout: float,
     ) -> None:
         super().__init__()
-        nn, conv = self.nn, by_dims(self.nn, dims, "Conv")
+        nn = self.nn
+        conv = by_dims(self.nn, dims, "Conv")
         self.norm1 = nn.GroupNorm(num_groups, in_channels, eps)
         self.conv1 = conv(in_channels, out_channels, 3, padding=1)
         self.time_emb_proj = nn.Linear(time_width, out_channels)
@@ -234,7 +243,8 @@ class Attention(Network):
         self.to_out = nn.ModuleList([nn.Linear(channels, channels)])
 
     def forward(self, x):
-        nn, (batch, channels) = self.nn, x.shape[:2]
+        nn = self.nn
+        batch, channels = x.shape[:2]
         tokens = nn.permute(
             nn.reshape(self.group_norm(x), (batch, channels, -1)), (0, 2, 1)
         )  # (batch, places, channels)

@@ -18,9 +18,8 @@ class VAE(Model):
     """A perceptron that encodes to the mean and variance of a normal distribution, and decodes a sample of it.
 
     Source: Kingma and Welling 2013, arXiv 1312.6114; names, order and start values are those of
-    PyTorch's example
-    (``fc1``, ``fc21``, ``fc22``, ``fc3``, ``fc4``). Train it with `kl_gaussian` and a loss of the
-    reconstruction.
+    PyTorch's example (``fc1``, ``fc21``, ``fc22``, ``fc3``, ``fc4``). Train it with `kl_gaussian`
+    and a loss of the reconstruction.
 
     Args:
         in_features: Length of the input, and of the reconstruction.
@@ -35,7 +34,9 @@ class VAE(Model):
         latent_size)``. Inputs with more axes are flattened. Without noise the mean is decoded.
     """
 
-    stem_paths, head_paths, outputs = ("fc1",), ("fc4",), "in_features"
+    stem_paths = ("fc1",)
+    head_paths = ("fc4",)
+    outputs = "in_features"
 
     def __init__(
         self, in_features: int = 784, hidden: int = 400, latent_size: int = 20, sigmoid: bool = True
@@ -58,7 +59,8 @@ class VAE(Model):
         """The hidden layer, means, logarithms of variances, latent vector and second hidden layer."""
         nn = self.nn
         hidden = nn.relu(self.fc1(nn.flatten(x)))
-        mu, logvar = self.fc21(hidden), self.fc22(hidden)
+        mu = self.fc21(hidden)
+        logvar = self.fc22(hidden)
         latent = sampled(self, mu, logvar, noise)
         return {
             "encoder": hidden,
@@ -73,9 +75,8 @@ class ConvVAE(Model):
     """A convolutional variational autoencoder for pictures with values from -1 to 1.
 
     Source: Kingma and Welling 2013, arXiv 1312.6114; structure, names and start values are those of
-    ``VanillaVAE`` in
-    the collection PyTorch-VAE (``encoder.N``, ``fc_mu``, ``fc_var``, ``decoder_input``,
-    ``decoder.N`` …).
+    ``VanillaVAE`` in the collection PyTorch-VAE (``encoder.N``, ``fc_mu``, ``fc_var``,
+    ``decoder_input``, ``decoder.N`` …).
 
     Args:
         in_channels: Channels of the picture, and of the reconstruction.
@@ -95,7 +96,9 @@ class ConvVAE(Model):
             channels.
     """
 
-    stem_paths, head_paths, outputs = ("encoder.0.0",), ("final_layer.3",), "in_channels"
+    stem_paths = ("encoder.0.0",)
+    head_paths = ("final_layer.3",)
+    outputs = "in_channels"
 
     def __init__(
         self,
@@ -143,7 +146,8 @@ class ConvVAE(Model):
             )
         stages = in_turn(x, {f"encoder{n}": block for n, block in enumerate(self.encoder)})
         flat = nn.flatten(next(reversed(stages.values())))
-        mu, logvar = self.fc_mu(flat), self.fc_var(flat)
+        mu = self.fc_mu(flat)
+        logvar = self.fc_var(flat)
         latent = sampled(self, mu, logvar, noise)
         stages |= {"mu": mu, "logvar": logvar, "latent": latent}
         grid = nn.reshape(

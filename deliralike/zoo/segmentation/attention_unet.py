@@ -19,9 +19,8 @@ class AttentionUNet(Model):
     """Two convolutions on each level down; up, a gated shortcut beside the transposed convolution's output.
 
     Source: Oktay et al. 2018, arXiv 1804.03999. Names, order and shapes are those of MONAI's
-    ``AttentionUnet``, start
-    values PyTorch's as there. Unlike the paper's, its gates see the level's own size, and what
-    merges is normalised by instance.
+    ``AttentionUnet``, start values PyTorch's as there. Unlike the paper's, its gates see the
+    level's own size, and what merges is normalised by instance.
 
     Args:
         in_channels: Number of input channels.
@@ -45,7 +44,9 @@ class AttentionUNet(Model):
             number of axes or channels (the error names ``model.0.conv.0.conv``).
     """
 
-    stem_paths, head_paths, outputs = ("model.0.conv.0.conv",), ("model.2.conv",), "out_channels"
+    stem_paths = ("model.0.conv.0.conv",)
+    head_paths = ("model.2.conv",)
+    outputs = "out_channels"
 
     def __init__(
         self,
@@ -63,11 +64,14 @@ class AttentionUNet(Model):
         checks.positive(out_channels, "out_channels", what)
         widths = medical.widths(channels, 2, "channels", what)
         strides = medical.per_stage(strides, len(widths) - 1, "strides", what)
-        self.levels, self.factors = len(strides), medical.reductions(strides, dims)
+        self.levels = len(strides)
+        self.factors = medical.reductions(strides, dims)
         options: dict[str, Any] = {"dims": dims, "dropout": dropout}
         below = None
         for level in reversed(range(self.levels)):
-            fine, coarse, stride = widths[level], widths[level + 1], strides[level]
+            fine = widths[level]
+            coarse = widths[level + 1]
+            stride = strides[level]
             down = ConvBlock(fine, coarse, kernel_size, stride, **options)
             inner = down if below is None else nn.Sequential(down, below)
             below = AttentionLayer(fine, coarse, inner, up_kernel_size, stride, **options)
@@ -82,14 +86,16 @@ class AttentionUNet(Model):
         """The levels on the way down, ``(batch, channels[level], *size / stride)``, and on the way up again."""
         medical.divides(self, x, self.factors, f"down_{self.levels}")
         first, layer, _ = self.model
-        stages, layers = {"down_0": first(x)}, []
+        stages = {"down_0": first(x)}
+        layers = []
         for level in range(1, self.levels + 1):
             layers.append(layer)
             down, layer = (layer.submodule, None) if level == self.levels else layer.submodule
             stages[f"down_{level}"] = down(stages[f"down_{level - 1}"])
         *skips, x = stages.values()
         for level in reversed(range(self.levels)):
-            x = stages[f"up_{level}"] = layers[level].join(skips.pop(), x)
+            x = layers[level].join(skips.pop(), x)
+            stages[f"up_{level}"] = x
         return stages
 
 
@@ -155,7 +161,8 @@ class AttentionBlock(Network):
 
     def __init__(self, channels: int, dims: int) -> None:
         super().__init__()
-        nn, inner = self.nn, checks.positive(channels // 2, "channels // 2", "AttentionUNet")
+        nn = self.nn
+        inner = checks.positive(channels // 2, "channels // 2", "AttentionUNet")
         self.W_g = nn.Sequential(*_normalised(nn, channels, inner, dims))
         self.W_x = nn.Sequential(*_normalised(nn, channels, inner, dims))
         self.psi = nn.Sequential(*_normalised(nn, inner, 1, dims), nn.Sigmoid())

@@ -43,7 +43,8 @@ class ASPP(Network):
         dims: int,
     ) -> None:
         super().__init__()
-        nn, (conv, norm) = self.nn, by_dims(self.nn, dims, "Conv", "BatchNorm")
+        nn = self.nn
+        conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
 
         def dilated(rate: int) -> Any:
             if separable:
@@ -68,10 +69,8 @@ class Average(Sequential):
     """The average over all positions, a 1x1 convolution, normalisation and ReLU, spread over the input's size again."""
 
     def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
-        nn, (conv, norm, pool) = (
-            self.nn,
-            by_dims(self.nn, dims, "Conv", "BatchNorm", "AdaptiveAvgPool"),
-        )
+        nn = self.nn
+        conv, norm, pool = by_dims(self.nn, dims, "Conv", "BatchNorm", "AdaptiveAvgPool")
         super().__init__(
             pool(1), conv(in_channels, out_channels, 1, bias=False), norm(out_channels), nn.ReLU()
         )
@@ -196,10 +195,8 @@ class DeepLabV3(EncoderDecoder):
     ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 1, "DeepLabV3")
-        width, rates = (
-            checks.positive(decoder_channels, "decoder_channels", "DeepLabV3"),
-            _rates(rates),
-        )
+        width = checks.positive(decoder_channels, "decoder_channels", "DeepLabV3")
+        rates = _rates(rates)
         (channels,) = self.encode_with(
             encoder, (depth,), in_channels, dims, encoder_settings, output_stride
         )
@@ -227,7 +224,8 @@ class Decoder(Network):
         dims: int,
     ) -> None:
         super().__init__()
-        nn, (conv, norm) = self.nn, by_dims(self.nn, dims, "Conv", "BatchNorm")
+        nn = self.nn
+        conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
         self.aspp = ASPP(in_channels, out_channels, rates, separable, dropout, dims)
         self.conv = conv(out_channels, out_channels, 3, padding=1, bias=False)
         self.bn = norm(out_channels)
@@ -278,10 +276,8 @@ class DeepLabV3Plus(EncoderDecoder):
     ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 3, "DeepLabV3Plus")
-        width, rates = (
-            checks.positive(decoder_channels, "decoder_channels", "DeepLabV3Plus"),
-            _rates(rates),
-        )
+        width = checks.positive(decoder_channels, "decoder_channels", "DeepLabV3Plus")
+        rates = _rates(rates)
         fine, coarse = self.encode_with(
             encoder, (2, depth), in_channels, dims, encoder_settings, output_stride
         )
@@ -312,7 +308,8 @@ class JoiningDecoder(Network):
         upsampling: int,
     ) -> None:
         super().__init__()
-        nn, (conv, norm) = self.nn, by_dims(self.nn, dims, "Conv", "BatchNorm")
+        nn = self.nn
+        conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
         self.aspp = nn.Sequential(
             ASPP(in_channels, out_channels, rates, separable, dropout, dims),
             Separable(out_channels, out_channels, 1, dims),

@@ -23,9 +23,9 @@ class DynUNet(Model):
     """Two convolutions, or a residual block, at each of several sizes, down and up again, with outputs at some.
 
     Source: Isensee et al. 2019, arXiv 1904.08128; Futrega et al. 2021, arXiv 2110.03352. Names,
-    order and shapes are
-    those of MONAI's ``DynUNet``, start values too. The reference keeps all blocks a second time
-    under ``skip_layers``; here too these are one block under two names, and a file may have either.
+    order and shapes are those of MONAI's ``DynUNet``, start values too. The reference keeps all
+    blocks a second time under ``skip_layers``; here too these are one block under two names, and a
+    file may have either.
 
     Args:
         in_channels: Number of input channels.
@@ -93,11 +93,14 @@ class DynUNet(Model):
         widths = _widths(filters, count, dims)
         options: dict[str, Any] = {"dims": dims, "norm": norm, "dropout": dropout}
         block = ResBlock if res_block else BasicBlock
-        self.factors, self.several = medical.reductions(strides, dims), norm == "instance"
-        self.deep_supervision, nn = bool(deep_supervision), self.nn
+        self.factors = medical.reductions(strides, dims)
+        self.several = norm == "instance"
+        self.deep_supervision = bool(deep_supervision)
+        nn = self.nn
         stages = zip((in_channels, *widths), widths, kernel_size, strides, strict=False)
         first, *downs, last = [block(*stage, **options) for stage in stages]
-        fine, coarse = widths[-2::-1], widths[:0:-1]
+        fine = widths[-2::-1]
+        coarse = widths[:0:-1]
         steps = zip(coarse, fine, kernel_size[:0:-1], ups[::-1], strict=True)
         self.input_block = first
         self.downsamples = nn.ModuleList(downs)
@@ -152,7 +155,8 @@ class DynUNet(Model):
         *skips, x = *stages.values(), self.bottleneck(next(reversed(stages.values())))
         stages["bottleneck"] = x
         for i, up in enumerate(self.upsamples):
-            x = stages[f"upsamples.{i}"] = up(x, skips.pop())
+            x = up(x, skips.pop())
+            stages[f"upsamples.{i}"] = x
         return stages
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
@@ -337,10 +341,8 @@ class Conv(Network):
         transposed: bool = False,
     ) -> None:
         super().__init__()
-        kernel, stride = (
-            geometry.steps(kernel_size, dims, "kernel_size"),
-            geometry.steps(stride, dims, "strides"),
-        )
+        kernel = geometry.steps(kernel_size, dims, "kernel_size")
+        stride = geometry.steps(stride, dims, "strides")
         padding = tuple((k - s + 1) // 2 for k, s in zip(kernel, stride, strict=True))
         if min(padding) < 0:
             raise SettingError(

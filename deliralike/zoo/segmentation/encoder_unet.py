@@ -28,8 +28,7 @@ class EncoderUNet(EncoderDecoder):
     """An encoder, and a decoder that doubles the size step by step, joining the encoder's stage of equal size.
 
     Source: Ronneberger et al. 2015, arXiv 1505.04597; names, order, shapes and start values are
-    those of
-    segmentation_models_pytorch's ``Unet``.
+    those of segmentation_models_pytorch's ``Unet``.
 
     Args:
         encoder: A classifier: a name of the zoo, an `Architecture`, or a class written once.
@@ -103,9 +102,11 @@ class Decoder(Network):
         **options: Any,
     ) -> None:
         super().__init__()
-        nn, width = self.nn, channels[-1]
+        nn = self.nn
+        width = channels[-1]
         self.center = doubled(nn, width, width, dims) if center else nn.Identity()
-        befores, skips = (width, *out), (*reversed(channels[:-1]), 0)
+        befores = (width, *out)
+        skips = (*reversed(channels[:-1]), 0)
         self.blocks = nn.ModuleList(
             [
                 Block(before, skip, after, dims=dims, **options)
@@ -179,7 +180,8 @@ class ChannelAndSpaceGate(Network):
 
     def __init__(self, channels: int, dims: int, reduction: int = 16) -> None:
         super().__init__()
-        nn, (conv, pool) = self.nn, by_dims(self.nn, dims, "Conv", "AdaptiveAvgPool")
+        nn = self.nn
+        conv, pool = by_dims(self.nn, dims, "Conv", "AdaptiveAvgPool")
         if channels < reduction:
             raise SettingError(f"attention='scse': {channels} channels; wanted {reduction} or more")
         squeezed = channels // reduction

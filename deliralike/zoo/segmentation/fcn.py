@@ -58,7 +58,8 @@ class BackboneSegmentation(Model):
         return plan.stages[self.out_stage].channels, plan.stages[self.aux_stage].channels
 
     def forward(self, x):
-        stages, size = self.forward_stages(x), tuple(x.shape[2:])
+        stages = self.forward_stages(x)
+        size = tuple(x.shape[2:])
         outputs = {"out": self._resized(self.classifier(stages[self.out_stage]), size)}
         if self.aux_classifier is not None:
             outputs["aux"] = self._resized(self.aux_classifier(stages[self.aux_stage]), size)

@@ -20,9 +20,8 @@ class FPN(EncoderDecoder):
     """A pyramid of four levels, each brought to the size of the finest; their sum gives the classes.
 
     Source: Kirillov et al. 2017, http://presentations.cocodataset.org/COCO17-Stuff-FAIR.pdf, and
-    Lin et al. 2017, arXiv
-    1612.03144; names, order, shapes and start values are those of segmentation_models_pytorch's
-    ``FPN``.
+    Lin et al. 2017, arXiv 1612.03144; names, order, shapes and start values are those of
+    segmentation_models_pytorch's ``FPN``.
 
     Args:
         encoder: A classifier: a name of the zoo, an `Architecture`, or a class written once.
@@ -104,15 +103,14 @@ class Decoder(Network):
         dims: int,
     ) -> None:
         super().__init__()
-        nn, (conv, drop) = self.nn, by_dims(self.nn, dims, "Conv", "Dropout")
+        nn = self.nn
+        conv, drop = by_dims(self.nn, dims, "Conv", "Dropout")
         self.adds = merge == "add"
         c2, c3, c4, c5 = channels
         self.p5 = conv(c5, pyramid, 1)
-        self.p4, self.p3, self.p2 = (
-            Level(pyramid, c4, dims),
-            Level(pyramid, c3, dims),
-            Level(pyramid, c2, dims),
-        )
+        self.p4 = Level(pyramid, c4, dims)
+        self.p3 = Level(pyramid, c3, dims)
+        self.p2 = Level(pyramid, c2, dims)
         self.seg_blocks = nn.ModuleList(
             [Upwards(pyramid, width, doublings, dims) for doublings in (3, 2, 1, 0)]
         )
@@ -162,7 +160,8 @@ class Convolution(Network):
 
     def __init__(self, in_channels: int, out_channels: int, doubles: bool, dims: int) -> None:
         super().__init__()
-        nn, conv = self.nn, by_dims(self.nn, dims, "Conv")
+        nn = self.nn
+        conv = by_dims(self.nn, dims, "Conv")
         self.doubles = doubles
         self.block = nn.Sequential(
             conv(in_channels, out_channels, 3, padding=1, bias=False),

@@ -20,8 +20,7 @@ class LinkNet(EncoderDecoder):
     """A decoder whose blocks double the size by transposed convolutions, and add the encoder's stage of equal size.
 
     Source: Chaurasia and Culurciello 2017, arXiv 1707.03718; names, order, shapes and start values
-    are those of
-    segmentation_models_pytorch's ``Linknet``.
+    are those of segmentation_models_pytorch's ``Linknet``.
 
     Args:
         encoder: A classifier: a name of the zoo, an `Architecture`, or a class written once. Its
@@ -95,7 +94,8 @@ class Block(Network):
 
     def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
         super().__init__()
-        nn, (deconv, norm) = self.nn, by_dims(self.nn, dims, "ConvTranspose", "BatchNorm")
+        nn = self.nn
+        deconv, norm = by_dims(self.nn, dims, "ConvTranspose", "BatchNorm")
         width = in_channels // 4
         self.block = nn.Sequential(
             ConvNormActivation(in_channels, width, 1, dims=dims),

@@ -44,11 +44,14 @@ class MobileSegmentation(BackboneSegmentation):
             raise SettingError(
                 f"{type(self).__name__}: blocks={blocks!r}; wanted two or more that halve the size"
             )
-        rows, width = scaled(blocks, width_mult), make_divisible(16 * width_mult)
-        ends, widths = (0, *halvings, len(rows) + 1), (width, *(row[2] for row in rows))
+        rows = scaled(blocks, width_mult)
+        width = make_divisible(16 * width_mult)
+        ends = (0, *halvings, len(rows) + 1)
+        widths = (width, *(row[2] for row in rows))
         self.backbone = self.nn.Sequential(*trunk(rows, in_channels, width, True, dims))
         self.ends = tuple((f"backbone.{end}", end + 1) for end in ends)
-        self.out_stage, self.aux_stage = self.ends[-1][0], self.ends[-4][0]
+        self.out_stage = self.ends[-1][0]
+        self.aux_stage = self.ends[-4][0]
         return 6 * widths[-1], widths[ends[-4]]
 
     def forward_stages(self, x):
@@ -97,8 +100,7 @@ class LRASPP(MobileSegmentation):
     """A gated convolution at a sixteenth of the size, joined with an eighth: small and quick.
 
     Source: Howard et al. 2019, arXiv 1905.02244, figure 10; names, order, shapes and start values
-    are those of
-    ``torchvision.models.segmentation.lraspp``.
+    are those of ``torchvision.models.segmentation.lraspp``.
 
     Args:
         num_classes: Number of output channels.
@@ -146,10 +148,8 @@ class LiteHead(Network):
         self, low_channels: int, high_channels: int, num_classes: int, width: int, dims: int
     ) -> None:
         super().__init__()
-        nn, (conv, norm, pool) = (
-            self.nn,
-            by_dims(self.nn, dims, "Conv", "BatchNorm", "AdaptiveAvgPool"),
-        )
+        nn = self.nn
+        conv, norm, pool = by_dims(self.nn, dims, "Conv", "BatchNorm", "AdaptiveAvgPool")
         self.cbr = nn.Sequential(conv(high_channels, width, 1, bias=False), norm(width), nn.ReLU())
         self.scale = nn.Sequential(pool(1), conv(high_channels, width, 1, bias=False), nn.Sigmoid())
         self.low_classifier = conv(low_channels, num_classes, 1)

@@ -76,7 +76,8 @@ class NNUNet(Model):
         deep_supervision: bool,
         options: Mapping[str, Any],
     ) -> None:
-        what, dims = type(self).__name__, options["dims"]
+        what = type(self).__name__
+        dims = options["dims"]
         checks.positive(num_classes, "num_classes", what)
         self.factors = medical.reductions(strides, dims)
         self.several = options["norm"] == "instance"
@@ -107,9 +108,8 @@ class PlainConvUNet(NNUNet):
     """nnU-Net's default network: two convolutions at each of several sizes, down and up again.
 
     Source: Isensee et al. 2021, doi 10.1038/s41592-020-01008-z. Names, order and shapes, the tied
-    ones included, are
-    those of ``dynamic_network_architectures``' ``PlainConvUNet``, start values those that nnU-Net
-    gives it.
+    ones included, are those of ``dynamic_network_architectures``' ``PlainConvUNet``, start values
+    those that nnU-Net gives it.
 
     Args:
         in_channels: Number of input channels.
@@ -193,10 +193,9 @@ class ResidualEncoderUNet(NNUNet):
     """nnU-Net's network with residual blocks on the way down ("ResEnc").
 
     Source: Isensee et al. 2024, arXiv 2404.09556; the blocks are those of ResNet-D, He et al. 2019,
-    arXiv 1812.01187.
-    Names, order and shapes, the tied ones included, are those of ``dynamic_network_architectures``'
-    ``ResidualEncoderUNet``, start values those that nnU-Net gives it: each residual branch starts
-    at zero.
+    arXiv 1812.01187. Names, order and shapes, the tied ones included, are those of
+    ``dynamic_network_architectures``' ``ResidualEncoderUNet``, start values those that nnU-Net
+    gives it: each residual branch starts at zero.
 
     Args:
         n_blocks_per_stage: Residual blocks in each stage of the encoder, or one number for all.
@@ -378,7 +377,8 @@ class ResidualBlock(Network):
         **options: Any,
     ) -> None:
         super().__init__()
-        nn, dims = self.nn, options["dims"]
+        nn = self.nn
+        dims = options["dims"]
         bare = options | {"nonlin": None, "dropout": 0.0}
         if inner is None:
             self.conv1 = ConvBlock(in_channels, out_channels, kernel_size, stride, **options)
@@ -505,10 +505,9 @@ class Decoder(Network):
         conv, transposed = by_dims(nn, options["dims"], "Conv", "ConvTranspose")
         self.deep_supervision = bool(deep_supervision)
         self.encoder = encoder
-        fine, coarse = (
-            features[-2::-1],
-            features[:0:-1],
-        )  # both from the coarsest decoder stage to the finest
+        # both from the coarsest decoder stage to the finest
+        fine = features[-2::-1]
+        coarse = features[:0:-1]
         stages = zip(counts, fine, kernels[-2::-1], strict=True)
         self.stages = nn.ModuleList(
             [StackedConvBlocks(n, 2 * width, width, k, **options) for n, width, k in stages]

@@ -110,7 +110,8 @@ class Averages(Network):
 
     def __init__(self, in_channels: int, out_channels: int, size: int, dims: int) -> None:
         super().__init__()
-        nn, (conv, pool) = self.nn, by_dims(self.nn, dims, "Conv", "AdaptiveAvgPool")
+        nn = self.nn
+        conv, pool = by_dims(self.nn, dims, "Conv", "AdaptiveAvgPool")
         if (
             size == 1
         ):  # the reference: no normalisation, which in training would see one value for each sample

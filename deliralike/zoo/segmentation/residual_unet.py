@@ -20,9 +20,8 @@ class ResidualUNet(Model):
     """Levels around each other: a strided convolution, what lies below beside it, and a transposed convolution.
 
     Source: Kerfoot et al. 2019, doi 10.1007/978-3-030-12029-0_40. Names, order and shapes, which
-    show the nesting
-    (``model.1.submodule.1.submodule``), are those of MONAI's ``UNet``, start values PyTorch's as
-    there.
+    show the nesting (``model.1.submodule.1.submodule``), are those of MONAI's ``UNet``, start
+    values PyTorch's as there.
 
     Args:
         in_channels: Number of input channels.
@@ -51,10 +50,9 @@ class ResidualUNet(Model):
             names the layer).
     """
 
-    head_paths, outputs = (
-        ("model.2",),
-        "out_channels",
-    )  # the last level upwards: all of it is as wide as the output
+    # the last level upwards: all of it is as wide as the output
+    head_paths = ("model.2",)
+    outputs = "out_channels"
 
     def __init__(
         self,
@@ -79,8 +77,10 @@ class ResidualUNet(Model):
             checks.positive(num_res_units, "num_res_units", what)
         widths = medical.widths(channels, 2, "channels", what)
         strides = medical.per_stage(strides, len(widths) - 1, "strides", what)
-        self.levels, self.units = len(strides), num_res_units
-        self.factors, self.several = medical.reductions(strides, dims), norm == "instance"
+        self.levels = len(strides)
+        self.units = num_res_units
+        self.factors = medical.reductions(strides, dims)
+        self.several = norm == "instance"
         options = {"dims": dims, "act": act, "norm": norm, "dropout": dropout, "bias": bias}
         unit = {"kernel_size": kernel_size, **options}
         below = _down(widths[-2], widths[-1], 1, num_res_units, unit)
@@ -88,12 +88,14 @@ class ResidualUNet(Model):
             -1
         ]  # channels that come from below: as many as the level has, but all of the last one's
         for level in reversed(range(self.levels)):
-            inner, top = widths[level], level == 0
+            inner = widths[level]
+            top = level == 0
             outer = in_channels if top else widths[level - 1]
             down = _down(outer, inner, strides[level], num_res_units, unit)
             out = out_channels if top else outer
             up = self._up(inner + wide, out, strides[level], up_kernel_size, top, unit, options)
-            below, wide = self.nn.Sequential(down, Beside(below), up), outer
+            below = self.nn.Sequential(down, Beside(below), up)
+            wide = outer
         self.model = below
 
     @property
@@ -114,13 +116,16 @@ class ResidualUNet(Model):
         medical.divides(self, x, self.factors, f"down_{self.levels}", self.several)
         stages, ups, block = {}, [], self.model
         for level in range(self.levels):
-            x = stages[f"down_{level}"] = block[0](x)
+            x = block[0](x)
+            stages[f"down_{level}"] = x
             ups.append(block[2])
             block = block[1].submodule
         skips = list(stages.values())
-        x = stages[f"down_{self.levels}"] = block(x)
+        x = block(x)
+        stages[f"down_{self.levels}"] = x
         for level in reversed(range(self.levels)):
-            x = stages[f"up_{level}"] = ups[level](self.nn.concatenate([skips[level], x], dim=1))
+            x = ups[level](self.nn.concatenate([skips[level], x], dim=1))
+            stages[f"up_{level}"] = x
         return stages
 
     def _up(
@@ -182,7 +187,8 @@ class ResidualUnit(Network):
         **adn: Any,
     ) -> None:
         super().__init__()
-        nn, widths = self.nn, (in_channels, *(out_channels,) * count)
+        nn = self.nn
+        widths = (in_channels, *(out_channels,) * count)
         names = [f"unit{i}" for i in range(count)]
         options = {"dims": dims, "kernel_size": kernel_size, "bias": bias, **adn}
         self.conv = Units(

@@ -21,8 +21,7 @@ class SegResNet(Model):
     """A deep way down, a short way up, whose levels are added to those of the way down.
 
     Source: Myronenko 2018, arXiv 1810.11654, without its branch that reconstructs the input. Names,
-    order and shapes
-    are those of MONAI's ``SegResNet``, start values PyTorch's as there.
+    order and shapes are those of MONAI's ``SegResNet``, start values PyTorch's as there.
 
     Args:
         in_channels: Number of input channels.
@@ -48,7 +47,9 @@ class SegResNet(Model):
             names the layer).
     """
 
-    stem_paths, head_paths, outputs = ("convInit.conv",), ("conv_final.2.conv",), "out_channels"
+    stem_paths = ("convInit.conv",)
+    head_paths = ("conv_final.2.conv",)
+    outputs = "out_channels"
 
     def __init__(
         self,
@@ -73,7 +74,8 @@ class SegResNet(Model):
             )
         nn = self.nn
         norms: dict[str, Any] = {"norm": norm, "num_groups": num_groups, "affine": False}
-        self.factors, self.several = (2 ** len(ups),) * dims, norm == "instance"
+        self.factors = (2 ** len(ups),) * dims
+        self.several = norm == "instance"
         self.convInit = _conv(in_channels, width, dims)
         self.down_layers = nn.ModuleList(
             [
@@ -115,12 +117,15 @@ class SegResNet(Model):
         """The levels on the way down, ``(batch, init_filters * 2**level, *size / 2**level)``, and up again."""
         depth = len(self.up_layers)
         medical.divides(self, x, self.factors, f"down_layers.{depth}", self.several)
-        stages, x = {}, self.dropout(self.convInit(x))
+        stages = {}
+        x = self.dropout(self.convInit(x))
         for i, down in enumerate(self.down_layers):
-            x = stages[f"down_layers.{i}"] = down(x)
+            x = down(x)
+            stages[f"down_layers.{i}"] = x
         skips = list(stages.values())[:-1]
         for i, (up, blocks) in enumerate(zip(self.up_samples, self.up_layers, strict=True)):
-            x = stages[f"up_layers.{i}"] = blocks(up(x) + skips.pop())
+            x = blocks(up(x) + skips.pop())
+            stages[f"up_layers.{i}"] = x
         return stages
 
 

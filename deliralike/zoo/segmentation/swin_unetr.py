@@ -57,9 +57,8 @@ class SwinUNETR(Model):
     """Four stages of attention within shifted windows; each one's output, through convolutions, joins the way up.
 
     Source: Hatamizadeh et al. 2022, arXiv 2201.01266; version 2: He et al. 2023, doi
-    10.1007/978-3-031-43901-8_40.
-    Names, order, shapes and start values are those of MONAI's ``SwinUNETR``. Patches have a side of
-    2: no other side fits the five steps up.
+    10.1007/978-3-031-43901-8_40. Names, order, shapes and start values are those of MONAI's
+    ``SwinUNETR``. Patches have a side of 2: no other side fits the five steps up.
 
     Args:
         in_channels: Number of input channels.
@@ -97,7 +96,8 @@ class SwinUNETR(Model):
             names the layer).
     """
 
-    head_paths, outputs = ("out.conv.conv",), "out_channels"
+    head_paths = ("out.conv.conv",)
+    outputs = "out_channels"
 
     def __init__(
         self,
@@ -128,11 +128,9 @@ class SwinUNETR(Model):
             )
         width = checks.positive(feature_size, "feature_size", "SwinUNETR")
         options: dict[str, Any] = {"dims": dims, "norm": norm, "affine": False, "res_block": True}
-        self.factors, self.several, self.normalize = (
-            (32,) * dims,
-            norm == "instance",
-            bool(normalize),
-        )
+        self.factors = (32,) * dims
+        self.several = norm == "instance"
+        self.normalize = bool(normalize)
         self.swinViT = SwinTransformer(
             in_channels,
             width,
@@ -185,9 +183,11 @@ class SwinUNETR(Model):
             self.encoder4(hidden[2]),
             hidden[3],
         ]
-        x = stages["encoder10"] = self.encoder10(hidden[4])
+        x = self.encoder10(hidden[4])
+        stages["encoder10"] = x
         for i in (5, 4, 3, 2, 1):
-            x = stages[f"decoder{i}"] = getattr(self, f"decoder{i}")(x, skips.pop())
+            x = getattr(self, f"decoder{i}")(x, skips.pop())
+            stages[f"decoder{i}"] = x
         return stages
 
     def _normalised(self, x):
@@ -235,7 +235,8 @@ class SwinTransformer(Network):
         downsample: str,
     ) -> None:
         super().__init__()
-        nn, total = self.nn, sum(depths)
+        nn = self.nn
+        total = sum(depths)
         chances = [stochastic_depth * i / max(1, total - 1) for i in range(total)]
         self.use_v2 = bool(use_v2)
         self.patch_embed = PatchEmbed(in_channels, width, len(window), patch_norm)
@@ -372,7 +373,9 @@ class SwinBlock(Network):
 
     def _mask(self, x, size: Sequence[int], window: Sequence[int], shift: Sequence[int]):
         """What is added to the scores of tokens that rolling made neighbours; (windows, 1, tokens, tokens)."""
-        nn, n, regions = self.nn, len(size), None
+        nn = self.nn
+        n = len(size)
+        regions = None
         for axis, (length, side, step) in enumerate(zip(size, window, shift, strict=True)):
             numbers = (
                 [0.0] * (length - side) + [1.0] * (side - step) + [2.0] * step
@@ -420,7 +423,8 @@ class WindowAttention(Network):
         self.proj_drop = nn.Dropout(dropout)
 
     def forward(self, x, mask=None):
-        nn, tokens = self.nn, x.shape[-2]
+        nn = self.nn
+        tokens = x.shape[-2]
         # Windows that an image is too small for are cut, but MONAI takes the first rows and columns
         # of the whole window's table, which are not those of the tokens' own positions.
         index = self.relative_position_index[:tokens, :tokens]
@@ -463,7 +467,8 @@ class PatchMerging(Network):
         self.norm = nn.LayerNorm(2**dims * width)
 
     def forward(self, x):
-        nn, size = self.nn, x.shape[1:-1]
+        nn = self.nn
+        size = x.shape[1:-1]
         if any(n % 2 for n in size):
             x = nn.pad(x, [*((0, n % 2) for n in size), (0, 0)])
         corners = [

@@ -22,9 +22,8 @@ class UNet(Model):
     """Halve the size several times and double it again, with a shortcut between the levels of equal size.
 
     Source: Ronneberger et al. 2015, arXiv 1505.04597, and Falk et al. 2019, doi
-    10.1038/s41592-018-0261-2. Structure,
-    names and order are those of MONAI's ``BasicUNet`` (conv_0, down_1 …, upcat_4 …, final_conv);
-    any number of levels.
+    10.1038/s41592-018-0261-2. Structure, names and order are those of MONAI's ``BasicUNet``
+    (conv_0, down_1 …, upcat_4 …, final_conv); any number of levels.
 
     Args:
         in_channels: Number of input channels.
@@ -52,7 +51,9 @@ class UNet(Model):
             (the error names it).
     """
 
-    stem_paths, head_paths, outputs = ("conv_0.conv_0.conv",), ("final_conv",), "out_channels"
+    stem_paths = ("conv_0.conv_0.conv",)
+    head_paths = ("final_conv",)
+    outputs = "out_channels"
 
     def __init__(
         self,
@@ -84,7 +85,8 @@ class UNet(Model):
         for level in range(1, self.levels + 1):
             setattr(self, f"down_{level}", Down(widths[level - 1], widths[level], **options))
         for level in range(self.levels, 0, -1):
-            fine, out = widths[level - 1], widths[level - 1] if level > 1 else last
+            fine = widths[level - 1]
+            out = widths[level - 1] if level > 1 else last
             halves = level > 1  # as the reference: the finest level keeps all channels
             setattr(
                 self, f"upcat_{level}", UpCat(widths[level], fine, out, halves, upsample, **options)
@@ -104,7 +106,8 @@ class UNet(Model):
             )
         *skips, x = stages.values()
         for level in range(self.levels, 0, -1):
-            x = stages[f"upcat_{level}"] = getattr(self, f"upcat_{level}")(x, skips.pop())
+            x = getattr(self, f"upcat_{level}")(x, skips.pop())
+            stages[f"upcat_{level}"] = x
         return stages
 
 

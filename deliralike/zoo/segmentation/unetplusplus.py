@@ -59,7 +59,8 @@ class UNetPlusPlus(EncoderDecoder):
     ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 2, "UNetPlusPlus")
-        out, self.multiple = widths(decoder_channels, depth, "UNetPlusPlus"), 2**depth
+        out = widths(decoder_channels, depth, "UNetPlusPlus")
+        self.multiple = 2**depth
         channels = self.encode_with(
             encoder, range(1, depth + 1), in_channels, dims, encoder_settings
         )
@@ -88,7 +89,8 @@ class Decoder(Network):
         super().__init__()
         *skips, width = channels
         self.levels = len(skips)
-        skips, befores = skips[::-1], (width, *out)
+        skips = skips[::-1]
+        befores = (width, *out)
         # The reference creates this and never calls it: a VGG encoder's last stage is joined as it
         # is.
         self.center = (

@@ -27,8 +27,7 @@ class UNETR(Model):
     """Twelve transformer blocks on patches; what every third gives is brought to the sizes of the way up.
 
     Source: Hatamizadeh et al. 2022, arXiv 2103.10504. Names, order, shapes and start values are
-    those of MONAI's
-    ``UNETR``.
+    those of MONAI's ``UNETR``.
 
     Args:
         in_channels: Number of input channels.
@@ -57,7 +56,8 @@ class UNETR(Model):
             names the layer).
     """
 
-    head_paths, outputs = ("out.conv.conv",), "out_channels"
+    head_paths = ("out.conv.conv",)
+    outputs = "out_channels"
 
     def __init__(
         self,
@@ -89,7 +89,8 @@ class UNETR(Model):
             "UNETR: hidden_size",
             "num_heads",
         )
-        width, wide = checks.positive(feature_size, "feature_size", "UNETR"), hidden_size
+        width = checks.positive(feature_size, "feature_size", "UNETR")
+        wide = hidden_size
         options: dict[str, Any] = {
             "dims": dims,
             "norm": norm,
@@ -138,12 +139,14 @@ class UNETR(Model):
             stages[f"encoder{i}"] = getattr(self, f"encoder{i}")(stages[f"vit.blocks.{block}"])
         x = stages["vit.norm"]
         for i in (5, 4, 3, 2):
-            x = stages[f"decoder{i}"] = getattr(self, f"decoder{i}")(x, stages[f"encoder{i - 1}"])
+            x = getattr(self, f"decoder{i}")(x, stages[f"encoder{i - 1}"])
+            stages[f"decoder{i}"] = x
         return stages
 
     def _image(self, tokens):
         """Tokens in place of patches: ``(batch, hidden_size, *grid)``."""
-        nn, grid = self.nn, tuple(self.grid)
+        nn = self.nn
+        grid = tuple(self.grid)
         tokens = nn.reshape(tokens, (tokens.shape[0], *grid, tokens.shape[-1]))
         return nn.permute(tokens, (0, len(grid) + 1, *range(1, len(grid) + 1)))
 
@@ -204,7 +207,8 @@ class ViT(Network):
         self.norm = nn.LayerNorm(hidden_size)
 
     def forward(self, x):
-        x, every = self.patch_embedding(x), []
+        x = self.patch_embedding(x)
+        every = []
         for block in self.blocks:
             x = block(x)
             every.append(x)
@@ -233,7 +237,8 @@ class PatchEmbedding(Network):
         dropout: float,
     ) -> None:
         super().__init__()
-        nn, dims = self.nn, len(grid)
+        nn = self.nn
+        dims = len(grid)
         if proj_type not in PROJECTIONS:
             raise SettingError(
                 f"UNETR: there is no proj_type={proj_type!r}. {suggestion(proj_type, PROJECTIONS)}"
@@ -252,7 +257,8 @@ class PatchEmbedding(Network):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x):
-        nn, x = self.nn, self.patch_embeddings(x)
+        nn = self.nn
+        x = self.patch_embeddings(x)
         if self.proj_type == "conv":
             x = nn.permute(nn.flatten(x, 2), (0, 2, 1))  # (batch, tokens, hidden_size)
         return self.dropout(x + self.position_embeddings)
@@ -342,7 +348,8 @@ def attend(layer: Any, packed: Any, heads: int, dropout: Any, bias: Any = None) 
         ``(..., tokens, width)``.
     """
     nn, (*batch, tokens, width) = layer.nn, packed.shape
-    n, width = len(batch), width // 3
+    n = len(batch)
+    width = width // 3
     packed = nn.reshape(packed, (*batch, tokens, 3, heads, width // heads))
     packed = nn.permute(
         packed, (n + 1, *range(n), n + 2, n, n + 3)
@@ -388,7 +395,8 @@ class ProjectedUp(Network):
         **options: Any,
     ) -> None:
         super().__init__()
-        nn, dims = self.nn, options["dims"]
+        nn = self.nn
+        dims = options["dims"]
         block = ResBlock if res_block else BasicBlock
         ups = [Conv(out_channels, out_channels, 2, 2, dims, transposed=True) for _ in range(count)]
         self.transp_conv_init = Conv(in_channels, out_channels, 2, 2, dims, transposed=True)

@@ -18,8 +18,7 @@ class VNet(Model):
     """Four stages down and up, each a residual block of 5x5 convolutions.
 
     Source: Milletari et al. 2016, arXiv 1606.04797. Names, order and shapes are those of MONAI's
-    ``VNet``, start
-    values PyTorch's as there.
+    ``VNet``, start values PyTorch's as there.
 
     Args:
         in_channels: Number of input channels; a divisor of 16, since the first stage adds the
@@ -44,7 +43,9 @@ class VNet(Model):
     """
 
     # All of the last transition is as wide as the output.
-    stem_paths, head_paths, outputs = ("in_tr.conv_block.conv",), ("out_tr",), "out_channels"
+    stem_paths = ("in_tr.conv_block.conv",)
+    head_paths = ("out_tr",)
+    outputs = "out_channels"
 
     def __init__(
         self,
@@ -87,7 +88,8 @@ class VNet(Model):
             stages[name] = getattr(self, name)(next(reversed(stages.values())))
         *skips, x = stages.values()
         for name in ("up_tr256", "up_tr128", "up_tr64", "up_tr32"):
-            x = stages[name] = getattr(self, name)(x, skips.pop())
+            x = getattr(self, name)(x, skips.pop())
+            stages[name] = x
         return stages
 
 
@@ -135,7 +137,8 @@ class DownTransition(Network):
         self, in_channels: int, count: int, dropout: float, dims: int, act: str, bias: bool
     ) -> None:
         super().__init__()
-        nn, width = self.nn, 2 * in_channels
+        nn = self.nn
+        width = 2 * in_channels
         conv, norm, drop = by_dims(nn, dims, "Conv", "BatchNorm", "Dropout")
         self.down_conv = conv(in_channels, width, 2, stride=2, bias=bias)
         self.bn1 = norm(width)
@@ -170,7 +173,8 @@ class UpTransition(Network):
         skip_dropout: float,
     ) -> None:
         super().__init__()
-        nn, half = self.nn, out_channels // 2
+        nn = self.nn
+        half = out_channels // 2
         transposed, norm, drop = by_dims(nn, dims, "ConvTranspose", "BatchNorm", "Dropout")
         self.up_conv = transposed(in_channels, half, 2, stride=2)
         self.bn1 = norm(half)

@@ -190,8 +190,7 @@ class BERT(_BERTModel):
     """A transformer encoder with a pooler: Hugging Face's ``BertModel``.
 
     Source: Devlin et al. 2019, arXiv 1810.04805. Names, order, shapes and start values are Hugging
-    Face's. As there,
-    the row of the padding token (0) starts at zero and gets no gradient.
+    Face's. As there, the row of the padding token (0) starts at zero and gets no gradient.
 
     Args:
         vocab_size: Number of different tokens.

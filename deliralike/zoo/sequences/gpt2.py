@@ -145,7 +145,8 @@ class Body(Network):
             bias = bias + padding_bias(nn, attention_mask, x)  # (batch, 1, tokens, tokens)
         stages = {"embedding": x}
         for number, block in enumerate(self.h, 1):
-            x = stages[f"layer{number}"] = block(x, bias)
+            x = block(x, bias)
+            stages[f"layer{number}"] = x
         return stages | {"norm": self.ln_f(x)}
 
 
@@ -153,9 +154,9 @@ class GPT2(Model):
     """A language model: for each token, what comes next, from the tokens so far.
 
     Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners". Names,
-    order, shapes and start
-    values are those of Hugging Face's ``GPT2LMHeadModel``: the matrices of ``c_attn``, ``c_fc`` and
-    ``c_proj`` are stored as ``(in, out)``, and ``lm_head.weight`` is the embedding's own table.
+    order, shapes and start values are those of Hugging Face's ``GPT2LMHeadModel``: the matrices of
+    ``c_attn``, ``c_fc`` and ``c_proj`` are stored as ``(in, out)``, and ``lm_head.weight`` is the
+    embedding's own table.
 
     Args:
         vocab_size: Number of different tokens.
@@ -177,7 +178,8 @@ class GPT2(Model):
         IndexRangeError: A token is not below `vocab_size`.
     """
 
-    head_paths, outputs = ("lm_head",), "vocab_size"
+    head_paths = ("lm_head",)
+    outputs = "vocab_size"
     channels_last = True
     keymaps = (KeyMap("GPT2Model", by_patterns({r"transformer\.(.*)": r"\1"})),)
 

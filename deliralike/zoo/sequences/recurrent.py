@@ -18,9 +18,8 @@ class RecurrentClassifier(Model):
     """Embedding, recurrent layers, pooling over time, linear head.
 
     Source: Hochreiter and Schmidhuber 1997, doi 10.1162/neco.1997.9.8.1735 (LSTM); Cho et al. 2014,
-    arXiv 1406.1078
-    (GRU). The names below ``rnn`` and the start values are those of ``torch.nn.LSTM`` and
-    ``torch.nn.GRU``.
+    arXiv 1406.1078 (GRU). The names below ``rnn`` and the start values are those of
+    ``torch.nn.LSTM`` and ``torch.nn.GRU``.
 
     Args:
         cell: ``"lstm"`` or ``"gru"``.
@@ -71,7 +70,9 @@ class RecurrentClassifier(Model):
                 )
         if vocab_size != 0:
             checks.positive(vocab_size, "vocab_size", "RecurrentClassifier")
-        self.hidden_size, self.bidirectional, self.pooling = hidden_size, bidirectional, pooling
+        self.hidden_size = hidden_size
+        self.bidirectional = bidirectional
+        self.pooling = pooling
         self.embedding = nn.Embedding(vocab_size, in_features) if vocab_size else None
         self.rnn = getattr(nn, CELLS[cell])(
             in_features,
@@ -99,7 +100,8 @@ class RecurrentClassifier(Model):
         stages = {}
         if self.embedding is not None:
             check_tokens(self, x)
-            x = stages["embedding"] = self.embedding(x)
+            x = self.embedding(x)
+            stages["embedding"] = x
         if len(x.shape) != 3 or x.shape[1] == 0:
             raise ShapeError(
                 f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted (batch, "

@@ -44,7 +44,8 @@ def check_mask(model: Any, mask: Any, tokens: Any, name: str) -> None:
     Raises:
         ShapeError: It has another shape than the tokens.
     """
-    wanted, came = tuple(tokens.shape[:2]), tuple(mask.shape)
+    wanted = tuple(tokens.shape[:2])
+    came = tuple(mask.shape)
     if came != wanted:
         raise ShapeError(
             f"{checks.where(model)}: got {name} of shape {came}, wanted (batch, tokens): {wanted}"

@@ -43,8 +43,10 @@ class TransformerEncoderLayer(Network):
         self.linear1 = nn.Linear(d_model, dim_feedforward)
         self.dropout = nn.Dropout(dropout)
         self.linear2 = nn.Linear(dim_feedforward, d_model)
-        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
-        self.dropout1, self.dropout2 = nn.Dropout(dropout), nn.Dropout(dropout)
+        self.norm1 = nn.LayerNorm(d_model)
+        self.norm2 = nn.LayerNorm(d_model)
+        self.dropout1 = nn.Dropout(dropout)
+        self.dropout2 = nn.Dropout(dropout)
         self.activation = getattr(nn, ACTIVATIONS[activation])()
 
     def forward(self, x, mask=None, key_padding_mask=None):
@@ -121,7 +123,8 @@ class TransformerEncoder(Network):
         """What each layer puts out, and the last normalisation."""
         stages = {}
         for number, layer in enumerate(self.layers, 1):
-            x = stages[f"layer{number}"] = layer(x, mask, key_padding_mask)
+            x = layer(x, mask, key_padding_mask)
+            stages[f"layer{number}"] = x
         return stages if self.norm is None else stages | {"norm": self.norm(x)}
 
 
@@ -144,9 +147,8 @@ class TransformerClassifier(Model):
     """A classifier of token sequences: embedding, positions, transformer encoder, pooling, linear head.
 
     Source: Vaswani et al. 2017, arXiv 1706.03762 (encoder, and the positions of section 3.5). The
-    encoder's names are
-    those of ``torch.nn.TransformerEncoder``, and of its start values; the embedding's rows have
-    norm 1 at the start.
+    encoder's names are those of ``torch.nn.TransformerEncoder``, and of its start values; the
+    embedding's rows have norm 1 at the start.
 
     Args:
         num_classes: Number of outputs; 0 for no head: the pooled features.
@@ -197,7 +199,9 @@ class TransformerClassifier(Model):
                 f"TransformerClassifier: there is no pooling {pooling!r}. "
                 f"{suggestion(pooling, POOLINGS)}"
             )
-        self.max_tokens, self.d_model, self.pooling = max_tokens, d_model, pooling
+        self.max_tokens = max_tokens
+        self.d_model = d_model
+        self.pooling = pooling
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.positions = Positions(max_tokens, d_model)
         self.dropout = nn.Dropout(dropout)
