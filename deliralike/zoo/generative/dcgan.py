@@ -1,6 +1,6 @@
 """DCGAN: a generator of pictures from noise, and the discriminator that tells them from real ones.
 
-As in the paper, at the widths of PyTorch's example.
+They follow the paper, at the widths of PyTorch's example.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,9 @@ NORMS = ("batch", "instance", "layer", None)
 
 
 class Generator(Model):
-    """Noise becomes a picture: transposed convolutions that double the size, from 4 elements along each axis.
+    """A generator of pictures from noise.
+
+    Transposed convolutions double the size, from 4 elements along each axis.
 
     Source: Radford et al. 2016, arXiv 1511.06434. Names, order and start values (normal with 0.02,
     norms around 1) are those of PyTorch's example (``main.0``, ``main.1`` …).
@@ -54,9 +56,8 @@ class Generator(Model):
         checks.positive(width, "width", "Generator")
         self.levels = doublings(image_size, "Generator")
         self.dims = dims
-        self.main = self.nn.Sequential(
-            *_up(self.nn, latent_size, width, out_channels, self.levels, dims)
-        )
+        layers = _up(self.nn, latent_size, width, out_channels, self.levels, dims)
+        self.main = self.nn.Sequential(*layers)
 
     @property
     def head_paths(self):  # type: ignore[override]
@@ -74,20 +75,26 @@ class Generator(Model):
         return nn.tanh(self.main[3 * self.levels](x))
 
     def forward_stages(self, noise):
-        """The levels but the last: ``(batch, width * 2**n, *size)``, n counting down to 0, the size from 4 upwards."""
-        if tuple(noise.shape[1:2]) != (self.latent_size,) or any(
-            size != 1 for size in noise.shape[2:]
-        ):
+        """Return the levels but the last.
+
+        Each is ``(batch, width * 2**n, *size)``, with n counting down to 0 and the size from 4
+        upwards.
+        """
+        shape = tuple(noise.shape)
+        if shape[1:2] != (self.latent_size,) or any(size != 1 for size in shape[2:]):
             raise ShapeError(
-                f"{checks.where(self)}: got noise of shape {tuple(noise.shape)}, wanted "
+                f"{checks.where(self)}: got noise of shape {shape}, wanted "
                 f"(batch, {self.latent_size})"
             )
-        x = self.nn.reshape(noise, (noise.shape[0], self.latent_size, *(1,) * self.dims))
-        return run_stages(self.main, x, [(f"level{n}", 3 * n) for n in range(1, self.levels + 1)])
+        x = self.nn.reshape(noise, (shape[0], self.latent_size, *(1,) * self.dims))
+        ends = [(f"level{n}", 3 * n) for n in range(1, self.levels + 1)]
+        return run_stages(self.main, x, ends)
 
 
 class Discriminator(Model):
-    """A picture becomes a score: convolutions that halve the size down to 4 elements along each axis, then one more.
+    """A discriminator of pictures.
+
+    Convolutions halve the size down to 4 elements along each axis, then one more gives the score.
 
     Source: Radford et al. 2016, arXiv 1511.06434. Names, order and start values are those of
     PyTorch's example. Its last sigmoid is left to the loss (`discriminator_loss`,
@@ -140,7 +147,10 @@ class Discriminator(Model):
     @property
     def head_paths(self):  # type: ignore[override]
         """The last convolution."""
-        return (f"main.{self._ends()[-1][1]}",) if self.num_classes else ()
+        if not self.num_classes:
+            return ()
+        _, end = self._ends()[-1]
+        return (f"main.{end}",)
 
     @property
     def start_values(self):  # type: ignore[override]
@@ -149,15 +159,18 @@ class Discriminator(Model):
 
     def forward(self, x):
         nn = self.nn
-        last = self._ends()[-1]
-        x = self.forward_stages(x)[last[0]]
+        level, end = self._ends()[-1]
+        x = self.forward_stages(x)[level]
         if not self.num_classes:
             return nn.flatten(x)
-        scores = nn.flatten(self.main[last[1]](x))  # (batch, num_classes)
+        scores = nn.flatten(self.main[end](x))  # (batch, num_classes)
         return scores[:, 0] if self.num_classes == 1 else scores
 
     def forward_stages(self, x):
-        """The levels: ``(batch, width * 2**n, *size / 2**(n + 1))``, n from 0, down to 4 elements along each axis."""
+        """Return the levels, down to 4 elements along each axis.
+
+        Each is ``(batch, width * 2**n, *size / 2**(n + 1))``, with n from 0.
+        """
         if any(size != self.image_size for size in x.shape[2:]):
             raise ShapeError(
                 f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted "
@@ -166,12 +179,15 @@ class Discriminator(Model):
         return run_stages(self.main, x, self._ends())
 
     def _ends(self) -> list[tuple[str, int]]:
-        """The name of each level, and how many blocks there are up to its end: the first has no norm."""
+        """Return the name of each level and the number of blocks up to its end.
+
+        The first level has no normalisation.
+        """
         return [(f"level{n}", 2 + self.per_level * (n - 1)) for n in range(1, self.levels + 1)]
 
 
 def doublings(image_size: int, what: str) -> int:
-    """How often 4 has to be doubled to have that size.
+    """Return how often 4 has to be doubled to have that size.
 
     Raises:
         SettingError: The size is not 8, 16, 32 …

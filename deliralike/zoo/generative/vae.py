@@ -1,10 +1,11 @@
 """Variational autoencoders: a perceptron and a convolutional one. The noise is an input.
 
-Unlike the paper: ReLU instead of tanh, Adam's era of widths; the convolutional one is a later,
-common form.
+Unlike the paper the perceptron has ReLU instead of tanh and wider layers; the convolutional one is
+a later, common form.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from deliralike.errors import SettingError, ShapeError
@@ -15,7 +16,7 @@ from deliralike.zoo.registry import Input, register
 
 
 class VAE(Model):
-    """A perceptron that encodes to the mean and variance of a normal distribution, and decodes a sample of it.
+    """A perceptron that encodes to a normal distribution, and decodes a sample of it.
 
     Source: Kingma and Welling 2013, arXiv 1312.6114; names, order and start values are those of
     PyTorch's example (``fc1``, ``fc21``, ``fc22``, ``fc3``, ``fc4``). Train it with `kl_gaussian`
@@ -53,10 +54,12 @@ class VAE(Model):
     def forward(self, x, noise=None):
         stages = self.forward_stages(x, noise)
         y = self.fc4(stages["decoder"])  # (batch, in_features)
-        return self.nn.sigmoid(y) if self.sigmoid else y, stages["mu"], stages["logvar"]
+        if self.sigmoid:
+            y = self.nn.sigmoid(y)
+        return y, stages["mu"], stages["logvar"]
 
     def forward_stages(self, x, noise=None):
-        """The hidden layer, means, logarithms of variances, latent vector and second hidden layer."""
+        """Return the hidden layers, and the latent distribution with a sample between them."""
         nn = self.nn
         hidden = nn.relu(self.fc1(nn.flatten(x)))
         mu = self.fc21(hidden)
@@ -110,20 +113,24 @@ class ConvVAE(Model):
     ) -> None:
         super().__init__()
         widths = _widths(features)
-        conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
-        nn, self.image_size, self.dims = self.nn, image_size, dims
+        nn = self.nn
+        conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
+        self.image_size = image_size
+        self.dims = dims
         self.coarsest = _coarsest(image_size, len(widths))
         flat = widths[-1] * self.coarsest**dims
-        pairs = list(zip((in_channels, *widths), widths, strict=False))
-        self.encoder = nn.Sequential(
-            *(nn.Sequential(conv(a, b, 3, 2, 1), norm(b), nn.LeakyReLU()) for a, b in pairs)
-        )
+        encoder = []
+        for before, after in zip((in_channels, *widths), widths, strict=False):
+            layers = conv(before, after, 3, 2, 1), norm(after), nn.LeakyReLU()
+            encoder.append(nn.Sequential(*layers))
+        self.encoder = nn.Sequential(*encoder)
         self.fc_mu = nn.Linear(flat, latent_size)
         self.fc_var = nn.Linear(flat, latent_size)
         self.decoder_input = nn.Linear(latent_size, flat)
-        self.decoder = nn.Sequential(
-            *(nn.Sequential(*_doubling(nn, b, a, dims)) for a, b in reversed(pairs[1:]))
-        )
+        decoder = []
+        for before, after in pairwise(reversed(widths)):
+            decoder.append(nn.Sequential(*_doubling(nn, before, after, dims)))
+        self.decoder = nn.Sequential(*decoder)
         self.final_layer = nn.Sequential(
             *_doubling(nn, widths[0], widths[0], dims),
             conv(widths[0], in_channels, 3, padding=1),
@@ -137,7 +144,7 @@ class ConvVAE(Model):
         return self.final_layer(last), stages["mu"], stages["logvar"]
 
     def forward_stages(self, x, noise=None):
-        """The levels of the encoder, means, logarithms of variances, latent vector and levels of the decoder."""
+        """Return the levels of the encoder and the decoder, and the distribution between them."""
         nn = self.nn
         if any(size != self.image_size for size in x.shape[2:]):
             raise ShapeError(
@@ -150,17 +157,15 @@ class ConvVAE(Model):
         logvar = self.fc_var(flat)
         latent = sampled(self, mu, logvar, noise)
         stages |= {"mu": mu, "logvar": logvar, "latent": latent}
-        grid = nn.reshape(
-            self.decoder_input(latent), (-1, self.width, *(self.coarsest,) * self.dims)
-        )
+        coarsest = (self.coarsest,) * self.dims
+        grid = nn.reshape(self.decoder_input(latent), (-1, self.width, *coarsest))
         stages["decoder_input"] = grid
-        return stages | in_turn(
-            grid, {f"decoder{n}": block for n, block in enumerate(self.decoder)}
-        )
+        steps = {f"decoder{n}": block for n, block in enumerate(self.decoder)}
+        return stages | in_turn(grid, steps)
 
 
 def sampled(model: Any, mu: Any, logvar: Any, noise: Any) -> Any:
-    """A sample of the normal distribution, by the noise; the mean when there is none.
+    """Sample the normal distribution by the noise; without noise return the mean.
 
     Raises:
         ShapeError: The noise does not fit.
@@ -176,7 +181,7 @@ def sampled(model: Any, mu: Any, logvar: Any, noise: Any) -> Any:
 
 
 def _doubling(nn, in_channels: int, out_channels: int, dims: int):
-    """A transposed convolution to twice the size, a normalisation and an activation."""
+    """Make a transposed convolution to twice the size, a normalisation and an activation."""
     conv, norm = by_dims(nn, dims, "ConvTranspose", "BatchNorm")
     return conv(in_channels, out_channels, 3, 2, 1, 1), norm(out_channels), nn.LeakyReLU()
 

@@ -1,8 +1,6 @@
 """Critics for Wasserstein GANs: DCGAN's discriminator, with other normalisations.
 
-The generator is DCGAN's.
-
-As in the papers, on DCGAN's layers.
+The generator is DCGAN's. The critics follow the papers, on DCGAN's layers.
 """
 
 from deliralike.zoo.generative.dcgan import Discriminator, pictures
@@ -10,7 +8,9 @@ from deliralike.zoo.registry import register
 
 
 class Critic(Discriminator):
-    """A picture becomes a score without bounds, as `Discriminator`; with layer normalisation unless told otherwise.
+    """A critic of pictures: a `Discriminator` whose score has no bounds.
+
+    It has layer normalisation by default.
 
     Batch normalisation makes one sample's score depend on the others, which a penalty on each
     sample's gradient does not allow for; so critics that are trained with `gradient_penalty` have

@@ -1,4 +1,4 @@
-"""Attention U-Net: gates decide what each level takes over from the way down, in 1, 2 and 3 dimensions.
+"""Attention U-Net in 1, 2 and 3 dimensions: gates weigh what comes from the way down.
 
 Unlike the paper, the gates see the level's own size, and what merges is normalised.
 """
@@ -16,7 +16,9 @@ from deliralike.zoo.registry import register
 
 
 class AttentionUNet(Model):
-    """Two convolutions on each level down; up, a gated shortcut beside the transposed convolution's output.
+    """A U-Net whose shortcuts are gated by attention.
+
+    Each level has two convolutions on the way down and a transposed convolution on the way up.
 
     Source: Oktay et al. 2018, arXiv 1804.03999. Names, order and shapes are those of MONAI's
     ``AttentionUnet``, start values PyTorch's as there. Unlike the paper's, its gates see the
@@ -83,16 +85,24 @@ class AttentionUNet(Model):
         return self.model[2](next(reversed(self.forward_stages(x).values())))
 
     def forward_stages(self, x):
-        """The levels on the way down, ``(batch, channels[level], *size / stride)``, and on the way up again."""
+        """Return the levels on the way down and on the way up again.
+
+        Those of the way down are ``(batch, channels[level], *size / stride)``.
+        """
         medical.divides(self, x, self.factors, f"down_{self.levels}")
         first, layer, _ = self.model
-        stages = {"down_0": first(x)}
+        x = first(x)
+        stages = {"down_0": x}
         layers = []
         for level in range(1, self.levels + 1):
             layers.append(layer)
-            down, layer = (layer.submodule, None) if level == self.levels else layer.submodule
-            stages[f"down_{level}"] = down(stages[f"down_{level - 1}"])
-        *skips, x = stages.values()
+            if level == self.levels:
+                down = layer.submodule
+            else:
+                down, layer = layer.submodule
+            x = down(x)
+            stages[f"down_{level}"] = x
+        skips = list(stages.values())[:-1]
         for level in reversed(range(self.levels)):
             x = layers[level].join(skips.pop(), x)
             stages[f"up_{level}"] = x
@@ -169,7 +179,8 @@ class AttentionBlock(Network):
         self.relu = nn.ReLU()
 
     def forward(self, g, x):
-        return x * self.psi(self.relu(self.W_g(g) + self.W_x(x)))
+        gate = self.psi(self.relu(self.W_g(g) + self.W_x(x)))  # (batch, 1, *size)
+        return x * gate
 
 
 class AttentionLayer(Network):
@@ -192,22 +203,22 @@ class AttentionLayer(Network):
         super().__init__()
         self.attention = AttentionBlock(fine, dims)
         self.upconv = UpConv(coarse, fine, up_kernel_size, stride, dims)
-        self.merge = medical.Convolution(
-            2 * fine, fine, dims, dropout=dropout
-        )  # as MONAI's defaults: not by batch
+        # By MONAI's defaults this is normalised by instance, not by batch.
+        self.merge = medical.Convolution(2 * fine, fine, dims, dropout=dropout)
         self.submodule = submodule
 
     def forward(self, x):
         return self.join(x, self.submodule(x))
 
     def join(self, x, below):
-        """The level's input beside what came from below."""
+        """Join the level's input with what came from below."""
         below = self.upconv(below)
-        return self.merge(self.nn.concatenate([self.attention(below, x), below], dim=1))
+        gated = self.attention(below, x)
+        return self.merge(self.nn.concatenate([gated, below], dim=1))
 
 
 def _normalised(nn: Any, in_channels: int, out_channels: int, dims: int) -> list[Any]:
-    """A 1x1 convolution and a batch normalisation."""
+    """Make a 1x1 convolution and a batch normalisation."""
     conv = medical.Convolution(in_channels, out_channels, dims, 1, alone=True)
     return [conv, by_dims(nn, dims, "BatchNorm")(out_channels)]
 

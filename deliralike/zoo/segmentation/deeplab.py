@@ -1,4 +1,4 @@
-"""DeepLab V3 as torchvision builds it, and V3 and V3+ with any encoder as segmentation_models_pytorch does.
+"""DeepLab V3 and V3+, as torchvision and segmentation_models_pytorch build them.
 
 Unlike the paper: a batch normalisation in each branch (as in the authors' code), dropout in the
 pyramid, and no conditional random field behind it.
@@ -18,7 +18,9 @@ from deliralike.zoo.segmentation.fcn import BackboneSegmentation, fcn_head
 
 
 class ASPP(Network):
-    """Atrous spatial pyramid pooling: a 1x1 convolution, dilated 3x3 ones and the average of all, side by side.
+    """Atrous spatial pyramid pooling.
+
+    A 1x1 convolution, dilated 3x3 convolutions and the average of all positions, side by side.
 
     Source: Chen et al. 2017, arXiv 1706.05587, figure 5; torchvision.
 
@@ -44,14 +46,13 @@ class ASPP(Network):
     ) -> None:
         super().__init__()
         nn = self.nn
-        conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
-
-        def dilated(rate: int) -> Any:
+        conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
+        kernels = [conv(in_channels, out_channels, 1, bias=False)]
+        for rate in rates:
             if separable:
-                return Separable(in_channels, out_channels, rate, dims)
-            return conv(in_channels, out_channels, 3, 1, rate, rate, bias=False)
-
-        kernels = [conv(in_channels, out_channels, 1, bias=False), *map(dilated, rates)]
+                kernels.append(Separable(in_channels, out_channels, rate, dims))
+            else:
+                kernels.append(conv(in_channels, out_channels, 3, 1, rate, rate, bias=False))
         branches = [nn.Sequential(kernel, norm(out_channels), nn.ReLU()) for kernel in kernels]
         self.convs = nn.ModuleList([*branches, Average(in_channels, out_channels, dims)])
         self.project = nn.Sequential(
@@ -66,17 +67,24 @@ class ASPP(Network):
 
 
 class Average(Sequential):
-    """The average over all positions, a 1x1 convolution, normalisation and ReLU, spread over the input's size again."""
+    """The average over all positions, a 1x1 convolution, normalisation and ReLU.
+
+    The result is spread over the input's size again.
+    """
 
     def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
         nn = self.nn
-        conv, norm, pool = by_dims(self.nn, dims, "Conv", "BatchNorm", "AdaptiveAvgPool")
+        conv, norm, pool = by_dims(nn, dims, "Conv", "BatchNorm", "AdaptiveAvgPool")
         super().__init__(
-            pool(1), conv(in_channels, out_channels, 1, bias=False), norm(out_channels), nn.ReLU()
+            pool(1),
+            conv(in_channels, out_channels, 1, bias=False),
+            norm(out_channels),
+            nn.ReLU(),
         )
 
     def forward(self, x):
-        return self.nn.interpolate(super().forward(x), size=tuple(x.shape[2:]), mode="linear")
+        y = super().forward(x)  # (batch, out_channels, 1, ...)
+        return self.nn.interpolate(y, size=tuple(x.shape[2:]), mode="linear")
 
 
 class Separable(Sequential):
@@ -93,7 +101,7 @@ class Separable(Sequential):
 def deeplab_head(
     nn: Any, in_channels: int, num_classes: int, rates: Sequence[int], dropout: float, dims: int
 ) -> Any:
-    """The pyramid with 256 channels, a 3x3 convolution, normalised, and a 1x1 convolution to the classes."""
+    """Make the pyramid with 256 channels, a 3x3 and a 1x1 convolution to the classes."""
     conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
     return nn.Sequential(
         ASPP(in_channels, 256, _rates(rates), False, dropout, dims),
@@ -141,9 +149,9 @@ class TorchvisionDeepLabV3(BackboneSegmentation):
         width, aux_width = self.run_on(backbone, in_channels, dims, backbone_settings)
         checks.positive(num_classes, "num_classes", "TorchvisionDeepLabV3")
         self.classifier = deeplab_head(self.nn, width, num_classes, rates, dropout, dims)
-        self.aux_classifier = (
-            fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims) if aux_loss else None
-        )
+        self.aux_classifier = None
+        if aux_loss:
+            self.aux_classifier = fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims)
 
 
 class DeepLabV3(EncoderDecoder):
@@ -177,7 +185,8 @@ class DeepLabV3(EncoderDecoder):
         ShapeError: The size is no such multiple.
     """
 
-    start_values = {}  # PyTorch's: unlike its other networks, the reference leaves these as they are
+    # PyTorch's own: the reference leaves them as they are, unlike those of its other networks.
+    start_values = {}
 
     def __init__(
         self,
@@ -200,11 +209,10 @@ class DeepLabV3(EncoderDecoder):
         (channels,) = self.encode_with(
             encoder, (depth,), in_channels, dims, encoder_settings, output_stride
         )
-        self.multiple = min(2**depth, output_stride)
+        multiple = min(2**depth, output_stride)
+        self.multiple = multiple
         self.decoder = Decoder(channels, width, rates, separable, dropout, dims)
-        self.segmentation_head = segmentation_head(
-            self.nn, width, num_classes, 1, dims, self.multiple
-        )
+        self.segmentation_head = segmentation_head(self.nn, width, num_classes, 1, dims, multiple)
 
 
 class Decoder(Network):
@@ -225,14 +233,15 @@ class Decoder(Network):
     ) -> None:
         super().__init__()
         nn = self.nn
-        conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
+        conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
         self.aspp = ASPP(in_channels, out_channels, rates, separable, dropout, dims)
         self.conv = conv(out_channels, out_channels, 3, padding=1, bias=False)
         self.bn = norm(out_channels)
         self.relu = nn.ReLU()
 
     def forward(self, features, size):
-        return self.relu(self.bn(self.conv(self.aspp(features[-1]))))
+        x = self.aspp(features[-1])
+        return self.relu(self.bn(self.conv(x)))
 
 
 class DeepLabV3Plus(EncoderDecoder):
@@ -282,14 +291,17 @@ class DeepLabV3Plus(EncoderDecoder):
             encoder, (2, depth), in_channels, dims, encoder_settings, output_stride
         )
         self.multiple = min(2**depth, output_stride)
+        upsampling = self.multiple // 4
         self.decoder = JoiningDecoder(
-            fine, coarse, width, rates, separable, dropout, dims, self.multiple // 4
+            fine, coarse, width, rates, separable, dropout, dims, upsampling
         )
         self.segmentation_head = segmentation_head(self.nn, width, num_classes, 1, dims, 4)
 
 
 class JoiningDecoder(Network):
-    """The pyramid, resized to a quarter of the input's size and joined with the encoder's stage there.
+    """The pyramid, joined with a finer stage of the encoder.
+
+    Both have a quarter of the input's size.
 
     Shapes:
         ``(batch, fine_channels, *size / 4)`` and ``(batch, in_channels, *coarse)``; gives
@@ -309,7 +321,7 @@ class JoiningDecoder(Network):
     ) -> None:
         super().__init__()
         nn = self.nn
-        conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
+        conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
         self.aspp = nn.Sequential(
             ASPP(in_channels, out_channels, rates, separable, dropout, dims),
             Separable(out_channels, out_channels, 1, dims),
@@ -324,9 +336,9 @@ class JoiningDecoder(Network):
 
     def forward(self, features, size):
         fine, coarse = features
-        return self.block2(
-            self.nn.concatenate([self.up(self.aspp(coarse)), self.block1(fine)], dim=1)
-        )
+        coarse = self.up(self.aspp(coarse))  # (batch, out_channels, *size / 4)
+        fine = self.block1(fine)  # (batch, 48, *size / 4)
+        return self.block2(self.nn.concatenate([coarse, fine], dim=1))
 
 
 def _rates(rates: Sequence[int]) -> tuple[int, ...]:

@@ -1,4 +1,6 @@
-"""MONAI's DynUNet: a U-Net after nnU-Net with kernels, strides and widths of one's own, in 1, 2 and 3 dimensions.
+"""MONAI's DynUNet: a U-Net after nnU-Net in 1, 2 and 3 dimensions.
+
+Its kernels, strides and widths are settings.
 
 A network for planning software rather than of one paper; its kernels and strides are arguments.
 """
@@ -20,7 +22,9 @@ from deliralike.zoo.registry import register
 
 
 class DynUNet(Model):
-    """Two convolutions, or a residual block, at each of several sizes, down and up again, with outputs at some.
+    """A U-Net with two convolutions, or a residual block, at each of several sizes.
+
+    With deep supervision it has outputs at some of these sizes.
 
     Source: Isensee et al. 2019, arXiv 1904.08128; Futrega et al. 2021, arXiv 2110.03352. Names,
     order and shapes are those of MONAI's ``DynUNet``, start values too. The reference keeps all
@@ -84,12 +88,8 @@ class DynUNet(Model):
     ) -> None:
         super().__init__()
         count = _count(kernel_size, strides)
-        ups = medical.per_stage(
-            strides[1:] if upsample_kernel_size is None else upsample_kernel_size,
-            count - 1,
-            "upsample_kernel_size",
-            "DynUNet",
-        )
+        ups = strides[1:] if upsample_kernel_size is None else upsample_kernel_size
+        ups = medical.per_stage(ups, count - 1, "upsample_kernel_size", "DynUNet")
         widths = _widths(filters, count, dims)
         options: dict[str, Any] = {"dims": dims, "norm": norm, "dropout": dropout}
         block = ResBlock if res_block else BasicBlock
@@ -105,34 +105,32 @@ class DynUNet(Model):
         self.input_block = first
         self.downsamples = nn.ModuleList(downs)
         self.bottleneck = last
-        self.upsamples = nn.ModuleList(
-            [UpBlock(*step, bias=trans_bias, **options) for step in steps]
-        )
+        ups = [UpBlock(*step, bias=trans_bias, **options) for step in steps]
+        self.upsamples = nn.ModuleList(ups)
         self.output_block = OutBlock(widths[0], out_channels, dims, dropout)
-        heads = [
-            OutBlock(widths[1 + i], out_channels, dims, dropout)
-            for i in range(_heads(deep_supr_num, count))
-        ]
+        heads = []
+        for width in widths[1 : 1 + _heads(deep_supr_num, count)]:
+            heads.append(OutBlock(width, out_channels, dims, dropout))
         if self.deep_supervision:
             self.deep_supervision_heads = nn.ModuleList(heads)
-        self.skip_layers = _twins(
-            [first, *downs], list(self.upsamples)[::-1], last, heads if deep_supervision else []
-        )
+        else:
+            heads = []
+        self.skip_layers = _twins([first, *downs], ups[::-1], last, heads)
 
     @property
     def stem_paths(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What reads the input: one convolution, or two of a residual block."""
+        """The convolution that reads the input, or two of a residual block."""
         layers = ("conv1", "conv3") if hasattr(self.input_block, "conv3") else ("conv1",)
         return tuple(f"input_block.{layer}.conv" for layer in layers)
 
     @property
     def head_paths(self) -> tuple[str, ...]:  # type: ignore[override]
         """The output's layer, and those of deep supervision."""
-        more = len(self.deep_supervision_heads) if self.deep_supervision else 0
-        return (
-            "output_block.conv.conv",
-            *(f"deep_supervision_heads.{i}.conv.conv" for i in range(more)),
-        )
+        paths = ["output_block.conv.conv"]
+        if self.deep_supervision:
+            for i in range(len(self.deep_supervision_heads)):
+                paths.append(f"deep_supervision_heads.{i}.conv.conv")
+        return tuple(paths)
 
     def forward(self, x):
         nn = self.nn
@@ -140,19 +138,23 @@ class DynUNet(Model):
         y = self.output_block(stages[-1])
         if not (self.training and self.deep_supervision):
             return y
-        heads = list(self.deep_supervision_heads)
-        coarser = [
-            head(x) for head, x in zip(heads, stages[-2 : -2 - len(heads) : -1], strict=True)
-        ]
-        return nn.stack([y, *(nn.interpolate(z, tuple(y.shape[2:])) for z in coarser)], dim=1)
+        outputs = [y]
+        size = tuple(y.shape[2:])
+        for i, head in enumerate(self.deep_supervision_heads):
+            coarser = head(stages[-2 - i])
+            outputs.append(nn.interpolate(coarser, size))
+        return nn.stack(outputs, dim=1)
 
     def forward_stages(self, x):
-        """The blocks on the way down and up, by their paths."""
+        """Return the outputs of the blocks on the way down and up, by their paths."""
         medical.divides(self, x, self.factors, "bottleneck", self.several)
-        stages = {"input_block": self.input_block(x)}
+        x = self.input_block(x)
+        stages = {"input_block": x}
         for i, down in enumerate(self.downsamples):
-            stages[f"downsamples.{i}"] = down(next(reversed(stages.values())))
-        *skips, x = *stages.values(), self.bottleneck(next(reversed(stages.values())))
+            x = down(x)
+            stages[f"downsamples.{i}"] = x
+        skips = list(stages.values())
+        x = self.bottleneck(x)
         stages["bottleneck"] = x
         for i, up in enumerate(self.upsamples):
             x = up(x, skips.pop())
@@ -160,29 +162,32 @@ class DynUNet(Model):
         return stages
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """One name for each array: a file that has both may then be adapted, and an older one lack ``skip_layers``."""
+        """Leave one name for each array.
+
+        A file with both names may then be adapted, and an older one may lack ``skip_layers``.
+        """
         downs = ["input_block", *(f"downsamples.{i}" for i in range(len(self.downsamples)))]
         ups = [f"upsamples.{i}" for i in reversed(range(len(self.upsamples)))]
         names: dict[str, str] = {}
         for level, (down, up) in enumerate(zip(downs, ups, strict=True)):
             path = "skip_layers." + "next_layer." * level
             head = f"deep_supervision_heads.{level - 1}."
-            names |= {
-                f"{path}downsample.": f"{down}.",
-                f"{path}upsample.": f"{up}.",
-                f"{path}super_head.": head,
-            }
+            names[f"{path}downsample."] = f"{down}."
+            names[f"{path}upsample."] = f"{up}."
+            names[f"{path}super_head."] = head
         names[f"skip_layers.{'next_layer.' * len(downs)}"] = "bottleneck."
 
         def first(name: str) -> str:
-            path = next((path for path in reversed(names) if name.startswith(path)), "")
-            return names.get(path, "") + name.removeprefix(path)
+            for path in reversed(names):
+                if name.startswith(path):
+                    return names[path] + name.removeprefix(path)
+            return name
 
         return medical.without_twins(state, first)
 
 
 class SkipLayer(Network):
-    """Holds the blocks of one level, and the next level, under the second names that the reference has for them."""
+    """The blocks of one level and the next level, under the reference's second names for them."""
 
     def __init__(
         self, downsample: Any, upsample: Any, next_layer: Any, super_head: Any = None
@@ -225,12 +230,15 @@ class BasicBlock(Network):
         return self.lrelu(self.branch(x))
 
     def branch(self, x):
-        """All but the last activation."""
-        return self.norm2(self.conv2(self.lrelu(self.norm1(self.conv1(x)))))
+        """Run all but the last activation."""
+        x = self.lrelu(self.norm1(self.conv1(x)))
+        return self.norm2(self.conv2(x))
 
 
 class ResBlock(BasicBlock):
-    """`BasicBlock` with a shortcut before the last activation; a 1x1 convolution where size or width change.
+    """`BasicBlock` with a shortcut before the last activation.
+
+    The shortcut is a 1x1 convolution where size or width change.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
@@ -248,25 +256,19 @@ class ResBlock(BasicBlock):
         dropout: float = 0.0,
         affine: bool = True,
     ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            dims=dims,
-            norm=norm,
-            dropout=dropout,
-            affine=affine,
-        )
-        self.changes = (
-            in_channels != out_channels or max(geometry.steps(stride, dims, "strides")) > 1
-        )
+        options: dict[str, Any] = {"dims": dims, "norm": norm, "dropout": dropout, "affine": affine}
+        super().__init__(in_channels, out_channels, kernel_size, stride, **options)
+        steps = geometry.steps(stride, dims, "strides")
+        self.changes = in_channels != out_channels or max(steps) > 1
         if self.changes:
             self.conv3 = Conv(in_channels, out_channels, 1, stride, dims, dropout)
             self.norm3 = medical.normalisation(self.nn, norm, out_channels, dims, affine)
 
     def forward(self, x):
-        return self.lrelu(self.branch(x) + (self.norm3(self.conv3(x)) if self.changes else x))
+        y = self.branch(x)
+        if self.changes:
+            x = self.norm3(self.conv3(x))
+        return self.lrelu(y + x)
 
 
 class UpBlock(Network):
@@ -296,12 +298,12 @@ class UpBlock(Network):
         self.transp_conv = Conv(
             in_channels, out_channels, upsample, upsample, dims, dropout, bias, transposed=True
         )
-        self.conv_block = (ResBlock if res_block else BasicBlock)(
-            2 * out_channels, out_channels, kernel_size, **options
-        )
+        block = ResBlock if res_block else BasicBlock
+        self.conv_block = block(2 * out_channels, out_channels, kernel_size, **options)
 
     def forward(self, x, skip):
-        return self.conv_block(self.nn.concatenate([self.transp_conv(x), skip], dim=1))
+        x = self.transp_conv(x)  # (batch, out_channels, *size)
+        return self.conv_block(self.nn.concatenate([x, skip], dim=1))
 
 
 class OutBlock(Network):
@@ -357,7 +359,7 @@ class Conv(Network):
 
 
 def _twins(downs: list[Any], ups: list[Any], bottleneck: Any, heads: list[Any]) -> Any:
-    """All blocks nested as the reference does; the level below the input has the first head."""
+    """Nest all blocks as the reference does; the level below the input has the first head."""
     layer = bottleneck
     for level in reversed(range(len(downs))):
         head = heads[level - 1] if 0 < level <= len(heads) else None
@@ -366,12 +368,8 @@ def _twins(downs: list[Any], ups: list[Any], bottleneck: Any, heads: list[Any]) 
 
 
 def _count(kernels: Sequence[Sizes], strides: Sequence[Sizes]) -> int:
-    if (
-        isinstance(kernels, int)
-        or isinstance(strides, int)
-        or len(kernels) != len(strides)
-        or len(strides) < 3
-    ):
+    lists = not isinstance(kernels, int) and not isinstance(strides, int)
+    if not lists or len(kernels) != len(strides) or len(strides) < 3:
         raise SettingError(
             f"DynUNet: kernel_size={kernels!r} and strides={strides!r}; wanted one value for each "
             "of three or more stages"
@@ -381,7 +379,8 @@ def _count(kernels: Sequence[Sizes], strides: Sequence[Sizes]) -> int:
 
 def _widths(filters: Sequence[int] | None, count: int, dims: int) -> tuple[int, ...]:
     if filters is None:
-        return tuple(min(32 * 2**stage, 320 if dims == 3 else 512) for stage in range(count))
+        most = 320 if dims == 3 else 512
+        return tuple(min(32 * 2**stage, most) for stage in range(count))
     return medical.widths(filters, count, "filters", "DynUNet")[:count]
 
 

@@ -25,7 +25,9 @@ RESIZES = {"nearest": "nearest", "bilinear": "linear"}
 
 
 class EncoderUNet(EncoderDecoder):
-    """An encoder, and a decoder that doubles the size step by step, joining the encoder's stage of equal size.
+    """An encoder, and a decoder that doubles the size step by step.
+
+    Each step joins the encoder's stage of equal size.
 
     Source: Ronneberger et al. 2015, arXiv 1505.04597; names, order, shapes and start values are
     those of segmentation_models_pytorch's ``Unet``.
@@ -79,9 +81,9 @@ class EncoderUNet(EncoderDecoder):
             "attention": attention,
             "dims": dims,
         }
-        self.decoder = Decoder(
-            channels, out, has_center(encoder) if center is None else center, **options
-        )
+        if center is None:
+            center = has_center(encoder)
+        self.decoder = Decoder(channels, out, center, **options)
         self.segmentation_head = segmentation_head(self.nn, out[-1], num_classes, 3, dims)
 
 
@@ -107,20 +109,18 @@ class Decoder(Network):
         self.center = doubled(nn, width, width, dims) if center else nn.Identity()
         befores = (width, *out)
         skips = (*reversed(channels[:-1]), 0)
-        self.blocks = nn.ModuleList(
-            [
-                Block(before, skip, after, dims=dims, **options)
-                for before, skip, after in zip(befores, skips, out, strict=False)
-            ]
-        )
+        blocks = []
+        for before, skip, after in zip(befores, skips, out, strict=False):
+            blocks.append(Block(before, skip, after, dims=dims, **options))
+        self.blocks = nn.ModuleList(blocks)
 
     def forward(self, features, size):
         *skips, x = features
         x = self.center(x)
-        sizes = [*(skip.shape[2:] for skip in reversed(skips)), size]
-        for block, to, skip in zip(self.blocks, sizes, [*reversed(skips), None], strict=True):
-            x = block(x, to, skip)
-        return x
+        *blocks, last = self.blocks
+        for block, skip in zip(blocks, reversed(skips), strict=True):
+            x = block(x, skip.shape[2:], skip)
+        return last(x, size)
 
 
 class Block(Network):
@@ -176,12 +176,12 @@ class Attention(Network):
 
 
 class ChannelAndSpaceGate(Network):
-    """Scales by a gate of the channels' averages, and by one of each position; the sum of the two."""
+    """Scale by a gate of the channels' averages and by one of each position; add the two."""
 
     def __init__(self, channels: int, dims: int, reduction: int = 16) -> None:
         super().__init__()
         nn = self.nn
-        conv, pool = by_dims(self.nn, dims, "Conv", "AdaptiveAvgPool")
+        conv, pool = by_dims(nn, dims, "Conv", "AdaptiveAvgPool")
         if channels < reduction:
             raise SettingError(f"attention='scse': {channels} channels; wanted {reduction} or more")
         squeezed = channels // reduction
@@ -199,7 +199,7 @@ class ChannelAndSpaceGate(Network):
 
 
 def doubled(nn: Any, in_channels: int, out_channels: int, dims: int) -> Any:
-    """Two 3x3 convolutions, each normalised and followed by a ReLU."""
+    """Make two 3x3 convolutions, each normalised and followed by a ReLU."""
     return nn.Sequential(
         ConvNormActivation(in_channels, out_channels, dims=dims),
         ConvNormActivation(out_channels, out_channels, dims=dims),
@@ -207,8 +207,12 @@ def doubled(nn: Any, in_channels: int, out_channels: int, dims: int) -> Any:
 
 
 def has_center(encoder: Any) -> bool:
-    """Whether the reference puts two convolutions between encoder and decoder: by the encoder's name."""
-    return str(encoder.name if isinstance(encoder, Architecture) else encoder).startswith("vgg")
+    """Whether the reference puts two convolutions between this encoder and the decoder.
+
+    It depends on the encoder's name.
+    """
+    name = encoder.name if isinstance(encoder, Architecture) else str(encoder)
+    return name.startswith("vgg")
 
 
 register(

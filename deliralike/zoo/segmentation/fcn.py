@@ -1,4 +1,6 @@
-"""Fully convolutional networks, as torchvision builds them, and what its other segmentation networks share.
+"""Fully convolutional networks, as torchvision builds them.
+
+The base of torchvision's other segmentation networks is here too.
 
 Unlike the paper: a dilated ResNet instead of VGG, no skips from finer stages, and linear
 interpolation instead of learned transposed convolutions.
@@ -20,7 +22,9 @@ DILATION = {"replace_stride_with_dilation": (False, True, True), "dilated": True
 
 
 class BackboneSegmentation(Model):
-    """The base of torchvision's segmentation networks: a dilated `backbone`, a `classifier`, an `aux_classifier`.
+    """The base of torchvision's segmentation networks.
+
+    They have a dilated `backbone`, a `classifier` and, if wanted, an `aux_classifier`.
 
     The outputs are resized to the input's size. A derived class calls `run_on`, and creates the
     heads.
@@ -38,7 +42,9 @@ class BackboneSegmentation(Model):
     @property
     def head_paths(self):  # type: ignore[override]
         """The last layer of each head."""
-        return ("classifier.4",) + (() if self.aux_classifier is None else ("aux_classifier.4",))
+        if self.aux_classifier is None:
+            return ("classifier.4",)
+        return ("classifier.4", "aux_classifier.4")
 
     def run_on(
         self, backbone: Any, in_channels: int, dims: int, settings: Mapping[str, Any] | None
@@ -55,18 +61,21 @@ class BackboneSegmentation(Model):
         plan = Encoder.of(backbone, in_channels, dims, dilation | dict(settings or {}))
         self.backbone = plan.build()
         *_, self.aux_stage, self.out_stage = plan.stages
-        return plan.stages[self.out_stage].channels, plan.stages[self.aux_stage].channels
+        stages = plan.stages
+        return stages[self.out_stage].channels, stages[self.aux_stage].channels
 
     def forward(self, x):
         stages = self.forward_stages(x)
         size = tuple(x.shape[2:])
-        outputs = {"out": self._resized(self.classifier(stages[self.out_stage]), size)}
+        out = self.classifier(stages[self.out_stage])
+        outputs = {"out": self._resized(out, size)}
         if self.aux_classifier is not None:
-            outputs["aux"] = self._resized(self.aux_classifier(stages[self.aux_stage]), size)
+            aux = self.aux_classifier(stages[self.aux_stage])
+            outputs["aux"] = self._resized(aux, size)
         return outputs
 
     def forward_stages(self, x):
-        """The backbone's stages."""
+        """Return the backbone's stages."""
         return self.backbone.forward_stages(x)
 
     def _resized(self, x, size):
@@ -74,7 +83,7 @@ class BackboneSegmentation(Model):
 
 
 class FCN(BackboneSegmentation):
-    """Dilated features of a classifier, and two convolutions.
+    """A fully convolutional network: a dilated classifier, and two convolutions.
 
     Source: Long et al. 2015, arXiv 1411.4038; names, order, shapes and start values are those of
     ``torchvision.models.segmentation.fcn``.
@@ -114,13 +123,13 @@ class FCN(BackboneSegmentation):
         width, aux_width = self.run_on(backbone, in_channels, dims, backbone_settings)
         checks.positive(num_classes, "num_classes", "FCN")
         self.classifier = fcn_head(self.nn, width, num_classes, dropout, dims)
-        self.aux_classifier = (
-            fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims) if aux_loss else None
-        )
+        self.aux_classifier = None
+        if aux_loss:
+            self.aux_classifier = fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims)
 
 
 def fcn_head(nn: Any, in_channels: int, num_classes: int, dropout: float, dims: int) -> Any:
-    """A 3x3 convolution to a quarter of the channels, normalised, and a 1x1 convolution to the classes."""
+    """Make a 3x3 convolution to a quarter of the channels, and a 1x1 convolution to the classes."""
     conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
     width = in_channels // 4
     return nn.Sequential(

@@ -1,6 +1,6 @@
 """LinkNet with a classifier as its encoder, as segmentation_models_pytorch's Linknet.
 
-As in the paper, on any encoder.
+It follows the paper, on any encoder.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,9 @@ LAST = 32  # the width before the head
 
 
 class LinkNet(EncoderDecoder):
-    """A decoder whose blocks double the size by transposed convolutions, and add the encoder's stage of equal size.
+    """A decoder whose blocks double the size and add the encoder's stage of equal size.
+
+    Transposed convolutions double the size.
 
     Source: Chaurasia and Culurciello 2017, arXiv 1707.03718; names, order, shapes and start values
     are those of segmentation_models_pytorch's ``Linknet``.
@@ -80,13 +82,15 @@ class Decoder(Network):
 
     def forward(self, features, size):
         *skips, x = features
-        for block, skip in zip(self.blocks, [*reversed(skips), None], strict=True):
-            x = block(x) if skip is None else block(x) + skip
+        for block in self.blocks:
+            x = block(x)
+            if skips:
+                x = x + skips.pop()
         return x
 
 
 class Block(Network):
-    """To a quarter of the channels, to double the size, to the channels of the next finer stage.
+    """A doubling of the size between two 1x1 convolutions, at a quarter of the channels.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *2 * size)``.

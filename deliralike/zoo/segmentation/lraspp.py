@@ -1,6 +1,6 @@
 """Torchvision's segmentation networks on a dilated MobileNetV3: Lite R-ASPP and DeepLab V3.
 
-As in the paper, with the widths of torchvision's.
+They follow the paper, with torchvision's widths.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,10 @@ from deliralike.zoo.segmentation.fcn import BackboneSegmentation, fcn_head
 
 
 class MobileSegmentation(BackboneSegmentation):
-    """The base: `backbone` is the row of a MobileNetV3's blocks, without ``features`` in its names (torchvision)."""
+    """The base of both networks: `backbone` is the row of a MobileNetV3's blocks.
+
+    As in torchvision, its names do not have ``features``.
+    """
 
     start_values = {
         "backbone.*.0.weight": HeNormal("out"),
@@ -55,7 +58,10 @@ class MobileSegmentation(BackboneSegmentation):
         return 6 * widths[-1], widths[ends[-4]]
 
     def forward_stages(self, x):
-        """The first block, each block that halves the size (or is dilated instead), and the last block."""
+        """Return the first block, each block that halves the size, and the last block.
+
+        A dilated block counts as one that halves the size.
+        """
         return run_stages(self.backbone, x, self.ends)
 
 
@@ -91,9 +97,9 @@ class MobileDeepLabV3(MobileSegmentation):
         width, aux_width = self.run_on_trunk(blocks, width_mult, in_channels, dims)
         checks.positive(num_classes, "num_classes", "MobileDeepLabV3")
         self.classifier = deeplab_head(self.nn, width, num_classes, rates, dropout, dims)
-        self.aux_classifier = (
-            fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims) if aux_loss else None
-        )
+        self.aux_classifier = None
+        if aux_loss:
+            self.aux_classifier = fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims)
 
 
 class LRASPP(MobileSegmentation):
@@ -137,7 +143,7 @@ class LRASPP(MobileSegmentation):
 
 
 class LiteHead(Network):
-    """The classes from both stages, added.
+    """A head that adds the classes from both stages.
 
     Shapes:
         ``(batch, low_channels, *fine)`` and ``(batch, high_channels, *coarse)`` give ``(batch,

@@ -23,7 +23,9 @@ BLOCKS = ("basic", "bottleneck")
 
 
 class NNUNet(Model):
-    """What nnU-Net's networks have in common: an encoder, a decoder over its stages, and outputs at every size.
+    """The base of nnU-Net's networks: an encoder, a decoder over its stages, and outputs.
+
+    There is an output at each size.
 
     The reference keeps the blocks of one convolution twice (as ``conv``, ``norm`` and in
     ``all_modules``) and the encoder also as ``decoder.encoder``. So do we: these are one block
@@ -53,7 +55,10 @@ class NNUNet(Model):
         return self.decoder.outputs(list(self.forward_stages(x).values()))
 
     def forward_stages(self, x):
-        """The encoder's stages from fine to coarse, then the decoder's from coarse to fine, by their paths."""
+        """Return the encoder's stages from fine to coarse, then the decoder's, by their paths.
+
+        The decoder's stages go from coarse to fine.
+        """
         depth = len(self.encoder.stages)
         medical.divides(self, x, self.factors, f"encoder.stages.{depth - 1}", self.several)
         skips = self.encoder(x)
@@ -62,7 +67,10 @@ class NNUNet(Model):
         return stages | {f"decoder.stages.{stage}": x for stage, x in enumerate(decoded)}
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """One name for each array: a file that has all of them may then be adapted, and an older one lack some."""
+        """Leave one name for each array.
+
+        A file with all names may then be adapted, and an older one may lack some.
+        """
         return medical.without_twins(state, _first_name)
 
     def _take(
@@ -96,12 +104,18 @@ class NNUNet(Model):
 
 
 def _first_name(name: str) -> str:
-    """The name that an array has in the encoder's, or decoder's, own ``conv`` or ``norm``, from any of its names."""
+    """Return the first name of an array, from any of its names.
+
+    It is the one in the encoder's or decoder's own ``conv`` or ``norm``.
+    """
     if name.startswith("decoder.encoder."):
         name = name.removeprefix("decoder.")
     block, _, rest = name.partition(".all_modules.")
+    if not rest:
+        return name
     index, _, kind = rest.partition(".")
-    return f"{block}.{'conv' if index == '0' else 'norm'}.{kind}" if rest else name
+    layer = "conv" if index == "0" else "norm"
+    return f"{block}.{layer}.{kind}"
 
 
 class PlainConvUNet(NNUNet):
@@ -263,11 +277,10 @@ class ResidualEncoderUNet(NNUNet):
             what, len(features), kernel_sizes, strides, n_blocks_per_stage
         )
         inner = medical.per_stage(bottleneck_channels, len(features), "bottleneck_channels", what)
-        stem = (
-            features[0]
-            if stem_channels is None
-            else checks.positive(stem_channels, "stem_channels", what)
-        )
+        if stem_channels is None:
+            stem = features[0]
+        else:
+            stem = checks.positive(stem_channels, "stem_channels", what)
         encoder = ResidualEncoder(
             in_channels, stem, features, kernels, strides, counts, inner, **options
         )
@@ -284,7 +297,9 @@ class ResidualEncoderUNet(NNUNet):
 
 
 class ConvBlock(Network):
-    """A convolution, then (where wanted) dropout, normalisation and activation; each under two names.
+    """A convolution, then (where wanted) dropout, normalisation and activation.
+
+    Each stands under two names.
 
     The reference's ``ConvDropoutNormReLU``.
 
@@ -310,9 +325,8 @@ class ConvBlock(Network):
         nn = self.nn
         kernel = medical.odd(kernel_size, dims)
         padding = tuple((k - 1) // 2 for k in kernel)
-        self.conv = by_dims(nn, dims, "Conv")(
-            in_channels, out_channels, kernel, stride, padding, bias=bias
-        )
+        conv = by_dims(nn, dims, "Conv")
+        self.conv = conv(in_channels, out_channels, kernel, stride, padding, bias=bias)
         steps = [self.conv]
         if dropout:
             self.dropout = by_dims(nn, dims, "Dropout")(dropout)
@@ -324,7 +338,7 @@ class ConvBlock(Network):
             self.nonlin = medical.activation(nn, nonlin)
             steps.append(self.nonlin)
         if nonlin_first and norm is not None and nonlin is not None:
-            steps[-2:] = steps[:-3:-1]
+            steps[-2:] = [self.nonlin, self.norm]
         self.all_modules = nn.Sequential(*steps)
 
     def forward(self, x):
@@ -332,7 +346,7 @@ class ConvBlock(Network):
 
 
 class StackedConvBlocks(Network):
-    """So many `ConvBlock` in a row, the first with the stride.
+    """Several `ConvBlock` in a row, the first with the stride.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
@@ -348,18 +362,19 @@ class StackedConvBlocks(Network):
         **options: Any,
     ) -> None:
         super().__init__()
-        first = ConvBlock(in_channels, out_channels, kernel_size, stride, **options)
-        more = [
-            ConvBlock(out_channels, out_channels, kernel_size, **options) for _ in range(count - 1)
-        ]
-        self.convs = self.nn.Sequential(first, *more)
+        blocks = [ConvBlock(in_channels, out_channels, kernel_size, stride, **options)]
+        for _ in range(1, count):
+            blocks.append(ConvBlock(out_channels, out_channels, kernel_size, **options))
+        self.convs = self.nn.Sequential(*blocks)
 
     def forward(self, x):
         return self.convs(x)
 
 
 class ResidualBlock(Network):
-    """A residual branch of two or three `ConvBlock`; the shortcut averages over the stride and changes the width.
+    """A residual branch of two or three `ConvBlock`.
+
+    The shortcut averages over the stride and changes the width.
 
     The reference's ``BasicBlockD`` and, with `inner` channels, ``BottleneckD``.
 
@@ -391,20 +406,23 @@ class ResidualBlock(Network):
             self.nonlin3 = medical.activation(nn, options["nonlin"])
         self.is_bottleneck = inner is not None
         stride = geometry.steps(stride, dims, "strides")
-        changes = [by_dims(nn, dims, "AvgPool")(stride, stride)] if max(stride) > 1 else []
+        changes = []
+        if max(stride) > 1:
+            changes.append(by_dims(nn, dims, "AvgPool")(stride, stride))
         if in_channels != out_channels:
             changes.append(ConvBlock(in_channels, out_channels, 1, **bare | {"bias": False}))
         self.skip = nn.Sequential(*changes) if changes else None
 
     def forward(self, x):
         y = self.conv2(self.conv1(x))
-        y = self.conv3(y) if self.is_bottleneck else y
+        if self.is_bottleneck:
+            y = self.conv3(y)
         y = y + (x if self.skip is None else self.skip(x))
         return self.nonlin3(y) if self.is_bottleneck else self.nonlin2(y)
 
 
 class StackedResidualBlocks(Network):
-    """So many `ResidualBlock` in a row, the first with the stride.
+    """Several `ResidualBlock` in a row, the first with the stride.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
@@ -421,19 +439,19 @@ class StackedResidualBlocks(Network):
         **options: Any,
     ) -> None:
         super().__init__()
-        first = ResidualBlock(in_channels, out_channels, kernel_size, stride, inner, **options)
-        more = [
-            ResidualBlock(out_channels, out_channels, kernel_size, 1, inner, **options)
-            for _ in range(count - 1)
-        ]
-        self.blocks = self.nn.Sequential(first, *more)
+        blocks = [ResidualBlock(in_channels, out_channels, kernel_size, stride, inner, **options)]
+        for _ in range(1, count):
+            blocks.append(
+                ResidualBlock(out_channels, out_channels, kernel_size, 1, inner, **options)
+            )
+        self.blocks = self.nn.Sequential(*blocks)
 
     def forward(self, x):
         return self.blocks(x)
 
 
 class PlainEncoder(Network):
-    """The way down of `PlainConvUNet`; gives the outputs of all stages as a list."""
+    """The way down of `PlainConvUNet`; it returns the outputs of all stages as a list."""
 
     def __init__(
         self,
@@ -446,18 +464,18 @@ class PlainEncoder(Network):
     ) -> None:
         super().__init__()
         before = (in_channels, *features[:-1])
-        stages = zip(counts, before, features, kernels, strides, strict=True)
         nn = self.nn
-        self.stages = nn.Sequential(
-            *(nn.Sequential(StackedConvBlocks(*stage, **options)) for stage in stages)
-        )
+        stages = []
+        for stage in zip(counts, before, features, kernels, strides, strict=True):
+            stages.append(nn.Sequential(StackedConvBlocks(*stage, **options)))
+        self.stages = nn.Sequential(*stages)
 
     def forward(self, x):
         return _each(self.stages, x)
 
 
 class ResidualEncoder(Network):
-    """The way down of `ResidualEncoderUNet`; gives the outputs of all stages as a list."""
+    """The way down of `ResidualEncoderUNet`; it returns the outputs of all stages as a list."""
 
     def __init__(
         self,
@@ -473,17 +491,19 @@ class ResidualEncoder(Network):
         super().__init__()
         self.stem = StackedConvBlocks(1, in_channels, stem, kernels[0], **options)
         before = (stem, *features[:-1])
-        stages = zip(counts, before, features, kernels, strides, inner, strict=True)
-        self.stages = self.nn.Sequential(
-            *(StackedResidualBlocks(*stage, **options) for stage in stages)
-        )
+        stages = []
+        for stage in zip(counts, before, features, kernels, strides, inner, strict=True):
+            stages.append(StackedResidualBlocks(*stage, **options))
+        self.stages = self.nn.Sequential(*stages)
 
     def forward(self, x):
         return _each(self.stages, self.stem(x))
 
 
 class Decoder(Network):
-    """The way up: a transposed convolution, the encoder's output of that size, and convolutions, for each stage.
+    """The way up.
+
+    Each stage has a transposed convolution, the encoder's output of that size, and convolutions.
 
     The reference also keeps the encoder here, though it runs before; its names stand in the state a
     second time.
@@ -508,18 +528,18 @@ class Decoder(Network):
         # both from the coarsest decoder stage to the finest
         fine = features[-2::-1]
         coarse = features[:0:-1]
-        stages = zip(counts, fine, kernels[-2::-1], strict=True)
-        self.stages = nn.ModuleList(
-            [StackedConvBlocks(n, 2 * width, width, k, **options) for n, width, k in stages]
-        )
-        ups = zip(coarse, fine, strides[:0:-1], strict=True)
-        self.transpconvs = nn.ModuleList(
-            [transposed(*up, up[2], bias=options["bias"]) for up in ups]
-        )
+        stages = []
+        for count, width, kernel in zip(counts, fine, kernels[-2::-1], strict=True):
+            stages.append(StackedConvBlocks(count, 2 * width, width, kernel, **options))
+        self.stages = nn.ModuleList(stages)
+        ups = []
+        for before, width, stride in zip(coarse, fine, strides[:0:-1], strict=True):
+            ups.append(transposed(before, width, stride, stride, bias=options["bias"]))
+        self.transpconvs = nn.ModuleList(ups)
         self.seg_layers = nn.ModuleList([conv(width, num_classes, 1) for width in fine])
 
     def forward(self, skips):
-        """The outputs of the stages, from the coarsest to the finest, for those of the encoder."""
+        """Return the outputs of the stages, from the coarsest to the finest."""
         *skips, x = skips
         decoded = []
         for up, stage in zip(self.transpconvs, self.stages, strict=True):
@@ -528,18 +548,21 @@ class Decoder(Network):
         return decoded
 
     def outputs(self, stages):
-        """The classes from the finest stage; with deep supervision from all of the decoder, the finest first."""
+        """Return the classes from the finest stage.
+
+        With deep supervision they are those of all stages of the decoder, the finest first.
+        """
         layers = list(self.seg_layers)
         if not self.deep_supervision:
             return layers[-1](stages[-1])
-        return [
-            layer(x)
-            for layer, x in zip(reversed(layers), reversed(stages[-len(layers) :]), strict=True)
-        ]
+        outputs = []
+        for layer, x in zip(reversed(layers), reversed(stages[-len(layers) :]), strict=True):
+            outputs.append(layer(x))
+        return outputs
 
 
 def _each(stages, x):
-    """What each stage gives for the output of the one before."""
+    """Run stages in a row, and return the output of each."""
     outputs = []
     for stage in stages:
         x = stage(x)
@@ -550,15 +573,11 @@ def _each(stages, x):
 def _stages(
     what: str, count: int, kernels: Any, strides: Any, blocks: Any
 ) -> tuple[Any, Any, tuple[int, ...]]:
-    """Kernel, stride and number of blocks for each stage."""
-    return (
-        medical.per_stage(kernels, count, "kernel_sizes", what),
-        medical.per_stage(strides, count, "strides", what),
-        tuple(
-            checks.positive(n, "blocks", what)
-            for n in medical.per_stage(blocks, count, "n_blocks_per_stage", what)
-        ),
-    )
+    """Return the kernel, stride and number of blocks of each stage."""
+    kernels = medical.per_stage(kernels, count, "kernel_sizes", what)
+    strides = medical.per_stage(strides, count, "strides", what)
+    blocks = medical.per_stage(blocks, count, "n_blocks_per_stage", what)
+    return kernels, strides, tuple(checks.positive(n, "blocks", what) for n in blocks)
 
 
 _PLAIN = (

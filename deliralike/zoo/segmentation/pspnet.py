@@ -69,7 +69,7 @@ class PSPNet(EncoderDecoder):
         self.multiple = min(2**depth, output_stride)
         self.decoder = Decoder(channels, psp_channels, dropout, dims)
         self.segmentation_head = segmentation_head(
-            self.nn, psp_channels, num_classes, 3, dims, self.multiple
+            self.nn, psp_channels, num_classes, 3, dims, upsampling=self.multiple
         )
 
 
@@ -83,9 +83,8 @@ class Decoder(Network):
     def __init__(self, in_channels: int, out_channels: int, dropout: float, dims: int) -> None:
         super().__init__()
         self.psp = Pyramid(in_channels, dims)
-        self.conv = ConvNormActivation(
-            in_channels // 4 * 4 + in_channels, out_channels, 1, dims=dims
-        )
+        width = in_channels + len(SIZES) * (in_channels // 4)
+        self.conv = ConvNormActivation(width, out_channels, 1, dims=dims)
         self.dropout = by_dims(self.nn, dims, "Dropout")(dropout)
 
     def forward(self, features, size):
@@ -93,39 +92,44 @@ class Decoder(Network):
 
 
 class Pyramid(Network):
-    """The input beside its averages, each over another number of windows, brought back to its size."""
+    """The input beside its averages over several numbers of windows.
+
+    Each of the averages is brought back to the input's size.
+    """
 
     def __init__(self, in_channels: int, dims: int) -> None:
         super().__init__()
-        self.blocks = self.nn.ModuleList(
-            [Averages(in_channels, in_channels // 4, size, dims) for size in SIZES]
-        )
+        width = in_channels // 4
+        blocks = [Averages(in_channels, width, size, dims) for size in SIZES]
+        self.blocks = self.nn.ModuleList(blocks)
 
     def forward(self, x):
-        return self.nn.concatenate([*(block(x) for block in self.blocks), x], dim=1)
+        averages = [block(x) for block in self.blocks]
+        return self.nn.concatenate([*averages, x], dim=1)
 
 
 class Averages(Network):
-    """Averages over so many windows along each axis, a 1x1 convolution, and a linear resize to the input's size."""
+    """Averages over `size` windows along each axis, and a 1x1 convolution.
+
+    A linear resize brings them to the input's size.
+    """
 
     def __init__(self, in_channels: int, out_channels: int, size: int, dims: int) -> None:
         super().__init__()
         nn = self.nn
-        conv, pool = by_dims(self.nn, dims, "Conv", "AdaptiveAvgPool")
-        if (
-            size == 1
-        ):  # the reference: no normalisation, which in training would see one value for each sample
-            convolution = nn.Sequential(
-                conv(in_channels, out_channels, 1), nn.Identity(), nn.ReLU()
-            )
+        conv, pool = by_dims(nn, dims, "Conv", "AdaptiveAvgPool")
+        if size == 1:
+            # As in the reference no normalisation: in training it would see one value a sample.
+            conv = conv(in_channels, out_channels, 1)
+            convolution = nn.Sequential(conv, nn.Identity(), nn.ReLU())
         else:
             convolution = ConvNormActivation(in_channels, out_channels, 1, dims=dims)
         self.pool = nn.Sequential(pool(size), convolution)
 
     def forward(self, x):
-        return self.nn.interpolate(
-            self.pool(x), size=tuple(x.shape[2:]), mode="linear", align_corners=True
-        )
+        y = self.pool(x)  # (batch, out_channels, size, ...)
+        size = tuple(x.shape[2:])
+        return self.nn.interpolate(y, size=size, mode="linear", align_corners=True)
 
 
 register(

@@ -1,7 +1,9 @@
-"""MONAI's UNet: strided convolutions down, transposed ones up, with residual units, in 1, 2 and 3 dimensions.
+"""MONAI's UNet in 1, 2 and 3 dimensions, with residual units.
 
-A network of MONAI's rather than of the U-Net's paper: strided convolutions instead of pooling,
-residual units, instance normalisation, PReLU.
+Strided convolutions halve the size, and transposed ones double it.
+
+This network is MONAI's rather than that of the U-Net's paper: it has strided convolutions instead
+of pooling, residual units, instance normalisation and PReLU.
 """
 
 from collections.abc import Sequence
@@ -17,7 +19,9 @@ from deliralike.zoo.registry import register
 
 
 class ResidualUNet(Model):
-    """Levels around each other: a strided convolution, what lies below beside it, and a transposed convolution.
+    """A U-Net whose levels are nested.
+
+    Each has a strided convolution, the level below beside its input, and a transposed convolution.
 
     Source: Kerfoot et al. 2019, doi 10.1007/978-3-030-12029-0_40. Names, order and shapes, which
     show the nesting (``model.1.submodule.1.submodule``), are those of MONAI's ``UNet``, start
@@ -50,7 +54,7 @@ class ResidualUNet(Model):
             names the layer).
     """
 
-    # the last level upwards: all of it is as wide as the output
+    # All of the last level on the way up is as wide as the output.
     head_paths = ("model.2",)
     outputs = "out_channels"
 
@@ -84,9 +88,7 @@ class ResidualUNet(Model):
         options = {"dims": dims, "act": act, "norm": norm, "dropout": dropout, "bias": bias}
         unit = {"kernel_size": kernel_size, **options}
         below = _down(widths[-2], widths[-1], 1, num_res_units, unit)
-        wide = widths[
-            -1
-        ]  # channels that come from below: as many as the level has, but all of the last one's
+        wide = widths[-1]  # the number of channels that come from below
         for level in reversed(range(self.levels)):
             inner = widths[level]
             top = level == 0
@@ -100,21 +102,25 @@ class ResidualUNet(Model):
 
     @property
     def stem_paths(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What reads the input: the first convolution, and a residual unit's shortcut."""
+        """The first convolution, and a residual unit's shortcut."""
         if self.units == 0:
             return ("model.0.conv",)
-        return (
-            "model.0.conv.unit0.conv",
-            *(("model.0.residual",) if hasattr(self.model[0].residual, "weight") else ()),
-        )
+        if hasattr(self.model[0].residual, "weight"):
+            return ("model.0.conv.unit0.conv", "model.0.residual")
+        return ("model.0.conv.unit0.conv",)
 
     def forward(self, x):
         return next(reversed(self.forward_stages(x).values()))
 
     def forward_stages(self, x):
-        """The levels down, ``(batch, channels[level], *size / stride)``, and up again; the last is the output."""
+        """Return the levels on the way down and up again; the last one is the output.
+
+        A level on the way down is ``(batch, channels[level], *size / stride)``.
+        """
         medical.divides(self, x, self.factors, f"down_{self.levels}", self.several)
-        stages, ups, block = {}, [], self.model
+        stages = {}
+        ups = []
+        block = self.model
         for level in range(self.levels):
             x = block[0](x)
             stages[f"down_{level}"] = x
@@ -138,7 +144,10 @@ class ResidualUNet(Model):
         unit: Any,
         options: Any,
     ) -> Any:
-        """A transposed convolution and, with residual units, one of these; at the top nothing follows the last one."""
+        """Make a transposed convolution and, with residual units, one of these.
+
+        At the top nothing follows the last convolution.
+        """
         up = medical.Convolution(
             in_channels,
             out_channels,
@@ -150,13 +159,12 @@ class ResidualUNet(Model):
         )
         if self.units == 0:
             return up
-        return self.nn.Sequential(
-            up, ResidualUnit(out_channels, out_channels, 1, 1, last_alone=top, **unit)
-        )
+        residual = ResidualUnit(out_channels, out_channels, 1, 1, last_alone=top, **unit)
+        return self.nn.Sequential(up, residual)
 
 
 class Beside(Network):
-    """What lies below, joined to its own input as further channels."""
+    """The level below, beside its own input as further channels."""
 
     def __init__(self, submodule: Any) -> None:
         super().__init__()
@@ -167,7 +175,9 @@ class Beside(Network):
 
 
 class ResidualUnit(Network):
-    """So many convolutions, the first with the stride, and a shortcut; a convolution where size or width change.
+    """Several convolutions, the first with the stride, and a shortcut.
+
+    The shortcut is a convolution where size or width change.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
@@ -187,31 +197,29 @@ class ResidualUnit(Network):
         **adn: Any,
     ) -> None:
         super().__init__()
-        nn = self.nn
-        widths = (in_channels, *(out_channels,) * count)
-        names = [f"unit{i}" for i in range(count)]
-        options = {"dims": dims, "kernel_size": kernel_size, "bias": bias, **adn}
-        self.conv = Units(
-            {
-                name: medical.Convolution(
-                    widths[i],
-                    widths[i + 1],
-                    stride=stride if i == 0 else 1,
-                    alone=last_alone and i == count - 1,
-                    **options,
-                )
-                for i, name in enumerate(names)
-            }
-        )
+        options: dict[str, Any] = {"dims": dims, "kernel_size": kernel_size, "bias": bias, **adn}
+        units = {}
+        width = in_channels
+        for i in range(count):
+            last = i == count - 1
+            units[f"unit{i}"] = medical.Convolution(
+                width,
+                out_channels,
+                stride=stride if i == 0 else 1,
+                alone=last_alone and last,
+                **options,
+            )
+            width = out_channels
+        self.conv = Units(units)
         steps = geometry.steps(stride, dims, "strides")
         if max(steps) == 1 and in_channels == out_channels:
-            self.residual = nn.Identity()
-        else:  # the whole kernel where the size changes, a 1x1 convolution where only the width does
-            kernel = medical.odd(kernel_size, dims) if max(steps) > 1 else (1,) * dims
-            padding = tuple((k - 1) // 2 for k in kernel)
-            self.residual = by_dims(nn, dims, "Conv")(
-                in_channels, out_channels, kernel, steps, padding, bias=bias
-            )
+            self.residual = self.nn.Identity()
+            return
+        # the whole kernel where the size changes, a 1x1 convolution where only the width does
+        kernel = medical.odd(kernel_size, dims) if max(steps) > 1 else (1,) * dims
+        padding = tuple((k - 1) // 2 for k in kernel)
+        conv = by_dims(self.nn, dims, "Conv")
+        self.residual = conv(in_channels, out_channels, kernel, steps, padding, bias=bias)
 
     def forward(self, x):
         return self.conv(x) + self.residual(x)

@@ -1,6 +1,6 @@
-"""MONAI's SegResNet: residual blocks before which is normalised, and resizing on the way up, in 2 and 3 dimensions.
+"""MONAI's SegResNet in 2 and 3 dimensions: residual blocks that begin with a normalisation.
 
-Unlike the paper: no branch that reconstructs the input.
+Unlike the paper it has no branch that reconstructs the input.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ UPSAMPLINGS = ("nontrainable", "deconv")
 
 
 class SegResNet(Model):
-    """A deep way down, a short way up, whose levels are added to those of the way down.
+    """A deep way down and a short way up, whose levels are added to those of the way down.
 
     Source: Myronenko 2018, arXiv 1810.11654, without its branch that reconstructs the input. Names,
     order and shapes are those of MONAI's ``SegResNet``, start values PyTorch's as there.
@@ -77,36 +77,28 @@ class SegResNet(Model):
         self.factors = (2 ** len(ups),) * dims
         self.several = norm == "instance"
         self.convInit = _conv(in_channels, width, dims)
-        self.down_layers = nn.ModuleList(
-            [
-                nn.Sequential(
-                    nn.Identity()
-                    if i == 0
-                    else _conv(width * 2 ** (i - 1), width * 2**i, dims, stride=2),
-                    *(ResBlock(width * 2**i, dims, **norms) for _ in range(count)),
-                )
-                for i, count in enumerate(downs)
-            ]
-        )
-        widths = [width * 2 ** (len(ups) - i) for i in range(len(ups))]  # before each step up
-        self.up_layers = nn.ModuleList(
-            [
-                nn.Sequential(*(ResBlock(wide // 2, dims, **norms) for _ in range(count)))
-                for wide, count in zip(widths, ups, strict=True)
-            ]
-        )
-        self.up_samples = nn.ModuleList(
-            [
-                nn.Sequential(
-                    _conv(wide, wide // 2, dims, kernel_size=1),
-                    _upsample(nn, wide // 2, dims, upsample),
-                )
-                for wide in widths
-            ]
-        )
-        norm_layer = medical.normalisation(nn, norm, width, dims, False, num_groups)
+        down_layers = []
+        for i, count in enumerate(downs):
+            wide = width * 2**i
+            first = nn.Identity() if i == 0 else _conv(wide // 2, wide, dims, stride=2)
+            blocks = [ResBlock(wide, dims, **norms) for _ in range(count)]
+            down_layers.append(nn.Sequential(first, *blocks))
+        self.down_layers = nn.ModuleList(down_layers)
+        widths = [width * 2**level for level in range(len(ups), 0, -1)]  # before each step up
+        up_layers = []
+        for wide, count in zip(widths, ups, strict=True):
+            blocks = [ResBlock(wide // 2, dims, **norms) for _ in range(count)]
+            up_layers.append(nn.Sequential(*blocks))
+        self.up_layers = nn.ModuleList(up_layers)
+        up_samples = []
+        for wide in widths:
+            conv = _conv(wide, wide // 2, dims, kernel_size=1)
+            up_samples.append(nn.Sequential(conv, _upsample(nn, wide // 2, dims, upsample)))
+        self.up_samples = nn.ModuleList(up_samples)
         self.conv_final = nn.Sequential(
-            norm_layer, nn.ReLU(), _conv(width, out_channels, dims, kernel_size=1, bias=True)
+            medical.normalisation(nn, norm, width, dims, False, num_groups),
+            nn.ReLU(),
+            _conv(width, out_channels, dims, kernel_size=1, bias=True),
         )
         self.dropout = by_dims(nn, dims, "Dropout")(dropout)
 
@@ -114,7 +106,10 @@ class SegResNet(Model):
         return self.conv_final(next(reversed(self.forward_stages(x).values())))
 
     def forward_stages(self, x):
-        """The levels on the way down, ``(batch, init_filters * 2**level, *size / 2**level)``, and up again."""
+        """Return the levels on the way down and up again.
+
+        Each is ``(batch, init_filters * 2**level, *size / 2**level)``.
+        """
         depth = len(self.up_layers)
         medical.divides(self, x, self.factors, f"down_layers.{depth}", self.several)
         stages = {}
@@ -142,7 +137,9 @@ class ResBlock(Network):
         self.conv2 = _conv(channels, channels, dims)
 
     def forward(self, x):
-        return x + self.conv2(self.act(self.norm2(self.conv1(self.act(self.norm1(x))))))
+        y = self.conv1(self.act(self.norm1(x)))
+        y = self.conv2(self.act(self.norm2(y)))
+        return x + y
 
 
 class Deconv(Network):
@@ -163,26 +160,21 @@ def _conv(
 
 
 def _upsample(nn: Any, channels: int, dims: int, kind: str) -> Any:
-    return (
-        Deconv(channels, dims) if kind == "deconv" else nn.Upsample(scale_factor=2.0, mode="linear")
-    )
+    if kind == "deconv":
+        return Deconv(channels, dims)
+    return nn.Upsample(scale_factor=2.0, mode="linear")
 
 
 def _counts(downs: Sequence[int], ups: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if (
-        any(isinstance(counts, int | str) for counts in (downs, ups))
-        or len(downs) != len(ups) + 1
-        or not ups
-    ):
+    lists = not isinstance(downs, int | str) and not isinstance(ups, int | str)
+    if not lists or not ups or len(downs) != len(ups) + 1:
         raise SettingError(
             f"SegResNet: blocks_down={downs!r} and blocks_up={ups!r}; wanted one level less on the "
             "way up"
         )
-    checked = [
-        tuple(checks.positive(count, "blocks", "SegResNet") for count in counts)
-        for counts in (downs, ups)
-    ]
-    return checked[0], checked[1]
+    for count in (*downs, *ups):
+        checks.positive(count, "blocks", "SegResNet")
+    return tuple(downs), tuple(ups)
 
 
 register(

@@ -1,6 +1,6 @@
-"""Swin UNETR: a transformer of shifted windows down, convolutions up, in 2 and 3 dimensions, as MONAI builds it.
+"""Swin UNETR in 2 and 3 dimensions: shifted windows down, convolutions up, as in MONAI.
 
-As in the paper. MONAI 0.9 took two of the eight parts that a patch merging joins twice and two
+It follows the paper. MONAI 0.9 took two of the eight parts that a patch merging joins twice and two
 never; weights of that time want ``downsample="merging0.9"``.
 """
 
@@ -54,7 +54,9 @@ MERGINGS = {
 
 
 class SwinUNETR(Model):
-    """Four stages of attention within shifted windows; each one's output, through convolutions, joins the way up.
+    """Four stages of attention within shifted windows, and convolutions on the way up.
+
+    The output of each stage joins the way up through convolutions.
 
     Source: Hatamizadeh et al. 2022, arXiv 2201.01266; version 2: He et al. 2023, doi
     10.1007/978-3-031-43901-8_40. Names, order, shapes and start values are those of MONAI's
@@ -131,6 +133,12 @@ class SwinUNETR(Model):
         self.factors = (32,) * dims
         self.several = norm == "instance"
         self.normalize = bool(normalize)
+        block_options = {
+            "mlp_ratio": mlp_ratio,
+            "qkv_bias": qkv_bias,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+        }
         self.swinViT = SwinTransformer(
             in_channels,
             width,
@@ -141,12 +149,7 @@ class SwinUNETR(Model):
             use_v2,
             stochastic_depth,
             dropout,
-            {
-                "mlp_ratio": mlp_ratio,
-                "qkv_bias": qkv_bias,
-                "dropout": dropout,
-                "attention_dropout": attention_dropout,
-            },
+            block_options,
             downsample,
         )
         self.encoder1 = ConvLayer(in_channels, width, **options)
@@ -163,15 +166,20 @@ class SwinUNETR(Model):
 
     @property
     def stem_paths(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What reads the input: the patches, and the finest level's block with its shortcut."""
-        shortcut = ("encoder1.layer.conv3.conv",) if hasattr(self.encoder1.layer, "conv3") else ()
-        return ("swinViT.patch_embed.proj", "encoder1.layer.conv1.conv", *shortcut)
+        """The patches, and the finest level's block with its shortcut."""
+        paths = ["swinViT.patch_embed.proj", "encoder1.layer.conv1.conv"]
+        if hasattr(self.encoder1.layer, "conv3"):
+            paths.append("encoder1.layer.conv3.conv")
+        return tuple(paths)
 
     def forward(self, x):
         return self.out(self.forward_stages(x)["decoder1"])
 
     def forward_stages(self, x):
-        """The transformer's stages, ``(batch, feature_size * 2**i, *size / 2**(i + 1))``; those of the way up."""
+        """Return the transformer's stages, and those of the way up.
+
+        The former are ``(batch, feature_size * 2**i, *size / 2**(i + 1))``.
+        """
         medical.divides(self, x, self.factors, "encoder10", self.several)
         names = ("patch_embed", "layers1", "layers2", "layers3", "layers4")
         hidden = [self._normalised(stage) for stage in self.swinViT(x)]
@@ -191,27 +199,28 @@ class SwinUNETR(Model):
         return stages
 
     def _normalised(self, x):
-        """Each element over its channels, without scale and shift."""
+        """Normalise each element over its channels, without scale and shift."""
         if not self.normalize:
             return x
-        return _channels_first(
-            self.nn, self.nn.layer_norm(_channels_last(self.nn, x), (x.shape[1],))
-        )
+        nn = self.nn
+        y = nn.layer_norm(_channels_last(nn, x), (x.shape[1],))
+        return _channels_first(nn, y)
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """The index tables are this network's own: they follow from the window."""
+        """Add the index tables of this network, which follow from its window."""
         own = {}
         for path, block in self.named_blocks():
-            if (
-                isinstance(block, WindowAttention)
-                and f"{path}.relative_position_bias_table" in state
-            ):
+            if not isinstance(block, WindowAttention):
+                continue
+            if f"{path}.relative_position_bias_table" in state:
                 own[f"{path}.relative_position_index"] = _relative_positions(block.window_size)
         return {**state, **own}
 
 
 class SwinTransformer(Network):
-    """Patches, then four stages, each of which halves the size; gives what all five put out.
+    """Patches, then four stages, each of which halves the size.
+
+    It returns the outputs of all five.
 
     Source: Liu et al. 2021, arXiv 2103.14030; MONAI's ``SwinTransformer``.
 
@@ -243,25 +252,24 @@ class SwinTransformer(Network):
         self.pos_drop = nn.Dropout(dropout)
         start = 0
         for i, (depth, count) in enumerate(zip(depths, heads, strict=True)):
-            stage = Stage(
-                width * 2**i, count, window, chances[start : start + depth], downsample, **options
-            )
+            of_stage = chances[start : start + depth]
+            stage = Stage(width * 2**i, count, window, of_stage, downsample, **options)
             setattr(self, f"layers{i + 1}", nn.ModuleList([stage]))
             start += depth
         if use_v2:
             convs: dict[str, Any] = {"dims": len(window), "norm": "instance", "affine": False}
             for i in range(4):
-                setattr(
-                    self,
-                    f"layers{i + 1}c",
-                    nn.ModuleList([ConvLayer(width * 2**i, width * 2**i, **convs)]),
-                )
+                layer = ConvLayer(width * 2**i, width * 2**i, **convs)
+                setattr(self, f"layers{i + 1}c", nn.ModuleList([layer]))
 
     def forward(self, x):
-        stages = [self.pos_drop(self.patch_embed(x))]
+        x = self.pos_drop(self.patch_embed(x))
+        stages = [x]
         for i in range(1, 5):
-            x = getattr(self, f"layers{i}c")[0](stages[-1]) if self.use_v2 else stages[-1]
-            stages.append(getattr(self, f"layers{i}")[0](x))
+            if self.use_v2:
+                x = getattr(self, f"layers{i}c")[0](x)
+            x = getattr(self, f"layers{i}")[0](x)
+            stages.append(x)
         return stages
 
 
@@ -279,15 +287,14 @@ class PatchEmbed(Network):
 
     def forward(self, x):
         x = self.proj(x)
-        return (
-            x
-            if self.norm is None
-            else _channels_first(self.nn, self.norm(_channels_last(self.nn, x)))
-        )
+        if self.norm is None:
+            return x
+        x = self.norm(_channels_last(self.nn, x))
+        return _channels_first(self.nn, x)
 
 
 class Stage(Network):
-    """So many blocks, every second one with shifted windows, and the merging of neighbours.
+    """Blocks, every second one with shifted windows, and the merging of neighbours.
 
     Shapes:
         ``(batch, width, *size)`` gives ``(batch, 2 * width, *size / 2)``, rounded up.
@@ -303,13 +310,11 @@ class Stage(Network):
         **options: Any,
     ) -> None:
         super().__init__()
-        shifts = (tuple(0 for _ in window), tuple(side // 2 for side in window))
-        self.blocks = self.nn.ModuleList(
-            [
-                SwinBlock(width, heads, window, shifts[i % 2], chance, **options)
-                for i, chance in enumerate(chances)
-            ]
-        )
+        blocks = []
+        for i, chance in enumerate(chances):
+            shift = tuple(side // 2 if i % 2 else 0 for side in window)
+            blocks.append(SwinBlock(width, heads, window, shift, chance, **options))
+        self.blocks = self.nn.ModuleList(blocks)
         self.downsample = PatchMerging(width, len(window), downsample)
 
     def forward(self, x):
@@ -353,8 +358,12 @@ class SwinBlock(Network):
         return x + self.drop_path(self.mlp(self.norm2(x)))
 
     def attend(self, x):
-        """Attention within windows, shifted along the axes with several; windows that are not full end in zeros."""
-        nn, (batch, *size, width) = self.nn, x.shape
+        """Attend within windows, shifted along the axes that have several.
+
+        Windows that are not full end in zeros.
+        """
+        nn = self.nn
+        batch, *size, width = x.shape
         axes = tuple(range(1, len(size) + 1))
         window, shift = _fitted(size, self.window, self.shift)
         whole = [-(-n // side) * side for n, side in zip(size, window, strict=True)]
@@ -369,25 +378,29 @@ class SwinBlock(Network):
         x = _images(nn, x, (batch, *whole, width), window)
         if any(shift):
             x = nn.roll(x, list(shift), axes)
-        return x if whole == list(size) else x[(slice(None), *(slice(0, n) for n in size))]
+        if whole != list(size):
+            x = x[(slice(None), *(slice(0, n) for n in size))]
+        return x
 
     def _mask(self, x, size: Sequence[int], window: Sequence[int], shift: Sequence[int]):
-        """What is added to the scores of tokens that rolling made neighbours; (windows, 1, tokens, tokens)."""
+        """The term of the scores that separates tokens which are neighbours only after rolling.
+
+        It is ``(windows, 1, tokens, tokens)``.
+        """
         nn = self.nn
         n = len(size)
         regions = None
         for axis, (length, side, step) in enumerate(zip(size, window, shift, strict=True)):
-            numbers = (
-                [0.0] * (length - side) + [1.0] * (side - step) + [2.0] * step
-                if step
-                else [0.0] * length
-            )
-            shape = (1, *(length if other == axis else 1 for other in range(n)), 1)
-            along = nn.reshape(nn.constant(np.array(numbers) * 3.0**axis, like=x), shape)
+            numbers = np.zeros(length)
+            if step:
+                numbers[length - side :] = 1.0
+                numbers[length - step :] = 2.0
+            shape = [1] * (n + 2)
+            shape[1 + axis] = length
+            along = nn.reshape(nn.constant(numbers * 3.0**axis, like=x), tuple(shape))
             regions = along if regions is None else regions + along
-        regions = _windows(nn, nn.broadcast_to(regions, (1, *size, 1)), window)[
-            0
-        ]  # (windows, tokens, 1)
+        regions = nn.broadcast_to(regions, (1, *size, 1))
+        regions = _windows(nn, regions, window)[0]  # (windows, tokens, 1)
         apart = nn.clip(nn.abs(regions - nn.permute(regions, (0, 2, 1))), 0.0, 1.0)
         return nn.expand_dims(apart, 1) * -_FORBIDDEN
 
@@ -428,12 +441,11 @@ class WindowAttention(Network):
         # Windows that an image is too small for are cut, but MONAI takes the first rows and columns
         # of the whole window's table, which are not those of the tokens' own positions.
         index = self.relative_position_index[:tokens, :tokens]
-        bias = nn.permute(
-            nn.select(self.relative_position_bias_table, index, 0), (2, 0, 1)
-        )  # (heads, tokens, tokens)
-        y = attend(
-            self, self.qkv(x), self.num_heads, self.attn_drop, bias if mask is None else bias + mask
-        )
+        bias = nn.select(self.relative_position_bias_table, index, 0)
+        bias = nn.permute(bias, (2, 0, 1))  # (heads, tokens, tokens)
+        if mask is not None:
+            bias = bias + mask
+        y = attend(self, self.qkv(x), self.num_heads, self.attn_drop, bias)
         return self.proj_drop(self.proj(y))
 
 
@@ -449,7 +461,8 @@ class MLP(Network):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x):
-        return self.drop(self.linear2(self.drop(self.fn(self.linear1(x)))))
+        x = self.drop(self.fn(self.linear1(x)))
+        return self.drop(self.linear2(x))
 
 
 class PatchMerging(Network):
@@ -471,15 +484,19 @@ class PatchMerging(Network):
         size = x.shape[1:-1]
         if any(n % 2 for n in size):
             x = nn.pad(x, [*((0, n % 2) for n in size), (0, 0)])
-        corners = [
-            x[(slice(None), *(slice(start, None, 2) for start in corner))]
-            for corner in self.corners
-        ]
-        return self.reduction(self.norm(nn.concatenate(corners, dim=-1)))
+        corners = []
+        for corner in self.corners:
+            every_second = [slice(start, None, 2) for start in corner]
+            corners.append(x[(slice(None), *every_second)])
+        x = nn.concatenate(corners, dim=-1)  # (batch, *size / 2, 2**dims * width)
+        return self.reduction(self.norm(x))
 
 
 def _corners(dims: int, downsample: str) -> tuple[tuple[int, ...], ...]:
-    """Which of the neighbours merge, in order; in two dimensions the reference takes the last axis first."""
+    """Return which of the neighbours merge, in order.
+
+    In two dimensions the reference takes the last axis first.
+    """
     if dims == 2:
         return tuple((down, right) for right, down in product(range(2), repeat=2))
     return MERGINGS[downsample]
@@ -488,37 +505,43 @@ def _corners(dims: int, downsample: str) -> tuple[tuple[int, ...], ...]:
 def _fitted(
     size: Sequence[int], window: Sequence[int], shift: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """Window and shift for a size: no window is longer than its axis, and along a single one nothing is shifted."""
-    single = [n <= side for n, side in zip(size, window, strict=True)]
-    sides = [n if one else side for n, side, one in zip(size, window, single, strict=True)]
-    return sides, [0 if one else step for step, one in zip(shift, single, strict=True)]
+    """Return the window and shift for a size.
+
+    No window is longer than its axis, and nothing is shifted along an axis with a single window.
+    """
+    sides = []
+    steps = []
+    for n, side, step in zip(size, window, shift, strict=True):
+        sides.append(min(n, side))
+        steps.append(0 if n <= side else step)
+    return sides, steps
 
 
 def _windows(nn, x, window: Sequence[int]):
     """Cut ``(batch, *size, width)`` into windows; (batch, windows, tokens, width)."""
     batch, *size, width = x.shape
     n = len(size)
-    x = nn.reshape(
-        x,
-        (
-            batch,
-            *(part for m, side in zip(size, window, strict=True) for part in (m // side, side)),
-            width,
-        ),
-    )
-    x = nn.permute(x, (0, *range(1, 2 * n, 2), *range(2, 2 * n + 1, 2), 2 * n + 1))
+    split = [batch]
+    for length, side in zip(size, window, strict=True):
+        split += [length // side, side]
+    x = nn.reshape(x, (*split, width))
+    grid = range(1, 2 * n, 2)
+    within = range(2, 2 * n + 1, 2)
+    x = nn.permute(x, (0, *grid, *within, 2 * n + 1))
     tokens = math.prod(window)
     return nn.reshape(x, (batch, math.prod(size) // tokens, tokens, width))
 
 
 def _images(nn, x, shape: Sequence[int], window: Sequence[int]):
-    """What `_windows` cut, put together to a shape."""
+    """Put together what `_windows` cut."""
     batch, *size, width = shape
     n = len(size)
-    x = nn.reshape(
-        x, (batch, *(m // side for m, side in zip(size, window, strict=True)), *window, width)
-    )
-    x = nn.permute(x, (0, *(axis for i in range(n) for axis in (1 + i, 1 + n + i)), 2 * n + 1))
+    grid = [length // side for length, side in zip(size, window, strict=True)]
+    x = nn.reshape(x, (batch, *grid, *window, width))
+    axes = [0]
+    for i in range(n):
+        axes += [1 + i, 1 + n + i]
+    x = nn.permute(x, (*axes, 2 * n + 1))
     return nn.reshape(x, tuple(shape))
 
 
@@ -532,7 +555,7 @@ def _channels_first(nn, x):
 
 
 def _relative_positions(window: Sequence[int]) -> np.ndarray:
-    """For each pair of tokens in a window the row of the bias table for the offset between them."""
+    """Return the row of the bias table for each pair of tokens in a window."""
     places = np.indices(tuple(window)).reshape(len(window), -1)
     offsets = places[:, :, None] - places[:, None, :]
     rows = np.zeros(offsets.shape[1:], np.int64)

@@ -11,7 +11,7 @@ from deliralike.errors import SettingError, suggestion
 from deliralike.network import Network
 from deliralike.nn import checks
 from deliralike.zoo.blocks import by_dims, large_enough
-from deliralike.zoo.medical import Convolution
+from deliralike.zoo.medical import Convolution, volume
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
@@ -19,7 +19,9 @@ UPSAMPLINGS = ("deconv", "nontrainable")
 
 
 class UNet(Model):
-    """Halve the size several times and double it again, with a shortcut between the levels of equal size.
+    """A U-Net that halves the size several times and doubles it again.
+
+    Shortcuts join the levels of equal size.
 
     Source: Ronneberger et al. 2015, arXiv 1505.04597, and Falk et al. 2019, doi
     10.1038/s41592-018-0261-2. Structure, names and order are those of MONAI's ``BasicUNet``
@@ -86,25 +88,27 @@ class UNet(Model):
             setattr(self, f"down_{level}", Down(widths[level - 1], widths[level], **options))
         for level in range(self.levels, 0, -1):
             fine = widths[level - 1]
-            out = widths[level - 1] if level > 1 else last
+            out = fine if level > 1 else last
             halves = level > 1  # as the reference: the finest level keeps all channels
-            setattr(
-                self, f"upcat_{level}", UpCat(widths[level], fine, out, halves, upsample, **options)
-            )
+            block = UpCat(widths[level], fine, out, halves, upsample, **options)
+            setattr(self, f"upcat_{level}", block)
         self.final_conv = by_dims(self.nn, dims, "Conv")(last, out_channels, 1)
 
     def forward(self, x):
         return self.final_conv(self.forward_stages(x)["upcat_1"])
 
     def forward_stages(self, x):
-        """The levels on the way down, ``(batch, features[level], *size / 2**level)``, and on the way up again."""
+        """Return the levels on the way down and on the way up again.
+
+        Those of the way down are ``(batch, features[level], *size / 2**level)``.
+        """
         large_enough(self, x, 2**self.levels, f"down_{self.levels}")
-        stages = {"conv_0": self.conv_0(x)}
+        x = self.conv_0(x)
+        stages = {"conv_0": x}
         for level in range(1, self.levels + 1):
-            stages[f"down_{level}"] = getattr(self, f"down_{level}")(
-                next(reversed(stages.values()))
-            )
-        *skips, x = stages.values()
+            x = getattr(self, f"down_{level}")(x)
+            stages[f"down_{level}"] = x
+        skips = list(stages.values())[:-1]
         for level in range(self.levels, 0, -1):
             x = getattr(self, f"upcat_{level}")(x, skips.pop())
             stages[f"upcat_{level}"] = x
@@ -169,10 +173,10 @@ class UpCat(Network):
     def forward(self, x, skip):
         nn = self.nn
         x = self.upsample(x)  # (batch, width, *2 * coarse)
-        missing = [
-            (0, fine - size) for fine, size in zip(skip.shape[2:], x.shape[2:], strict=True)
-        ]  # 0 or 1
-        return self.convs(nn.concatenate([skip, nn.pad(x, missing, mode="replicate")], dim=1))
+        sizes = zip(skip.shape[2:], x.shape[2:], strict=True)
+        missing = [(0, fine - size) for fine, size in sizes]  # 0 or 1
+        x = nn.pad(x, missing, mode="replicate")
+        return self.convs(nn.concatenate([skip, x], dim=1))
 
 
 class Deconv(Network):
@@ -184,9 +188,8 @@ class Deconv(Network):
 
     def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
         super().__init__()
-        self.deconv = by_dims(self.nn, dims, "ConvTranspose")(
-            in_channels, out_channels, 2, stride=2
-        )
+        kind = by_dims(self.nn, dims, "ConvTranspose")
+        self.deconv = kind(in_channels, out_channels, 2, stride=2)
 
     def forward(self, x):
         return self.deconv(x)
@@ -202,9 +205,8 @@ class Resize(Network):
     def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
         super().__init__()
         self.preconv = by_dims(self.nn, dims, "Conv")(in_channels, out_channels, 1)
-        self.upsample_non_trainable = self.nn.Upsample(
-            scale_factor=2.0, mode="linear", align_corners=True
-        )
+        resize = self.nn.Upsample(scale_factor=2.0, mode="linear", align_corners=True)
+        self.upsample_non_trainable = resize
 
     def forward(self, x):
         return self.upsample_non_trainable(self.preconv(x))
@@ -235,8 +237,5 @@ register(
     task="segmentation",
     dims=(1, 2, 3),
     source=_SOURCE,
-    shape=lambda settings: (
-        settings["in_channels"],
-        *((1024,), (256, 256), (96, 96, 96))[settings["dims"] - 1],
-    ),
+    shape=volume((1024, 256, 96)),
 )

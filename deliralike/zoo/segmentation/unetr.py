@@ -1,6 +1,6 @@
 """UNETR: a vision transformer down, convolutions up, in 1, 2 and 3 dimensions, as MONAI builds it.
 
-As in the paper.
+It follows the paper.
 """
 
 import math
@@ -24,7 +24,9 @@ PROJECTIONS = ("conv", "perceptron")
 
 
 class UNETR(Model):
-    """Twelve transformer blocks on patches; what every third gives is brought to the sizes of the way up.
+    """A U-Net whose way down is twelve transformer blocks on patches.
+
+    The output of every third block is brought to the sizes of the way up.
 
     Source: Hatamizadeh et al. 2022, arXiv 2103.10504. Names, order, shapes and start values are
     those of MONAI's ``UNETR``.
@@ -83,12 +85,8 @@ class UNETR(Model):
             raise SettingError(
                 f"UNETR: img_size={img_size!r}; wanted multiples of {PATCH}, the side of a patch"
             )
-        checks.divides(
-            hidden_size,
-            checks.positive(num_heads, "num_heads", "UNETR"),
-            "UNETR: hidden_size",
-            "num_heads",
-        )
+        checks.positive(num_heads, "num_heads", "UNETR")
+        checks.divides(hidden_size, num_heads, "UNETR: hidden_size", "num_heads")
         width = checks.positive(feature_size, "feature_size", "UNETR")
         wide = hidden_size
         options: dict[str, Any] = {
@@ -114,26 +112,34 @@ class UNETR(Model):
 
     @property
     def stem_paths(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What reads the input: the patches (not a linear map, whose columns are elements) and the finest level."""
-        patches = ("vit.patch_embedding.patch_embeddings",) if self.proj_type == "conv" else ()
-        shortcut = ("encoder1.layer.conv3.conv",) if hasattr(self.encoder1.layer, "conv3") else ()
-        return (*patches, "encoder1.layer.conv1.conv", *shortcut)
+        """The patches and the finest level.
+
+        A linear map of patches is not among them, since its columns are elements.
+        """
+        paths = ["encoder1.layer.conv1.conv"]
+        if self.proj_type == "conv":
+            paths.insert(0, "vit.patch_embedding.patch_embeddings")
+        if hasattr(self.encoder1.layer, "conv3"):
+            paths.append("encoder1.layer.conv3.conv")
+        return tuple(paths)
 
     def forward(self, x):
         return self.out(self.forward_stages(x)["decoder2"])
 
     def forward_stages(self, x):
-        """Tokens after every third block, as images of patches; the levels beside the way up; the way up."""
+        """Return tokens after every third block, the levels beside the way up, and the way up.
+
+        Tokens are images of patches.
+        """
         if tuple(x.shape[2:]) != tuple(self.img_size):
             raise ShapeError(
                 f"UNETR: got an input of shape {tuple(x.shape)}, wanted the size "
-                f"{tuple(self.img_size)}: the position "
-                f"table in 'vit.patch_embedding' is made for it, set img_size"
+                f"{tuple(self.img_size)}: the position table in 'vit.patch_embedding' is made for "
+                "it, set img_size"
             )
         every, last = self.vit(x)
-        stages = {f"vit.blocks.{i}": self._image(every[i]) for i in (3, 6, 9)} | {
-            "vit.norm": self._image(last)
-        }
+        stages = {f"vit.blocks.{i}": self._image(every[i]) for i in (3, 6, 9)}
+        stages["vit.norm"] = self._image(last)
         stages["encoder1"] = self.encoder1(x)
         for i, block in ((2, 3), (3, 6), (4, 9)):
             stages[f"encoder{i}"] = getattr(self, f"encoder{i}")(stages[f"vit.blocks.{block}"])
@@ -144,7 +150,7 @@ class UNETR(Model):
         return stages
 
     def _image(self, tokens):
-        """Tokens in place of patches: ``(batch, hidden_size, *grid)``."""
+        """Lay out tokens as an image: ``(batch, hidden_size, *grid)``."""
         nn = self.nn
         grid = tuple(self.grid)
         tokens = nn.reshape(tokens, (tokens.shape[0], *grid, tokens.shape[-1]))
@@ -153,12 +159,12 @@ class UNETR(Model):
     def adapt_weight(
         self, name: str, value: np.ndarray, shape: tuple[int, ...]
     ) -> np.ndarray | None:
-        """The position table of images with equal sides, resampled linearly, the cells' edges in place."""
-        if (
-            not name.endswith("position_embeddings")
-            or value.ndim != 3
-            or value.shape[2] != shape[2]
-        ):
+        """Resample the position table of images with equal sides.
+
+        The interpolation is linear, with the cells' edges in place.
+        """
+        is_table = name.endswith("position_embeddings") and value.ndim == 3
+        if not is_table or value.shape[2] != shape[2]:
             return None
         n = len(self.grid)
         side = round(value.shape[1] ** (1 / n))
@@ -171,12 +177,14 @@ class UNETR(Model):
         return table.reshape(shape).astype(value.dtype)
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Without the attention across sequences that MONAI's files had for a while; it was never used."""
+        """Leave out the attention across sequences that MONAI's files had for a while, unused."""
         return {name: value for name, value in state.items() if ".cross_attn." not in name}
 
 
 class ViT(Network):
-    """A vision transformer without a head; gives the tokens after each block, and normalised at last.
+    """A vision transformer without a head.
+
+    It returns the tokens after each block, and those of the last block normalised.
 
     Source: Dosovitskiy et al. 2021, arXiv 2010.11929; MONAI's ``ViT``.
 
@@ -199,11 +207,8 @@ class ViT(Network):
         super().__init__()
         nn = self.nn
         self.patch_embedding = PatchEmbedding(in_channels, grid, hidden_size, proj_type, dropout)
-        blocks = [
-            TransformerBlock(hidden_size, mlp_dim, num_heads, dropout, qkv_bias)
-            for _ in range(LAYERS)
-        ]
-        self.blocks = nn.ModuleList(blocks)
+        settings = (hidden_size, mlp_dim, num_heads, dropout, qkv_bias)
+        self.blocks = nn.ModuleList([TransformerBlock(*settings) for _ in range(LAYERS)])
         self.norm = nn.LayerNorm(hidden_size)
 
     def forward(self, x):
@@ -245,13 +250,11 @@ class PatchEmbedding(Network):
             )
         self.position_embeddings = nn.Parameter((1, math.prod(grid), hidden_size), ZEROS)
         if proj_type == "conv":
-            self.patch_embeddings = by_dims(nn, dims, "Conv")(
-                in_channels, hidden_size, PATCH, PATCH
-            )
+            conv = by_dims(nn, dims, "Conv")
+            self.patch_embeddings = conv(in_channels, hidden_size, PATCH, PATCH)
         else:
-            linear = nn.Linear(
-                checks.positive(in_channels, "in_channels", "UNETR") * PATCH**dims, hidden_size
-            )
+            checks.positive(in_channels, "in_channels", "UNETR")
+            linear = nn.Linear(in_channels * PATCH**dims, hidden_size)
             self.patch_embeddings = nn.Sequential(Patches(), linear)
         self.proj_type = proj_type
         self.dropout = nn.Dropout(dropout)
@@ -265,24 +268,31 @@ class PatchEmbedding(Network):
 
 
 class Patches(Network):
-    """Cuts images into patches and lays out each with its channels last.
+    """Cut images into patches, each laid out with its channels last.
 
     Shapes:
         ``(batch, channels, *size)`` gives ``(batch, tokens, 16 ** axes * channels)``.
     """
 
     def forward(self, x):
-        nn, (batch, channels, *size) = self.nn, x.shape
+        nn = self.nn
+        batch, channels, *size = x.shape
         n = len(size)
-        x = nn.reshape(
-            x, (batch, channels, *(part for side in size for part in (side // PATCH, PATCH)))
-        )
-        x = nn.permute(x, (0, *range(2, 2 * n + 2, 2), *range(3, 2 * n + 2, 2), 1))
+        split = [batch, channels]
+        for side in size:
+            split += [side // PATCH, PATCH]
+        x = nn.reshape(x, tuple(split))
+        grid = range(2, 2 * n + 2, 2)
+        within = range(3, 2 * n + 2, 2)
+        x = nn.permute(x, (0, *grid, *within, 1))
         return nn.reshape(x, (batch, math.prod(size) // PATCH**n, PATCH**n * channels))
 
 
 class TransformerBlock(Network):
-    """Attention and a perceptron, each behind a normalisation and beside a shortcut; the shape stays."""
+    """Attention and a perceptron, each after a normalisation and beside a shortcut.
+
+    The shape stays.
+    """
 
     def __init__(
         self, hidden_size: int, mlp_dim: int, num_heads: int, dropout: float, qkv_bias: bool
@@ -293,9 +303,7 @@ class TransformerBlock(Network):
         self.norm1 = nn.LayerNorm(hidden_size)
         self.attn = SelfAttention(hidden_size, num_heads, dropout, qkv_bias)
         self.norm2 = nn.LayerNorm(hidden_size)
-        self.norm_cross_attn = nn.LayerNorm(
-            hidden_size
-        )  # MONAI makes it whether or not it has a use for it; here none
+        self.norm_cross_attn = nn.LayerNorm(hidden_size)  # never used, but in MONAI's files
 
     def forward(self, x):
         x = x + self.attn(self.norm1(x))
@@ -315,7 +323,8 @@ class MLP(Network):
         self.drop2 = nn.Dropout(dropout)
 
     def forward(self, x):
-        return self.drop2(self.linear2(self.drop1(self.fn(self.linear1(x)))))
+        x = self.drop1(self.fn(self.linear1(x)))
+        return self.drop2(self.linear2(x))
 
 
 class SelfAttention(Network):
@@ -331,9 +340,8 @@ class SelfAttention(Network):
         self.drop_weights = nn.Dropout(dropout)
 
     def forward(self, x):
-        return self.drop_output(
-            self.out_proj(attend(self, self.qkv(x), self.num_heads, self.drop_weights))
-        )
+        x = attend(self, self.qkv(x), self.num_heads, self.drop_weights)
+        return self.drop_output(self.out_proj(x))
 
 
 def attend(layer: Any, packed: Any, heads: int, dropout: Any, bias: Any = None) -> Any:
@@ -347,18 +355,19 @@ def attend(layer: Any, packed: Any, heads: int, dropout: Any, bias: Any = None) 
     Returns:
         ``(..., tokens, width)``.
     """
-    nn, (*batch, tokens, width) = layer.nn, packed.shape
+    nn = layer.nn
+    *batch, tokens, width = packed.shape
     n = len(batch)
     width = width // 3
     packed = nn.reshape(packed, (*batch, tokens, 3, heads, width // heads))
-    packed = nn.permute(
-        packed, (n + 1, *range(n), n + 2, n, n + 3)
-    )  # (3, ..., heads, tokens, width / heads)
+    # (3, ..., heads, tokens, width / heads)
+    packed = nn.permute(packed, (n + 1, *range(n), n + 2, n, n + 3))
     kept = None
     if dropout.training and dropout.p:
         kept = dropout(nn.zeros((*batch, heads, tokens, tokens), like=packed) + 1.0)
     y, _ = nn.attention(packed[0], packed[1], packed[2], bias, kept, need_weights=False)
-    return nn.reshape(nn.permute(y, (*range(n), n + 1, n, n + 2)), (*batch, tokens, width))
+    y = nn.permute(y, (*range(n), n + 1, n, n + 2))  # (..., tokens, heads, width / heads)
+    return nn.reshape(y, (*batch, tokens, width))
 
 
 class ConvLayer(Network):
@@ -372,14 +381,17 @@ class ConvLayer(Network):
         self, in_channels: int, out_channels: int, res_block: bool = True, **options: Any
     ) -> None:
         super().__init__()
-        self.layer = (ResBlock if res_block else BasicBlock)(in_channels, out_channels, **options)
+        block = ResBlock if res_block else BasicBlock
+        self.layer = block(in_channels, out_channels, **options)
 
     def forward(self, x):
         return self.layer(x)
 
 
 class ProjectedUp(Network):
-    """A transposed convolution, and `count` more of them, each followed by a block of convolutions if wanted.
+    """A transposed convolution, and `count` more of them.
+
+    If wanted, a block of convolutions follows each of the latter.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size * 2 ** (1 + count))``.

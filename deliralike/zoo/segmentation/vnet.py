@@ -81,12 +81,17 @@ class VNet(Model):
         return self.out_tr(self.forward_stages(x)["up_tr32"])
 
     def forward_stages(self, x):
-        """The stages on the way down, 16 to 256 channels, ``*size / 16`` at last, and on the way up again."""
+        """Return the stages on the way down, 16 to 256 channels, and on the way up again.
+
+        The coarsest has ``*size / 16``.
+        """
         medical.divides(self, x, self.factors, "down_tr256")
-        stages = {"in_tr": self.in_tr(x)}
+        x = self.in_tr(x)
+        stages = {"in_tr": x}
         for name in ("down_tr32", "down_tr64", "down_tr128", "down_tr256"):
-            stages[name] = getattr(self, name)(next(reversed(stages.values())))
-        *skips, x = stages.values()
+            x = getattr(self, name)(x)
+            stages[name] = x
+        skips = list(stages.values())[:-1]
         for name in ("up_tr256", "up_tr128", "up_tr64", "up_tr32"):
             x = getattr(self, name)(x, skips.pop())
             stages[name] = x
@@ -109,9 +114,8 @@ class InputTransition(Network):
         self.conv_block = _conv(in_channels, out_channels, dims, bias)
 
     def forward(self, x):
-        return self.act_function(
-            self.conv_block(x) + self.nn.concatenate([x] * self.repeats, dim=1)
-        )
+        repeated = self.nn.concatenate([x] * self.repeats, dim=1)
+        return self.act_function(self.conv_block(x) + repeated)
 
 
 class LUConv(Network):
@@ -144,7 +148,8 @@ class DownTransition(Network):
         self.bn1 = norm(width)
         self.act_function1 = _activation(nn, act, width)
         self.act_function2 = _activation(nn, act, width)
-        self.ops = nn.Sequential(*(LUConv(width, dims, act, bias) for _ in range(count)))
+        blocks = [LUConv(width, dims, act, bias) for _ in range(count)]
+        self.ops = nn.Sequential(*blocks)
         # MONAI always takes 3-D dropout, which with two axes drops whole samples; here it drops
         # channels with any.
         self.dropout = drop(dropout)
@@ -182,14 +187,12 @@ class UpTransition(Network):
         self.dropout2 = drop(skip_dropout)
         self.act_function1 = _activation(nn, act, half)
         self.act_function2 = _activation(nn, act, out_channels)
-        self.ops = nn.Sequential(
-            *(LUConv(out_channels, dims, act, bias=False) for _ in range(count))
-        )
+        blocks = [LUConv(out_channels, dims, act, bias=False) for _ in range(count)]
+        self.ops = nn.Sequential(*blocks)
 
     def forward(self, x, skip):
-        x = self.act_function1(
-            self.bn1(self.up_conv(self.dropout(x)))
-        )  # (batch, out_channels / 2, *size)
+        x = self.up_conv(self.dropout(x))  # (batch, out_channels / 2, *size)
+        x = self.act_function1(self.bn1(x))
         x = self.nn.concatenate([x, self.dropout2(skip)], dim=1)
         return self.act_function2(self.ops(x) + x)
 
@@ -221,7 +224,9 @@ def _conv(in_channels: int, out_channels: int, dims: int, bias: bool) -> Any:
 
 
 def _activation(nn: Any, act: str, channels: int) -> Any:
-    return medical.activation(nn, act, **({"num_parameters": channels} if act == "prelu" else {}))
+    if act == "prelu":
+        return medical.activation(nn, act, num_parameters=channels)
+    return medical.activation(nn, act)
 
 
 register(
