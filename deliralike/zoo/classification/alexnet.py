@@ -84,7 +84,10 @@ class AlexNet(Model):
         return self.classifier(self.nn.flatten(x))
 
     def forward_stages(self, x, until=None):
-        """The convolutions before each pooling, / 4, / 8 and / 16, and the last pooling, / 32 (all rounded down)."""
+        """Return the convolutions before each pooling, / 4 to / 16, and the last pooling, / 32.
+
+        Sizes are rounded down.
+        """
         large_enough(self, x, 63, "features")
         return run_stages(self.features, x, _STAGES, until)
 

@@ -1,6 +1,6 @@
 """ConvNeXt, as torchvision builds it.
 
-As in the paper; stochastic depth as torchvision sets it, which differs with what it trained for.
+It follows the paper; stochastic depth is as torchvision sets it for each variant.
 """
 
 from collections.abc import Sequence
@@ -50,14 +50,13 @@ class ChannelNorm(LayerNorm):
     def forward(self, x):
         checks.channels(self, x, self.normalized_shape[0])
         first, last = _permutations(len(x.shape))
-        y = self.nn.layer_norm(
-            self.nn.permute(x, first), self.normalized_shape, self.weight, self.bias, self.eps
-        )
+        x = self.nn.permute(x, first)  # (batch, *size, channels)
+        y = self.nn.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
         return self.nn.permute(y, last)
 
 
 class Permute(Network):
-    """The axes in another order; it stands in a row of layers, where torchvision counts it."""
+    """A permutation of axes in a row of layers, where torchvision counts it."""
 
     def __init__(self, dims: Sequence[int]) -> None:
         super().__init__()
@@ -68,7 +67,7 @@ class Permute(Network):
 
 
 class CNBlock(Network):
-    """A 7x7 depthwise convolution and a two-layer perceptron over the channels, scaled, beside a shortcut.
+    """A 7x7 depthwise convolution and a perceptron over the channels, scaled, beside a shortcut.
 
     Source: Liu et al. 2022, arXiv 2201.03545, figure 4; torchvision, whose numbers count the
     permutations too.
@@ -162,14 +161,12 @@ class ConvNeXt(Model):
         for stage, (count, width) in enumerate(zip(layers, widths, strict=True)):
             if stage:
                 before = widths[stage - 1]
-                features.append(
-                    nn.Sequential(ChannelNorm(before, eps=1e-6), conv(before, width, 2, 2))
-                )
+                halving = nn.Sequential(ChannelNorm(before, eps=1e-6), conv(before, width, 2, 2))
+                features.append(halving)
             start = sum(layers[:stage])
-            blocks = [
-                CNBlock(width, layer_scale, chance, dims)
-                for chance in chances[start : start + count]
-            ]
+            blocks = []
+            for chance in chances[start : start + count]:
+                blocks.append(CNBlock(width, layer_scale, chance, dims))
             features.append(nn.Sequential(*blocks))
         self.features = nn.Sequential(*features)
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
@@ -181,27 +178,25 @@ class ConvNeXt(Model):
 
     @property
     def start_values(self):  # type: ignore[override]
-        """Torchvision's.
+        """Torchvision's start values.
 
         It truncates at 2, which is a hundred standard deviations, so at nothing.
         """
-        layers = [
-            "features.0.0",
-            *(f"features.{i}.1" for i in range(2, len(self.features), 2)),
-            "classifier.2",
-        ]
-        return {f"{layer}.weight": Normal(0.02) for layer in layers} | {
-            f"{layer}.bias": ZEROS for layer in layers
-        }
+        halvings = [f"features.{i}.1" for i in range(2, len(self.features), 2)]
+        layers = ["features.0.0", *halvings, "classifier.2"]
+        weights = {f"{layer}.weight": Normal(0.02) for layer in layers}
+        return weights | {f"{layer}.bias": ZEROS for layer in layers}
 
     def forward(self, x):
         self._check_size(x)
         return self.classifier(self.avgpool(self.features(x)))
 
     def forward_stages(self, x, until=None):
-        """The stem and each stage, ``stage1`` …: the size divided by 4, 4, 8, 16 and 32."""
+        """Return the stem and each stage, ``stage1`` …: / 4, / 4, / 8, / 16 and / 32."""
         self._check_size(x)
-        ends = [("stem", 1), *((f"stage{i}", 2 * i) for i in range(1, len(self.features) // 2 + 1))]
+        ends = [("stem", 1)]
+        for i in range(1, len(self.features) // 2 + 1):
+            ends.append((f"stage{i}", 2 * i))
         return run_stages(self.features, x, ends, until)
 
     def _check_size(self, x) -> None:
@@ -210,7 +205,7 @@ class ConvNeXt(Model):
 
 
 def _permutations(rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The orders of axes that bring the channels to the end, and back."""
+    """Return the orders of axes that bring the channels to the end, and back."""
     spatial = range(2, rank)
     return (0, *spatial, 1), (0, rank - 1, *(axis - 1 for axis in spatial))
 
@@ -218,7 +213,7 @@ def _permutations(rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def _stages(
     layers: Sequence[int], widths: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Blocks and channels of each stage, as many of the one as of the other."""
+    """Return the blocks and the channels of each stage."""
     plain = any(isinstance(numbers, int | str) for numbers in (layers, widths))
     if plain or not layers or len(layers) != len(widths):
         raise SettingError(

@@ -20,7 +20,9 @@ from deliralike.zoo.registry import register
 
 
 class DenseLayer(Network):
-    """Normalisation, 1x1 convolution, normalisation, 3x3 convolution: the channels that a layer adds.
+    """The layer of a dense block: normalisation, 1x1 and normalisation, 3x3 convolution.
+
+    Its output is the channels that it adds.
 
     Source: Huang et al. 2017, arXiv 1608.06993, section 3 ("DenseNet-B"); torchvision.
 
@@ -48,11 +50,14 @@ class DenseLayer(Network):
 
     def forward(self, x):
         y = self.conv1(self.relu1(self.norm1(x)))  # (batch, bottleneck, *size)
-        return self.dropout(self.conv2(self.relu2(self.norm2(y))))
+        y = self.conv2(self.relu2(self.norm2(y)))  # (batch, growth_rate, *size)
+        return self.dropout(y)
 
 
 class DenseBlock(Network):
-    """Layers that each see what all before them gave, and the block's input; the output is all of it together.
+    """Layers that each read the block's input and the outputs of all layers before.
+
+    The output is all of it together.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, in_channels + layers * growth_rate,
@@ -71,15 +76,15 @@ class DenseBlock(Network):
         super().__init__()
         self.layers = layers
         for i in range(layers):
-            layer = DenseLayer(
-                in_channels + i * growth_rate, growth_rate, bottleneck, dropout, dims
-            )
+            width = in_channels + i * growth_rate
+            layer = DenseLayer(width, growth_rate, bottleneck, dropout, dims)
             setattr(self, f"denselayer{i + 1}", layer)
 
     def forward(self, x):
         maps = [x]
         for i in range(self.layers):
-            maps.append(getattr(self, f"denselayer{i + 1}")(self.nn.concatenate(maps, 1)))
+            layer = getattr(self, f"denselayer{i + 1}")
+            maps.append(layer(self.nn.concatenate(maps, 1)))
         return self.nn.concatenate(maps, 1)
 
 
@@ -104,7 +109,10 @@ class Transition(Network):
 
 
 class Features(Network):
-    """Everything before the pooling: the stem, dense blocks with transitions between them, the last normalisation."""
+    """All layers before the pooling.
+
+    They are the stem, dense blocks with transitions between them, and the last normalisation.
+    """
 
     def __init__(
         self,
@@ -117,18 +125,16 @@ class Features(Network):
         dims: int,
     ) -> None:
         super().__init__()
-        nn, self.layers = self.nn, layers
+        nn = self.nn
+        self.layers = layers
         conv, norm, pool = by_dims(nn, dims, "Conv", "BatchNorm", "MaxPool")
         self.conv0 = conv(in_channels, width, 7, stride=2, padding=3, bias=False)
         self.norm0 = norm(width)
         self.relu0 = nn.ReLU(inplace=True)
         self.pool0 = pool(3, stride=2, padding=1)
         for i, count in enumerate(layers, start=1):
-            setattr(
-                self,
-                f"denseblock{i}",
-                DenseBlock(count, width, growth_rate, bottleneck, dropout, dims),
-            )
+            block = DenseBlock(count, width, growth_rate, bottleneck, dropout, dims)
+            setattr(self, f"denseblock{i}", block)
             width += count * growth_rate
             if i < len(layers):
                 setattr(self, f"transition{i}", Transition(width, dims))
@@ -142,25 +148,25 @@ class Features(Network):
         return self.relu(last)
 
     def steps(self):
-        """The stem, and each block followed by the normalisation and ReLU that its transition begins with.
+        """Return the stem, each block, and the normalisation and ReLU after each block.
 
-        So segmentation_models_pytorch cuts the network for its decoders; the last normalisation has
-        no ReLU there.
+        With them a block's transition begins. segmentation_models_pytorch cuts the network there
+        for its decoders; the last normalisation has no ReLU there.
         """
         steps = {"stem": self._stem}
         last = len(self.layers)
         for i in range(1, last + 1):
             steps[f"denseblock{i}"] = partial(self._block, i)
-            steps[f"transition{i}.relu" if i < last else f"norm{i + 1}"] = partial(
-                self._normalised, i
-            )
+            name = f"transition{i}.relu" if i < last else f"norm{i + 1}"
+            steps[name] = partial(self._normalised, i)
         return steps
 
     def _stem(self, x):
         return self.relu0(self.norm0(self.conv0(x)))
 
     def _block(self, i, x):
-        return getattr(self, f"denseblock{i}")(self.pool0(x) if i == 1 else self._reduced(i - 1, x))
+        x = self.pool0(x) if i == 1 else self._reduced(i - 1, x)
+        return getattr(self, f"denseblock{i}")(x)
 
     def _reduced(self, i, x):
         transition = getattr(self, f"transition{i}")
@@ -181,7 +187,9 @@ def _old_names(names: Sequence[str]) -> dict[str, str]:
 
 
 class DenseNet(Model):
-    """A densely connected network with bottlenecks and compression ("DenseNet-BC"); the same names in all dimensions.
+    """A densely connected network ("DenseNet-BC") in 1, 2 and 3 dimensions.
+
+    It has bottlenecks and compression; the names are the same in all dimensions.
 
     Source: Huang et al. 2017, arXiv 1608.06993; names, order, shapes and start values are those of
     ``torchvision.models.densenet``. Its published files have older names (``denselayer1.norm.1``
@@ -238,8 +246,8 @@ class DenseNet(Model):
         ):
             checks.positive(value, name, "DenseNet")
         layers = _counts(layers)
-        # the last transition's input, 2 ** (len(layers) - 2) times smaller than the first one's, is
-        # two elements long
+        # The last transition's input has two elements; it is 2 ** (len(layers) - 2) times smaller
+        # than the first one's.
         self.least = 4 * 2 ** (len(layers) - 1) - 3
         self.features = Features(
             growth_rate, layers, width, bottleneck * growth_rate, dropout, in_channels, dims
@@ -255,10 +263,11 @@ class DenseNet(Model):
 
     def forward(self, x):
         *_, last = self.forward_stages(x).values()
-        return self.classifier(self.nn.flatten(self.avgpool(self.features.relu(last))))
+        x = self.avgpool(self.features.relu(last))
+        return self.classifier(self.nn.flatten(x))
 
     def forward_stages(self, x, until=None):
-        """The stem, / 2, and each dense block, / 4 to / 32, as it is and normalised."""
+        """Return the stem, / 2, and each dense block, / 4 to / 32, as it is and normalised."""
         large_enough(self, x, self.least, f"transition{len(self.features.layers) - 1}")
         return in_turn(x, self.features.steps(), until)
 
@@ -278,11 +287,13 @@ _VARIANTS = {
 }
 
 for _name, (_growth_rate, _layers, _width, _count) in _VARIANTS.items():
+    _variant: dict[str, Any] = {"layers": _layers}
+    if _width != 64:
+        _variant |= {"growth_rate": _growth_rate, "width": _width}
     register(
         DenseNet,
         name=_name,
-        variant={"layers": _layers}
-        | ({} if _width == 64 else {"growth_rate": _growth_rate, "width": _width}),
+        variant=_variant,
         dims=(1, 2, 3),
         source="Huang et al. 2017, arXiv 1608.06993; torchvision",
         shape=images(224),

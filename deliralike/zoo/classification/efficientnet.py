@@ -38,11 +38,11 @@ _TIMM_PARTS: dict[int, tuple[Mapping[str, str], ...]] = {
 
 
 def _timm(names: Sequence[str]) -> dict[str, str]:
-    """Timm's names; those within a block depend on how many parts it has."""
-    last = max(
-        (int(found[1]) for name in names if (found := re.match(r"features\.(\d+)\.", name))),
-        default=0,
-    )
+    """Return timm's names; those within a block depend on how many parts it has."""
+    last = 0
+    for name in names:
+        if match := re.match(r"features\.(\d+)\.", name):
+            last = max(last, int(match[1]))
     ends = {
         "features.0.0": "conv_stem",
         "features.0.1": "bn1",
@@ -50,36 +50,40 @@ def _timm(names: Sequence[str]) -> dict[str, str]:
         f"features.{last}.1": "bn2",
         "classifier.1": "classifier",
     }
-    inside = [
-        (name, re.fullmatch(r"(features\.\d+\.\d+)\.block\.(\d+)\.(\w+)\.(\w+)", name))
-        for name in names
-    ]
-    parts = {found[1]: int(found[2]) + 1 for _, found in inside if found}
+    pattern = re.compile(r"(features\.\d+\.\d+)\.block\.(\d+)\.(\w+)\.(\w+)")
+    parts: dict[str, int] = {}
+    for name in names:
+        if match := pattern.fullmatch(name):
+            parts[match[1]] = int(match[2]) + 1
     renamed = {}
-    for name, found in inside:
+    for name in names:
         owner, _, field = name.rpartition(".")
-        if found:
-            _, stage, block = found[1].split(".")
-            theirs = _TIMM_PARTS[parts[found[1]]][int(found[2])][found[3]]
-            renamed[name] = f"blocks.{int(stage) - 1}.{block}.{theirs}.{found[4]}"
+        if match := pattern.fullmatch(name):
+            path, part, layer, _ = match.groups()
+            _, stage, block = path.split(".")
+            theirs = _TIMM_PARTS[parts[path]][int(part)][layer]
+            renamed[name] = f"blocks.{int(stage) - 1}.{block}.{theirs}.{field}"
         elif owner in ends:
             renamed[name] = f"{ends[owner]}.{field}"
     return renamed
 
 
 class SamePadded(ConvNormActivation):
-    """`ConvNormActivation` with TensorFlow's padding: as little as gives ``size / stride``, the odd one at the end."""
+    """`ConvNormActivation` with TensorFlow's padding.
+
+    It is as little as gives ``size / stride``, with the odd element at the end.
+    """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **{**settings, "padding": 0})
 
     def forward(self, x):
         conv = self[0]
-        pads = [
-            max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
-            for size, kernel, stride in zip(x.shape[2:], conv.kernel_size, conv.stride, strict=True)
-        ]
-        return super().forward(self.nn.pad(x, [(total // 2, total - total // 2) for total in pads]))
+        pads = []
+        for size, kernel, stride in zip(x.shape[2:], conv.kernel_size, conv.stride, strict=True):
+            total = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
+            pads.append((total // 2, total - total // 2))
+        return super().forward(self.nn.pad(x, pads))
 
 
 def _conv(
@@ -133,7 +137,9 @@ class MBConv(_Residual):
         **options: Any,
     ) -> None:
         width = make_divisible(in_channels * expansion)
-        parts = [] if width == in_channels else [_conv(in_channels, width, **options)]
+        parts = []
+        if width != in_channels:
+            parts.append(_conv(in_channels, width, **options))
         parts += [
             _conv(width, width, kernel, stride, groups=width, **options),
             SqueezeExcitation(width, max(1, in_channels // 4), "SiLU", dims=options["dims"]),
@@ -176,7 +182,7 @@ BLOCKS: Mapping[str, Any] = {"mb": MBConv, "fused": FusedMBConv}
 
 
 class EfficientNet(Model):
-    """EfficientNet, versions 1 and 2, as torchvision builds it; the same names in 1, 2 and 3 dimensions.
+    """EfficientNet, versions 1 and 2, as torchvision builds it, in 1, 2 and 3 dimensions.
 
     Source: Tan and Le 2019, arXiv 1905.11946; V2: Tan and Le 2021, arXiv 2104.00298. Names, order,
     shapes and start values are those of ``torchvision.models.efficientnet``; the key map ``"timm"``
@@ -251,32 +257,31 @@ class EfficientNet(Model):
         }
         width = make_divisible(stem_channels * width_mult)
         layers = [_conv(in_channels, width, 3, 2, **options)]
-        total = sum(blocks for *_, blocks in plan)
+        total = sum(count for *_, count in plan)
         done = 0
-        for kind, expansion, kernel, stride, channels, blocks in plan:
-            chances = [stochastic_depth * block / total for block in range(done, done + blocks)]
-            steps = [(width, stride), *((channels, 1),) * (blocks - 1)]
-            layers.append(
-                nn.Sequential(
-                    *(
-                        BLOCKS[kind](before, channels, expansion, kernel, stride, chance, **options)
-                        for (before, stride), chance in zip(steps, chances, strict=True)
-                    )
-                )
-            )
-            width = channels
-            done = done + blocks
+        for kind, expansion, kernel, stride, channels, count in plan:
+            blocks = []
+            for index in range(count):
+                step = stride if index == 0 else 1
+                chance = stochastic_depth * done / total
+                block = BLOCKS[kind](width, channels, expansion, kernel, step, chance, **options)
+                blocks.append(block)
+                width = channels
+                done += 1
+            layers.append(nn.Sequential(*blocks))
         last = 4 * width if last_channels is None else last_channels
         self.features = nn.Sequential(*layers, _conv(width, last, **options))
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
-        self.classifier = nn.Sequential(
-            nn.Dropout(dropout), classifier(nn, last, num_classes, "EfficientNet")
-        )
+        head = classifier(nn, last, num_classes, "EfficientNet")
+        self.classifier = nn.Sequential(nn.Dropout(dropout), head)
         self.num_classes = num_classes
 
     @property
     def start_values(self):  # type: ignore[override]
-        """Torchvision's: He normal by fan out for convolutions, a bound by the number of classes for the head."""
+        """Torchvision's start values.
+
+        Convolutions have He normal by fan out, the head a bound by the number of classes.
+        """
         return {
             "features*.0.weight": HeNormal("out"),
             "features*.fc?.weight": HeNormal("out"),
@@ -286,46 +291,38 @@ class EfficientNet(Model):
         }
 
     def forward(self, x):
-        return self.classifier(self.nn.flatten(self.avgpool(self.features(x))))
+        x = self.avgpool(self.features(x))
+        return self.classifier(self.nn.flatten(x))
 
     def forward_stages(self, x, until=None):
-        """The stem, halved; each stage as its table says, ``stage1`` …; and the last convolution at the same size."""
-        names = ["stem", *(f"stage{i}" for i in range(1, len(self.features) - 1)), "last"]
-        return run_stages(
-            self.features, x, zip(names, range(1, len(names) + 1), strict=True), until
-        )
+        """Return the stem, / 2; each stage by its table, ``stage1`` …; and the last convolution."""
+        last = len(self.features)
+        ends = [("stem", 1)]
+        for i in range(1, last - 1):
+            ends.append((f"stage{i}", i + 1))
+        ends.append(("last", last))
+        return run_stages(self.features, x, ends, until)
 
 
 def _plan(stages: Sequence[Stage], width_mult: float, depth_mult: float) -> list[Stage]:
-    """The stages with their real numbers of channels and blocks."""
-    if (
-        not stages
-        or isinstance(stages, str)
-        or any(len(stage) != 6 or stage[0] not in BLOCKS for stage in stages)
-    ):
+    """Return the stages with their scaled numbers of channels and blocks."""
+    rows = () if isinstance(stages, str) else stages
+    if not rows or any(len(row) != 6 or row[0] not in BLOCKS for row in rows):
         raise SettingError(
             f"EfficientNet: stages={stages!r}; wanted for each stage (kind, expansion, kernel, "
             "stride, channels, blocks) with the kind 'mb' or 'fused'"
         )
-    for _, _, kernel, stride, channels, blocks in stages:
-        for name, value in (
-            ("kernel", kernel),
-            ("stride", stride),
-            ("channels", channels),
-            ("blocks", blocks),
-        ):
-            checks.positive(value, name, "EfficientNet: stages")
-    return [
-        (
-            kind,
-            expansion,
-            kernel,
-            stride,
-            make_divisible(channels * width_mult),
-            math.ceil(blocks * depth_mult),
-        )
-        for kind, expansion, kernel, stride, channels, blocks in stages
-    ]
+    plan = []
+    what = "EfficientNet: stages"
+    for kind, expansion, kernel, stride, channels, blocks in rows:
+        checks.positive(kernel, "kernel", what)
+        checks.positive(stride, "stride", what)
+        checks.positive(channels, "channels", what)
+        checks.positive(blocks, "blocks", what)
+        width = make_divisible(channels * width_mult)
+        depth = math.ceil(blocks * depth_mult)
+        plan.append((kind, expansion, kernel, stride, width, depth))
+    return plan
 
 
 _V1 = "Tan and Le 2019, arXiv 1905.11946; torchvision"

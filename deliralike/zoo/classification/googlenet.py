@@ -36,7 +36,10 @@ _BLOCKS: dict[str, Widths] = {
 
 
 class ConvNorm(Network):
-    """A convolution without bias, a normalisation with an epsilon of 0.001, a ReLU; torchvision's ``BasicConv2d``."""
+    """A convolution without bias, a normalisation and a ReLU.
+
+    The normalisation's epsilon is 0.001. This is torchvision's ``BasicConv2d``.
+    """
 
     def __init__(
         self,
@@ -47,10 +50,9 @@ class ConvNorm(Network):
         padding: Sizes = 0,
     ) -> None:
         super().__init__()
-        self.conv = self.nn.Conv2d(
-            in_channels, out_channels, kernel_size, stride, padding, bias=False
-        )
-        self.bn = self.nn.BatchNorm2d(out_channels, eps=1e-3)
+        nn = self.nn
+        self.conv = nn.Conv2d(in_channels, out_channels, kernel_size, stride, padding, bias=False)
+        self.bn = nn.BatchNorm2d(out_channels, eps=1e-3)
 
     def forward(self, x):
         return self.nn.relu(self.bn(self.conv(x)))
@@ -88,7 +90,9 @@ class Inception(Network):
 
 
 class Auxiliary(Network):
-    """A classifier from the middle of the network, for training: the paper's section 5; torchvision.
+    """A classifier from the middle of the network, for training.
+
+    Source: section 5 of the paper; torchvision.
 
     Shapes:
         ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``.
@@ -166,7 +170,8 @@ class GoogLeNet(Model):
         self.maxpool2 = nn.MaxPool2d(3, stride=2, ceil_mode=True)
         self.maxpool3 = nn.MaxPool2d(3, stride=2, ceil_mode=True)
         self.maxpool4 = nn.MaxPool2d(2, stride=2, ceil_mode=True)
-        width, outputs = 192, {}
+        width = 192
+        outputs = {}
         for name in self.names:
             one, _, two, _, three, pooled = blocks[name]
             setattr(self, f"inception{name}", Inception(width, blocks[name]))
@@ -189,30 +194,36 @@ class GoogLeNet(Model):
     def forward(self, x):
         stages = self.forward_stages(x)
         *_, last = stages.values()
-        y = self.fc(self.dropout(self.nn.flatten(self.avgpool(last))))
+        y = self.nn.flatten(self.avgpool(last))
+        y = self.fc(self.dropout(y))
         if self.training and self.aux_logits:
             return y, self.aux2(stages["inception4d"]), self.aux1(stages["inception4a"])
         return y
 
     def forward_stages(self, x, until=None):
-        """The first convolution, / 2, the third, / 4, and each block: those called 3 / 8, 4 / 16, 5 / 32."""
+        """Return the first convolution, / 2, the third, / 4, and each block.
+
+        The blocks 3 have / 8, the blocks 4 / 16 and the blocks 5 / 32.
+        """
         large_enough(self, x, 15, "maxpool3")
         steps = {"conv1": self._first, "conv3": self._third}
-        return in_turn(
-            x,
-            steps | {f"inception{name}": partial(self._inception, name) for name in self.names},
-            until,
-        )
+        for name in self.names:
+            steps[f"inception{name}"] = partial(self._inception, name)
+        return in_turn(x, steps, until)
 
     def _first(self, x):
-        return self.conv1(as_trained(self.nn, x) if self.transform_input else x)
+        if self.transform_input:
+            x = as_trained(self.nn, x)
+        return self.conv1(x)
 
     def _third(self, x):
         return self.conv3(self.conv2(self.maxpool1(x)))
 
     def _inception(self, name, x):
-        if name == next(other for other in self.names if other[0] == name[0]):
-            x = getattr(self, f"maxpool{int(name[0]) - 1}")(x)
+        number = name[0]
+        first = next(other for other in self.names if other[0] == number)
+        if name == first:
+            x = getattr(self, f"maxpool{int(number) - 1}")(x)
         return getattr(self, f"inception{name}")(x)
 
 
@@ -230,29 +241,32 @@ def check_input_settings(what: str, in_channels: Any, transform_input: bool) -> 
 
 
 def as_trained(nn: Any, x: Any) -> Any:
-    """An image normalised by ImageNet's means and deviations, brought to the range from -1 to 1; torchvision.
+    """Bring an image normalised by ImageNet's means and deviations to the range from -1 to 1.
+
+    Torchvision does the same.
 
     Shapes:
         ``(batch, 3, height, width)`` gives the same shape.
     """
     means = (0.485, 0.456, 0.406)
     deviations = (0.229, 0.224, 0.225)
-    channels = [x[:, i : i + 1] * (deviations[i] / 0.5) + (means[i] - 0.5) / 0.5 for i in range(3)]
+    channels = []
+    for i, (mean, deviation) in enumerate(zip(means, deviations, strict=True)):
+        channels.append(x[:, i : i + 1] * (deviation / 0.5) + (mean - 0.5) / 0.5)
     return nn.concatenate(channels, 1)
 
 
 def _names(blocks: Any, auxiliary: bool) -> tuple[str, ...]:
-    """The blocks in the order in which they run."""
-    if (
-        not isinstance(blocks, Mapping)
-        or set(blocks) - set(_BLOCKS)
-        or any(len(row) != 6 for row in blocks.values())
-    ):
+    """Return the blocks in the order in which they run."""
+    known = isinstance(blocks, Mapping) and set(blocks) <= set(_BLOCKS)
+    if not known or any(len(row) != 6 for row in blocks.values()):
         raise SettingError(
             f"GoogLeNet: blocks={blocks!r}; wanted six numbers of channels for '3a' to '5b'"
         )
     names = tuple(name for name in _BLOCKS if name in blocks)
-    if {name[0] for name in names} != set("345") or (auxiliary and not {"4a", "4d"} <= set(names)):
+    every_number = {name[0] for name in names} == set("345")
+    lacks_auxiliary = auxiliary and not {"4a", "4d"} <= set(names)
+    if not every_number or lacks_auxiliary:
         raise SettingError(
             f"GoogLeNet: blocks are {', '.join(names)}; wanted some of 3, 4 and 5, and '4a' and "
             "'4d' for aux_logits"
@@ -265,5 +279,5 @@ register(
     name="googlenet",
     source="Szegedy et al. 2015, arXiv 1409.4842; torchvision",
     shape=images(224),
-    parameters=13_004_888,  # torchvision publishes 6,624,904, which is without the auxiliary classifiers
+    parameters=13_004_888,  # torchvision's 6,624,904 are without the auxiliary classifiers
 )

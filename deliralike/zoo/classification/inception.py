@@ -23,7 +23,7 @@ COLUMN = ((7, 1), 1, (3, 0))
 
 
 class _Mixed(Network):
-    """Branches side by side, whose outputs are put together; each is a row of convolutions by name."""
+    """Branches side by side, whose outputs are joined; each is a row of convolutions by name."""
 
     def chain(self, x, *names):
         for name in names:
@@ -80,7 +80,8 @@ class InceptionB(_Mixed):
 
     def forward(self, x):
         double = self.chain(x, "branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3")
-        return self.nn.concatenate([self.branch3x3(x), double, self.pool(x)], 1)
+        branches = [self.branch3x3(x), double, self.pool(x)]
+        return self.nn.concatenate(branches, 1)
 
 
 class InceptionC(_Mixed):
@@ -264,17 +265,10 @@ class Inception3(Model):
         self.Conv2d_3b_1x1 = ConvNorm(64, 80, 1)
         self.Conv2d_4a_3x3 = ConvNorm(80, 192, 3)
         self.maxpool2 = nn.MaxPool2d(3, stride=2)
-        first = {
-            f"Mixed_5{letter}": features
-            for letter, features in _by_letter(pool_features, "pool_features")
-        }
-        middle = {
-            f"Mixed_6{letter}": inside
-            for letter, inside in _by_letter(channels_7x7, "channels_7x7")
-        }
-        final = [
-            f"Mixed_7{letter}" for letter in _LETTERS[: checks.positive(last, "last", "Inception3")]
-        ]
+        first = _by_letter("Mixed_5", pool_features, "pool_features")
+        middle = _by_letter("Mixed_6", channels_7x7, "channels_7x7")
+        checks.positive(last, "last", "Inception3")
+        final = [f"Mixed_7{letter}" for letter in _LETTERS[:last]]
         self.names = (*first, "Mixed_6a", *middle, "Mixed_7a", *final)
         width = 192
         for name, features in first.items():
@@ -308,24 +302,32 @@ class Inception3(Model):
             large_enough(self, x, 299, "AuxLogits")
         stages = self.forward_stages(x)
         *_, last = stages.values()
-        y = self.fc(self.nn.flatten(self.dropout(self.avgpool(last))))
+        y = self.dropout(self.avgpool(last))
+        y = self.fc(self.nn.flatten(y))
         if auxiliary is None:
             return y
-        return y, auxiliary(stages[self.names[self.names.index("Mixed_7a") - 1]])
+        last_middle = self.names[self.names.index("Mixed_7a") - 1]
+        return y, auxiliary(stages[last_middle])
 
     def forward_stages(self, x, until=None):
-        """The convolutions before each pooling, / 2 and / 4, and each block: 5 / 8, 6 / 16, 7 / 32 (and a little)."""
+        """Return the convolutions before each pooling, / 2 and / 4, and each block.
+
+        The blocks 5 have about / 8, the blocks 6 / 16 and the blocks 7 / 32.
+        """
         large_enough(self, x, 75, "Mixed_7a")
-        blocks = {name: partial(self._mixed, name) for name in self.names}
-        return in_turn(
-            x, {"Conv2d_2b_3x3": self._second, "Conv2d_4a_3x3": self._fourth} | blocks, until
-        )
+        steps = {"Conv2d_2b_3x3": self._second, "Conv2d_4a_3x3": self._fourth}
+        for name in self.names:
+            steps[name] = partial(self._mixed, name)
+        return in_turn(x, steps, until)
 
     def _mixed(self, name, x):
-        return getattr(self, name)(self.maxpool2(x) if name == "Mixed_5b" else x)
+        if name == "Mixed_5b":
+            x = self.maxpool2(x)
+        return getattr(self, name)(x)
 
     def _second(self, x):
-        x = as_trained(self.nn, x) if self.transform_input else x
+        if self.transform_input:
+            x = as_trained(self.nn, x)
         return self.Conv2d_2b_3x3(self.Conv2d_2a_3x3(self.Conv2d_1a_3x3(x)))
 
     def _fourth(self, x):
@@ -335,14 +337,14 @@ class Inception3(Model):
 _LETTERS = "bcdefghijklmnopqrstuvwxyz"
 
 
-def _by_letter(widths: Any, name: str) -> list[tuple[str, int]]:
+def _by_letter(prefix: str, widths: Any, name: str) -> dict[str, int]:
+    """The widths of blocks by the blocks' names: the prefix and a letter from b on."""
     if isinstance(widths, int | str) or not 0 < len(widths) <= len(_LETTERS):
         raise SettingError(f"Inception3: {name}={widths!r}; wanted a number for each block")
-    return list(
-        zip(
-            _LETTERS, (checks.positive(width, name, "Inception3") for width in widths), strict=False
-        )
-    )
+    blocks = {}
+    for letter, width in zip(_LETTERS, widths, strict=False):
+        blocks[prefix + letter] = checks.positive(width, name, "Inception3")
+    return blocks
 
 
 register(

@@ -1,6 +1,6 @@
 """Multilayer perceptrons.
 
-Unlike the paper: ReLU instead of the logistic function unless told otherwise.
+Unlike the paper they have ReLU instead of the logistic function by default.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ ACTIVATIONS = {
 
 
 def activation_layer(nn, name: str):
-    """The activation of that name as a layer.
+    """Make the activation of that name as a layer.
 
     Raises:
         SettingError: There is none.
@@ -77,9 +77,8 @@ class MLP(Model):
         sizes = zip((in_features, *widths), (*widths, out_features), strict=True)
         self.layers = nn.ModuleList([nn.Linear(before, after, bias) for before, after in sizes])
         self.activation = activation_layer(nn, activation)
-        self.dropouts = nn.ModuleList(
-            [nn.Dropout(dropout) for _ in widths]
-        )  # one each: masks are keyed by path
+        # one for each layer, since masks are keyed by path
+        self.dropouts = nn.ModuleList([nn.Dropout(dropout) for _ in widths])
 
     @property
     def head_paths(self):  # type: ignore[override]
@@ -90,8 +89,12 @@ class MLP(Model):
         return self.layers[-1](self._hidden(x)[-1])
 
     def forward_stages(self, x):
-        """The flattened input, then each hidden layer after its activation and dropout."""
-        return {f"hidden_{i}" if i else "input": h for i, h in enumerate(self._hidden(x))}
+        """Return the flattened input, then each hidden layer after its activation and dropout."""
+        first, *hidden = self._hidden(x)
+        stages = {"input": first}
+        for i, y in enumerate(hidden, start=1):
+            stages[f"hidden_{i}"] = y
+        return stages
 
     def _hidden(self, x):
         hidden = [self.nn.flatten(x)]  # (batch, in_features)

@@ -25,13 +25,14 @@ _STACKS = (
     (192, 5, 2, 6, 4),
     (320, 3, 1, 6, 1),
 )
-_MOMENTUM = (
-    1 - 0.9997
-)  # the paper's 0.9997 is the weight of the old statistics, as TensorFlow has it
+# The paper's 0.9997 is the weight of the old statistics, as in TensorFlow.
+_MOMENTUM = 1 - 0.9997
 
 
 class InvertedResidual(Network):
-    """Wide inside, narrow outside: 1x1, depthwise and 1x1 convolutions, the last without an activation; torchvision.
+    """A residual block that is wide inside, as torchvision builds it.
+
+    It has 1x1, depthwise and 1x1 convolutions; no activation follows the last one.
 
     Shapes:
         ``(batch, in_channels, height, width)`` gives ``(batch, out_channels, height / stride, width
@@ -57,7 +58,8 @@ class InvertedResidual(Network):
         self.shortcut = stride == 1 and in_channels == out_channels
 
     def forward(self, x):
-        return self.layers(x) + x if self.shortcut else self.layers(x)
+        y = self.layers(x)
+        return y + x if self.shortcut else y
 
 
 class MNASNet(Model):
@@ -113,24 +115,26 @@ class MNASNet(Model):
             nn.Conv2d(first, width, 1, bias=False),
             nn.BatchNorm2d(width, **momentum),
         ]
+        ends = []
         for channels, kernel, stride, expansion, count in stacks:
             out = make_divisible(channels * width_mult)
-            rest = (InvertedResidual(out, out, kernel, 1, expansion) for _ in range(count - 1))
-            blocks.append(
-                nn.Sequential(InvertedResidual(width, out, kernel, stride, expansion), *rest)
-            )
+            if stride > 1:
+                ends.append(len(blocks))
+            stack = [InvertedResidual(width, out, kernel, stride, expansion)]
+            for _ in range(1, count):
+                stack.append(InvertedResidual(out, out, kernel, 1, expansion))
+            blocks.append(nn.Sequential(*stack))
             width = out
-        ends = [at for at, row in enumerate(stacks, start=8) if row[2] > 1] + [len(blocks) + 3]
         blocks += [
             nn.Conv2d(width, 1280, 1, bias=False),
             nn.BatchNorm2d(1280, momentum=_MOMENTUM),
             nn.ReLU(inplace=True),
         ]
+        ends.append(len(blocks))
         self.layers = nn.Sequential(*blocks)
         self.ends = tuple((f"layers.{end - 1}", end) for end in ends)
-        self.classifier = nn.Sequential(
-            nn.Dropout(dropout), classifier(nn, 1280, num_classes, "MNASNet")
-        )
+        head = classifier(nn, 1280, num_classes, "MNASNet")
+        self.classifier = nn.Sequential(nn.Dropout(dropout), head)
         self.num_classes = num_classes
 
     @property
@@ -140,20 +144,22 @@ class MNASNet(Model):
 
     @property
     def start_values(self):  # type: ignore[override]
-        """Torchvision's: He normal by fan out for convolutions, uniform with variance 1/fan out for the last."""
+        """Torchvision's start values.
+
+        Convolutions have He normal by fan out, the last layer is uniform with variance 1/fan out.
+        """
         convolutions = ("layers.[036]", "*.layers.[036]", f"layers.{len(self.layers) - 3}")
-        linear = Uniform((3 / max(1, self.num_classes)) ** 0.5)
-        return {f"{name}.weight": HeNormal("out") for name in convolutions} | {
-            "classifier.1.weight": linear,
-            "classifier.1.bias": ZEROS,
-        }
+        values: dict[str, Any] = {f"{name}.weight": HeNormal("out") for name in convolutions}
+        values["classifier.1.weight"] = Uniform((3 / max(1, self.num_classes)) ** 0.5)
+        values["classifier.1.bias"] = ZEROS
+        return values
 
     def forward(self, x):
         *_, last = self.forward_stages(x).values()
         return self.classifier(self.nn.mean(last, (2, 3)))
 
     def forward_stages(self, x, until=None):
-        """What comes before each halving of the size, / 2 to / 16, and the last 1x1 convolution, / 32."""
+        """Return what comes before each halving, / 2 to / 16, and the last convolution, / 32."""
         return run_stages(self.layers, x, self.ends, until)
 
 
@@ -163,9 +169,10 @@ def _rows(stacks: Any) -> tuple[tuple[int, ...], ...]:
             f"MNASNet: stacks={stacks!r}; wanted rows of channels, kernel, stride, expansion, "
             "number of blocks"
         )
-    return tuple(
-        tuple(checks.positive(value, "stacks", "MNASNet") for value in row) for row in stacks
-    )
+    for row in stacks:
+        for value in row:
+            checks.positive(value, "stacks", "MNASNet")
+    return tuple(tuple(row) for row in stacks)
 
 
 # name: (factor for the channels, parameters)

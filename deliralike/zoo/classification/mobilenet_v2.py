@@ -1,6 +1,6 @@
 """MobileNetV2, as torchvision builds it.
 
-As in the paper; widths are rounded to multiples of 8.
+It follows the paper; widths are rounded to multiples of 8.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,9 @@ _BLOCKS = (
 
 
 class InvertedResidual(Network):
-    """Wide inside, narrow outside: 1x1, depthwise 3x3 and 1x1 convolutions, the last without an activation.
+    """A residual block that is wide inside: 1x1, depthwise 3x3 and 1x1 convolutions.
+
+    No activation follows the last one.
 
     Source: Sandler et al. 2018, arXiv 1801.04381, figure 4d; torchvision. The last convolution and
     its normalisation stand bare in the row, as there.
@@ -44,14 +46,13 @@ class InvertedResidual(Network):
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
         hidden = in_channels * expansion
         options: dict[str, Any] = {"activation": "ReLU6", "dims": dims}
-        expand = [ConvNormActivation(in_channels, hidden, 1, **options)] if expansion != 1 else []
-        self.conv = self.nn.Sequential(
-            *expand,
-            ConvNormActivation(hidden, hidden, 3, stride, groups=hidden, **options),
-            conv(hidden, out_channels, 1, bias=False),
-            norm(out_channels),
-        )
-        self.projection = len(expand) + 1
+        layers: list[Any] = []
+        if expansion != 1:
+            layers.append(ConvNormActivation(in_channels, hidden, 1, **options))
+        layers.append(ConvNormActivation(hidden, hidden, 3, stride, groups=hidden, **options))
+        self.projection = len(layers)
+        layers += [conv(hidden, out_channels, 1, bias=False), norm(out_channels)]
+        self.conv = self.nn.Sequential(*layers)
         self.shortcut = stride == 1 and in_channels == out_channels
 
     @property
@@ -60,11 +61,12 @@ class InvertedResidual(Network):
         return {f"conv.{self.projection}.weight": HeNormal("out")}
 
     def forward(self, x):
-        return x + self.conv(x) if self.shortcut else self.conv(x)
+        y = self.conv(x)
+        return x + y if self.shortcut else y
 
 
 class MobileNetV2(Model):
-    """Inverted residual blocks between a convolution and a 1x1 convolution; the same names in all dimensions.
+    """Inverted residual blocks between two convolutions, in 1, 2 and 3 dimensions.
 
     Source: Sandler et al. 2018, arXiv 1801.04381; names, order, shapes and start values are those
     of ``torchvision.models.mobilenetv2``.
@@ -116,16 +118,16 @@ class MobileNetV2(Model):
         strides = [2]
         for expansion, channels, count, stride in _rows(blocks):
             out = make_divisible(channels * width_mult)
-            for step in (stride, *(1,) * (count - 1)):
+            for index in range(count):
+                step = stride if index == 0 else 1
                 features.append(InvertedResidual(width, out, step, expansion, dims))
                 strides.append(step)
                 width = out
         self.features = nn.Sequential(*features, ConvNormActivation(width, last, 1, **options))
         self.ends = stage_ends(strides)
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
-        self.classifier = nn.Sequential(
-            nn.Dropout(dropout), classifier(nn, last, num_classes, "MobileNetV2")
-        )
+        head = classifier(nn, last, num_classes, "MobileNetV2")
+        self.classifier = nn.Sequential(nn.Dropout(dropout), head)
         self.num_classes = num_classes
 
     @property
@@ -138,7 +140,7 @@ class MobileNetV2(Model):
         return self.classifier(self.nn.flatten(self.avgpool(last)))
 
     def forward_stages(self, x, until=None):
-        """What comes before each halving of the size, / 2 to / 16, and the last 1x1 convolution, / 32."""
+        """Return what comes before each halving, / 2 to / 16, and the last convolution, / 32."""
         return run_stages(self.features, x, self.ends, until)
 
 
@@ -147,9 +149,10 @@ def _rows(blocks: Any) -> tuple[tuple[int, ...], ...]:
         raise SettingError(
             f"MobileNetV2: blocks={blocks!r}; wanted rows of expansion, channels, number and stride"
         )
-    return tuple(
-        tuple(checks.positive(value, "blocks", "MobileNetV2") for value in row) for row in blocks
-    )
+    for row in blocks:
+        for value in row:
+            checks.positive(value, "blocks", "MobileNetV2")
+    return tuple(tuple(row) for row in blocks)
 
 
 register(

@@ -1,7 +1,7 @@
-"""MobileNetV3, large and small, as torchvision builds them; dilated for segmentation on request.
+"""MobileNetV3, large and small, as torchvision builds them.
 
-As in the paper; widths are rounded to multiples of 8, normalisations have epsilon 1e-3 and momentum
-0.01.
+They follow the paper and are dilated for segmentation on request. Widths are rounded to multiples
+of 8; normalisations have epsilon 1e-3 and momentum 0.01.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ NORM = {"eps": 1e-3, "momentum": 0.01}
 
 
 class InvertedResidual(Network):
-    """1x1 convolution, depthwise convolution, squeeze and excitation, 1x1 convolution, and a shortcut.
+    """A residual block with squeeze and excitation: 1x1, depthwise and 1x1 convolutions.
 
     Source: Howard et al. 2019, arXiv 1905.02244, figure 4; torchvision.
 
@@ -73,41 +73,30 @@ class InvertedResidual(Network):
         super().__init__()
         kernel, inside, outside, squeeze, activation, stride = row
         options: dict[str, Any] = {**NORM, "dims": dims}
+        active = options | {"activation": activation}
+        step = 1 if dilation > 1 else stride
         blocks: list[Any] = []
         if inside != in_channels:
-            blocks.append(
-                ConvNormActivation(in_channels, inside, 1, activation=activation, **options)
-            )
+            blocks.append(ConvNormActivation(in_channels, inside, 1, **active))
         blocks.append(
-            ConvNormActivation(
-                inside,
-                inside,
-                kernel,
-                1 if dilation > 1 else stride,
-                dilation,
-                inside,
-                activation,
-                **options,
-            )
+            ConvNormActivation(inside, inside, kernel, step, dilation, groups=inside, **active)
         )
         if squeeze:
-            blocks.append(
-                SqueezeExcitation(
-                    inside, make_divisible(inside // 4), gate="Hardsigmoid", dims=dims
-                )
-            )
+            width = make_divisible(inside // 4)
+            blocks.append(SqueezeExcitation(inside, width, gate="Hardsigmoid", dims=dims))
         blocks.append(ConvNormActivation(inside, outside, 1, activation=None, **options))
         self.block = self.nn.Sequential(*blocks)
         self.shortcut = stride == 1 and in_channels == outside
 
     def forward(self, x):
-        return self.block(x) + x if self.shortcut else self.block(x)
+        y = self.block(x)
+        return y + x if self.shortcut else y
 
 
 def trunk(
     rows: Sequence[Row], in_channels: int = 3, width: int = 16, dilated: bool = False, dims: int = 2
 ) -> list[Network]:
-    """The blocks of a MobileNetV3 before the pooling: a convolution, the rows, a 1x1 convolution.
+    """Make the blocks of a MobileNetV3 before the pooling: a convolution, the rows, a convolution.
 
     Args:
         rows: As `scaled` gives them.
@@ -120,7 +109,8 @@ def trunk(
     tail = _tail(rows) if dilated else len(rows)
     blocks: list[Network] = [ConvNormActivation(in_channels, width, 3, 2, **options)]
     for at, row in enumerate(rows):
-        blocks.append(InvertedResidual(width, row, 2 if at >= tail else 1, dims))
+        dilation = 2 if at >= tail else 1
+        blocks.append(InvertedResidual(width, row, dilation, dims))
         width = row[2]
     return [*blocks, ConvNormActivation(width, 6 * width, 1, **options)]
 
@@ -128,33 +118,34 @@ def trunk(
 def scaled(
     rows: Sequence[Row], width_mult: float = 1.0, reduced_tail: bool = False
 ) -> tuple[Row, ...]:
-    """The rows with their channels multiplied, and, if wanted, with half of them from the last halving on.
+    """Return the rows with their channels multiplied.
+
+    If wanted, only half of the channels are kept from the last halving on.
 
     The block that halves keeps its channels inside (torchvision, after the paper's section 6.4).
     """
     tail = _tail(rows) if reduced_tail else len(rows)
     table = []
     for at, (kernel, inside, outside, *rest) in enumerate(rows):
-        inside = inside // (2 if at > tail else 1)
-        outside = outside // (2 if at >= tail else 1)
-        table.append(
-            (
-                kernel,
-                make_divisible(inside * width_mult),
-                make_divisible(outside * width_mult),
-                *rest,
-            )
-        )
+        if at > tail:
+            inside = inside // 2
+        if at >= tail:
+            outside = outside // 2
+        inside = make_divisible(inside * width_mult)
+        outside = make_divisible(outside * width_mult)
+        table.append((kernel, inside, outside, *rest))
     return tuple(table)  # type: ignore[arg-type]
 
 
 def _tail(rows: Sequence[Row]) -> int:
-    """Where the last halving is."""
+    """Return the position of the last halving."""
     return max(at for at, row in enumerate(rows) if row[5] > 1)
 
 
 class MobileNetV3(Model):
-    """Inverted residual blocks with squeeze and excitation, and hard swishes where the channels are many.
+    """Inverted residual blocks with squeeze and excitation.
+
+    There are hard swishes where the channels are many.
 
     Source: Howard et al. 2019, arXiv 1905.02244; names, order, shapes and start values are those of
     ``torchvision.models.mobilenetv3``.
@@ -209,12 +200,13 @@ class MobileNetV3(Model):
         checks.positive(hidden, "hidden", "MobileNetV3")
         nn = self.nn
         rows = scaled(_rows(blocks), width_mult, reduced_tail)
-        self.features = nn.Sequential(
-            *trunk(rows, in_channels, make_divisible(16 * width_mult), dilated, dims)
-        )
+        width = make_divisible(16 * width_mult)
+        self.features = nn.Sequential(*trunk(rows, in_channels, width, dilated, dims))
         self.ends = stage_ends([2, *(row[5] for row in rows)])
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
-        hidden = make_divisible(hidden // (2 if reduced_tail else 1) * width_mult)
+        if reduced_tail:
+            hidden = hidden // 2
+        hidden = make_divisible(hidden * width_mult)
         self.classifier = nn.Sequential(
             nn.Linear(6 * rows[-1][2], hidden),
             nn.Hardswish(),
@@ -233,7 +225,10 @@ class MobileNetV3(Model):
         return self.classifier(self.nn.flatten(self.avgpool(last)))
 
     def forward_stages(self, x, until=None):
-        """What comes before each halving of the size, / 2 to / 16, and the last 1x1 convolution, / 32 (not dilated)."""
+        """Return what comes before each halving, / 2 to / 16, and the last 1x1 convolution.
+
+        The latter has / 32 where the network is not dilated.
+        """
         return run_stages(self.features, x, self.ends, until)
 
 

@@ -1,4 +1,4 @@
-"""Residual networks: torchvision's ResNet, ResNeXt and Wide ResNet, and the small ones for tiny images.
+"""Residual networks: ResNet, ResNeXt and Wide ResNet, and small ones for tiny images.
 
 Unlike the paper: where a bottleneck halves the size, the 3x3 convolution does it, not the first 1x1
 (known as version 1.5, about half a percent better). The small networks are the paper's.
@@ -56,7 +56,9 @@ class BasicBlock(Network):
     def forward(self, x):
         y = self.relu(self.bn1(self.conv1(x)))  # (batch, channels, *size / stride)
         y = self.bn2(self.conv2(y))
-        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+        if self.downsample is not None:
+            x = self.downsample(x)
+        return self.relu(y + x)
 
 
 class Bottleneck(Network):
@@ -93,22 +95,23 @@ class Bottleneck(Network):
         self.conv3 = conv(width, channels * self.expansion, 1, bias=False)
         self.bn3 = norm(channels * self.expansion)
         self.relu = self.nn.ReLU(inplace=True)
-        self.downsample = _shortcut(
-            self.nn, in_channels, channels * self.expansion, stride, dims, projection
-        )
+        out = channels * self.expansion
+        self.downsample = _shortcut(self.nn, in_channels, out, stride, dims, projection)
 
     def forward(self, x):
         y = self.relu(self.bn1(self.conv1(x)))  # (batch, width, *size)
         y = self.relu(self.bn2(self.conv2(y)))  # (batch, width, *size / stride)
         y = self.bn3(self.conv3(y))  # (batch, 4 * channels, *size / stride)
-        return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+        if self.downsample is not None:
+            x = self.downsample(x)
+        return self.relu(y + x)
 
 
 BLOCKS: Mapping[str, Any] = {"basic": BasicBlock, "bottleneck": Bottleneck}
 
 
 class ResNet(Model):
-    """A residual network with four stages, as torchvision builds it; the same names in 1, 2 and 3 dimensions.
+    """A residual network with four stages, as torchvision builds it, in 1, 2 and 3 dimensions.
 
     Source: He et al. 2016, arXiv 1512.03385; ResNeXt: Xie et al. 2017, arXiv 1611.05431; Wide
     ResNet: Zagoruyko and Komodakis 2016, arXiv 1605.07146. Names, order, shapes and start values
@@ -184,16 +187,25 @@ class ResNet(Model):
 
     @property
     def start_values(self):  # type: ignore[override]
-        """Torchvision's: He normal by fan out for convolutions; ones and zeros for norms; PyTorch's for `fc`."""
+        """Torchvision's start values.
+
+        Convolutions have He normal by fan out, norms ones and zeros, and `fc` PyTorch's own.
+        """
         convolutions = {"*conv?.weight": HeNormal("out"), "*downsample.0.weight": HeNormal("out")}
-        last_norm = f"layer*.{_block(self.block).last_norm}.weight"
-        return convolutions | ({last_norm: ZEROS} if self.zero_init_residual else {})
+        if not self.zero_init_residual:
+            return convolutions
+        last_norm = _block(self.block).last_norm
+        return convolutions | {f"layer*.{last_norm}.weight": ZEROS}
 
     def forward(self, x):
-        return self.fc(self.nn.flatten(self.avgpool(self.forward_stages(x)["layer4"])))
+        x = self.avgpool(self.forward_stages(x)["layer4"])
+        return self.fc(self.nn.flatten(x))
 
     def forward_stages(self, x, until=None):
-        """The stem and the four stages: ``(batch, 64, *size / 2)``, then 64 to 512 times the expansion, / 4 to / 32."""
+        """Return the stem, ``(batch, 64, *size / 2)``, and the four stages, / 4 to / 32.
+
+        Stages have 64 to 512 channels times the expansion.
+        """
         steps = {
             "stem": self._stem,
             "layer1": self._first,
@@ -211,7 +223,7 @@ class ResNet(Model):
 
 
 class Subsample(Network):
-    """A shortcut without parameters: every second element along each axis, and zeros for the channels to be added.
+    """A shortcut without parameters: every second element, and zeros for new channels.
 
     Source: He et al. 2016, arXiv 1512.03385, section 4.2 (option A). Half of the new channels come
     before the old ones, half after.
@@ -228,12 +240,15 @@ class Subsample(Network):
 
     def forward(self, x):
         axes = len(x.shape) - 2
-        x = x[(slice(None), slice(None), *(slice(None, None, self.stride),) * axes)]
+        every_second = (slice(None, None, self.stride),) * axes
+        x = x[(slice(None), slice(None), *every_second)]
         return self.nn.pad(x, [self.pads, *((0, 0),) * axes])
 
 
 class SmallResNet(Model):
-    """A residual network for tiny images: three stages with 16, 32 and 64 channels and ``6n + 2`` layers.
+    """A residual network for tiny images, with ``6n + 2`` layers.
+
+    Its three stages have 16, 32 and 64 channels.
 
     Source: He et al. 2016, arXiv 1512.03385, section 4.2. Names follow torchvision's ResNet (conv1,
     bn1, layer1 …, fc). Start values: He normal by fan in for convolutions, as the paper; PyTorch's
@@ -291,10 +306,14 @@ class SmallResNet(Model):
         self.fc = classifier(nn, 64, num_classes, "SmallResNet")
 
     def forward(self, x):
-        return self.fc(self.nn.flatten(self.avgpool(self.forward_stages(x)["layer3"])))
+        x = self.avgpool(self.forward_stages(x)["layer3"])
+        return self.fc(self.nn.flatten(x))
 
     def forward_stages(self, x):
-        """The stem and the three stages: 16, 16, 32 and 64 channels, the last two halving the size."""
+        """Return the stem and the three stages: 16, 16, 32 and 64 channels.
+
+        The last two halve the size.
+        """
         stages = {"stem": self.relu(self.bn1(self.conv1(x)))}
         stages["layer1"] = self.layer1(stages["stem"])
         stages["layer2"] = self.layer2(stages["layer1"])
@@ -309,7 +328,10 @@ def _stages(
     steps: Iterable[tuple[int, tuple[int, int]]],
     options: dict[str, Any],
 ):
-    """The four stages, each with its stride and the dilations of its first and its later blocks."""
+    """Yield the four stages, each with its stride and dilations.
+
+    There is a dilation for a stage's first block and one for its later blocks.
+    """
     width = 64
     for stage, (count, (stride, dilations)) in enumerate(zip(layers, steps, strict=True)):
         channels = 64 * 2**stage
@@ -320,7 +342,7 @@ def _stages(
 def _dilated(
     flags: tuple[bool, ...], output_stride: int, block: str
 ) -> list[tuple[int, tuple[int, int]]]:
-    """Stride and dilations of each stage; one that is dilated keeps its size."""
+    """Return the stride and dilations of each stage; one that is dilated keeps its size."""
     if output_stride not in (8, 16, 32) or (output_stride < 32 and any(flags)):
         raise SettingError(
             f"ResNet: output_stride={output_stride!r}; wanted 8, 16 or 32, and 32 beside "
@@ -331,14 +353,16 @@ def _dilated(
             "ResNet: block='basic' takes no replace_stride_with_dilation, block='bottleneck' does; "
             "either takes output_stride"
         )
-    steps, dilation = [(1, (1, 1))], 1
+    steps = [(1, (1, 1))]
+    dilation = 1
     for dilated, reduction in zip(flags, (8, 16, 32), strict=True):
         before = dilation
-        dilation = 2 * dilation if dilated else dilation
-        rate = max(
-            1, reduction // output_stride
-        )  # segmentation_models_pytorch: the first block has it as well
-        steps.append((1 if dilated or rate > 1 else 2, (before * rate, dilation * rate)))
+        if dilated:
+            dilation = 2 * dilation
+        # As in segmentation_models_pytorch the first block has this rate as well.
+        rate = max(1, reduction // output_stride)
+        stride = 1 if dilated or rate > 1 else 2
+        steps.append((stride, (before * rate, dilation * rate)))
     return steps
 
 
@@ -352,18 +376,20 @@ def _stage(
     dilations: tuple[int, int] = (1, 1),
     **options,
 ):
-    """So many blocks; the first has the stride, the shortcut that changes the shape, and the first dilation."""
+    """Make a stage.
+
+    Its first block has the stride, the shortcut that changes the shape, and the first dilation.
+    """
     first, later = dilations
     blocks = [block(width, channels, stride, dilation=first, **options)]
-    blocks += [
-        block(channels * block.expansion, channels, dilation=later, **options)
-        for _ in range(count - 1)
-    ]
+    width = channels * block.expansion
+    for _ in range(1, count):
+        blocks.append(block(width, channels, dilation=later, **options))
     return nn.Sequential(*blocks)
 
 
 def _shortcut(nn, width: int, out: int, stride: int, dims: int, projection: bool):
-    """What brings a block's input to its output's shape; None when it has it already."""
+    """Make what brings a block's input to its output's shape; None when it has it already."""
     if stride == 1 and width == out:
         return None
     if not projection:
@@ -385,15 +411,12 @@ def _counts(layers: Sequence[int], wanted: int, what: str) -> tuple[int, ...]:
 
 
 def _flags(dilate: Sequence[bool]) -> tuple[bool, ...]:
-    if (
-        isinstance(dilate, bool | str)
-        or len(dilate) != 3
-        or any(flag not in (True, False) for flag in dilate)
-    ):
+    flags = () if isinstance(dilate, bool | str) else tuple(dilate)
+    if len(flags) != 3 or any(flag not in (True, False) for flag in flags):
         raise SettingError(
             f"ResNet: replace_stride_with_dilation={dilate!r}; wanted three times True or False"
         )
-    return tuple(map(bool, dilate))
+    return tuple(map(bool, flags))
 
 
 _RESNET = "He et al. 2016, arXiv 1512.03385; torchvision"
@@ -419,12 +442,15 @@ _SMALL = {8: (1, 8), 20: (3, 32), 32: (3, 32), 44: (3, 32), 56: (3, 32), 110: (3
 
 
 for _name, (_kind, _layer_counts, _groups, _width, _parameters, _source) in _VARIANTS.items():
+    _variant: dict[str, Any] = {"block": _kind, "layers": _layer_counts}
+    if _groups != 1:
+        _variant["groups"] = _groups
+    if _width != 64:
+        _variant["width_per_group"] = _width
     register(
         ResNet,
         name=_name,
-        variant={"block": _kind, "layers": _layer_counts}
-        | ({} if _groups == 1 else {"groups": _groups})
-        | ({} if _width == 64 else {"width_per_group": _width}),
+        variant=_variant,
         dims=(1, 2, 3),
         source=_source,
         shape=images(224),
@@ -432,10 +458,13 @@ for _name, (_kind, _layer_counts, _groups, _width, _parameters, _source) in _VAR
     )
 
 for _depth, (_channels, _side) in _SMALL.items():
+    _variant = {"depth": _depth}
+    if _channels != 3:
+        _variant["in_channels"] = _channels
     register(
         SmallResNet,
         name=f"resnet{_depth}",
-        variant={"depth": _depth} | ({} if _channels == 3 else {"in_channels": _channels}),
+        variant=_variant,
         dims=(1, 2, 3),
         source="He et al. 2016, arXiv 1512.03385, section 4.2",
         shape=images(_side),

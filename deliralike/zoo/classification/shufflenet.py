@@ -1,6 +1,6 @@
 """ShuffleNetV2, as torchvision builds it.
 
-As in the paper.
+It follows the paper.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,9 @@ from deliralike.zoo.registry import register
 
 
 class InvertedResidual(Network):
-    """Half the channels pass by (or, where the size is halved, through a short branch), then halves are shuffled.
+    """A block through which half of the channels pass unchanged; then both halves are shuffled.
+
+    Where the size is halved, the other half goes through a short branch.
 
     Source: Ma et al. 2018, arXiv 1807.11164, figure 3 c and d; torchvision.
 
@@ -30,10 +32,9 @@ class InvertedResidual(Network):
         self.stride = stride
         self.branch1 = None
         if stride > 1:
+            depthwise = {"padding": 1, "groups": in_channels, "bias": False}
             self.branch1 = nn.Sequential(
-                nn.Conv2d(
-                    in_channels, in_channels, 3, stride, padding=1, groups=in_channels, bias=False
-                ),
+                nn.Conv2d(in_channels, in_channels, 3, stride, **depthwise),
                 nn.BatchNorm2d(in_channels),
                 nn.Conv2d(in_channels, half, 1, bias=False),
                 nn.BatchNorm2d(half),
@@ -58,9 +59,7 @@ class InvertedResidual(Network):
         else:
             left = self.branch1(x)
             right = self.branch2(x)
-        y = self.nn.stack(
-            [left, right], 2
-        )  # (batch, out_channels / 2, 2, height, width): one of each in turn
+        y = self.nn.stack([left, right], 2)  # (batch, out_channels / 2, 2, height, width)
         return self.nn.flatten(y, 1, 2)
 
 
@@ -111,13 +110,9 @@ class ShuffleNetV2(Model):
             nn.ReLU(inplace=True),
         )
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-        self.stage2, self.stage3, self.stage4 = (
-            nn.Sequential(
-                InvertedResidual(before, width, 2),
-                *(InvertedResidual(width, width, 1) for _ in range(1, n)),
-            )
-            for before, width, n in zip((first, *stages), stages, layers, strict=False)
-        )
+        self.stage2 = _stage(nn, first, stages[0], layers[0])
+        self.stage3 = _stage(nn, stages[0], stages[1], layers[1])
+        self.stage4 = _stage(nn, stages[1], stages[2], layers[2])
         self.conv5 = nn.Sequential(
             nn.Conv2d(stages[-1], last, 1, bias=False), nn.BatchNorm2d(last), nn.ReLU(inplace=True)
         )
@@ -130,10 +125,16 @@ class ShuffleNetV2(Model):
         return ("fc",) if self.num_classes else ()
 
     def forward(self, x):
-        return self.fc(self.nn.mean(self.forward_stages(x)["conv5"], (2, 3)))
+        x = self.forward_stages(x)["conv5"]
+        return self.fc(self.nn.mean(x, (2, 3)))
 
     def forward_stages(self, x, until=None):
-        """The first convolution, / 2, the pooling, / 4, the three stages, / 8 to / 32, and the last convolution."""
+        """Return the first convolution, the pooling, the three stages and the last convolution.
+
+        Their sizes are / 2, / 4, / 8 to / 32, and / 32.
+
+        The last convolution keeps the size.
+        """
         steps = {
             "conv1": self.conv1,
             "maxpool": self.maxpool,
@@ -143,6 +144,14 @@ class ShuffleNetV2(Model):
             "conv5": self.conv5,
         }
         return in_turn(x, steps, until)
+
+
+def _stage(nn, in_channels: int, out_channels: int, count: int):
+    """Blocks in a row, of which the first halves the size."""
+    blocks = [InvertedResidual(in_channels, out_channels, 2)]
+    for _ in range(1, count):
+        blocks.append(InvertedResidual(out_channels, out_channels, 1))
+    return nn.Sequential(*blocks)
 
 
 def _numbers(values: Sequence[int], count: int, name: str) -> tuple[int, ...]:

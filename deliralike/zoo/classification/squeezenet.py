@@ -1,7 +1,7 @@
 """SqueezeNet 1.0 and 1.1, as torchvision builds them.
 
-As in the paper, version 1.1 as its authors published it later: the same accuracy for 2.4 times
-fewer multiply-adds.
+Version 1.0 follows the paper. Its authors published version 1.1 later: the same accuracy for 2.4
+times fewer multiply-adds.
 """
 
 from collections.abc import Sequence
@@ -126,13 +126,17 @@ class SqueezeNet(Model):
         plan = _plan(plan)
         conv, pool, average = by_dims(nn, dims, "Conv", "MaxPool", "AdaptiveAvgPool")
         blocks: list[Any] = [conv(in_channels, width, kernel, stride=2), nn.ReLU(inplace=True)]
+        ends = []
         for row in plan:
-            blocks.append(
-                pool(3, stride=2, ceil_mode=True) if row is None else Fire(width, *row, dims)
-            )
-            width = width if row is None else 2 * row[1]
+            if row is None:
+                ends.append(len(blocks))
+                blocks.append(pool(3, stride=2, ceil_mode=True))
+            else:
+                squeeze, expand = row
+                blocks.append(Fire(width, squeeze, expand, dims))
+                width = 2 * expand
+        ends.append(len(blocks))
         self.features = nn.Sequential(*blocks)
-        ends = [at for at, row in enumerate(plan, start=2) if row is None] + [len(blocks)]
         self.ends = tuple((f"features.{end - 1}", end) for end in ends)
         self.least = 2 * (2 ** plan.count(None) - 1) + kernel
         last = nn.Identity()
@@ -153,29 +157,26 @@ class SqueezeNet(Model):
         return self.nn.flatten(self.classifier(last))
 
     def forward_stages(self, x, until=None):
-        """What comes before each pooling, / 2 to / 8, and the last block, / 16."""
+        """Return what comes before each pooling, / 2 to / 8, and the last block, / 16."""
         large_enough(self, x, self.least, self.ends[-1][0])
         return run_stages(self.features, x, self.ends, until)
 
 
 def _plan(plan: Any) -> Plan:
-    if (
-        isinstance(plan, int | str)
-        or not plan
-        or any(row is not None and len(row) != 2 for row in plan)
-    ):
+    rows = () if isinstance(plan, int | str) else tuple(plan)
+    if not rows or any(row is not None and len(row) != 2 for row in rows):
         raise SettingError(
             f"SqueezeNet: plan={plan!r}; wanted pairs of squeezed and expanded channels, or None"
         )
-    return tuple(
-        None
-        if row is None
-        else (
-            checks.positive(row[0], "plan", "SqueezeNet"),
-            checks.positive(row[1], "plan", "SqueezeNet"),
-        )
-        for row in plan
-    )
+    checked: list[tuple[int, int] | None] = []
+    for row in rows:
+        if row is None:
+            checked.append(None)
+        else:
+            squeeze = checks.positive(row[0], "plan", "SqueezeNet")
+            expand = checks.positive(row[1], "plan", "SqueezeNet")
+            checked.append((squeeze, expand))
+    return tuple(checked)
 
 
 # name: (what follows the first convolution, its kernel, its channels, parameters)

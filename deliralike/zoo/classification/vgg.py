@@ -69,10 +69,9 @@ class VGG(Model):
             nn, dims, in_channels, layers, widths, bool(batch_norm)
         )
         self.features = nn.Sequential(*blocks)
-        self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(
-            checks.positive(pooled, "pooled", "VGG")
-        )
+        checks.positive(pooled, "pooled", "VGG")
         checks.positive(hidden, "hidden", "VGG")
+        self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(pooled)
         self.classifier = nn.Sequential(
             nn.Linear(widths[-1] * pooled**dims, hidden),
             nn.ReLU(inplace=True),
@@ -92,20 +91,22 @@ class VGG(Model):
 
     @property
     def start_values(self):  # type: ignore[override]
-        """Torchvision's: He normal by fan out for convolutions, normal with 0.01 for linear layers, no biases."""
+        """Torchvision's start values.
+
+        Convolutions have He normal by fan out, linear layers normal with 0.01, and biases are zero.
+        """
         convolutions: dict[str, Distribution] = {
             f"features.{at}.weight": HeNormal("out") for at in self.convolutions
         }
         return convolutions | {"classifier.*.weight": Normal(0.01), "*.bias": ZEROS}
 
     def forward(self, x):
-        x = self.avgpool(
-            self.forward_stages(x)["features"]
-        )  # (batch, widths[-1], *(pooled,) * dims)
+        x = self.forward_stages(x)["features"]
+        x = self.avgpool(x)  # (batch, widths[-1], pooled, ...)
         return self.classifier(self.nn.flatten(x))
 
     def forward_stages(self, x, until=None):
-        """Each block before its pooling, / 1 to / 16, and the last pooling, / 32: the `widths`, the last one twice."""
+        """Return each block before its pooling, / 1 to / 16, and the last pooling, / 32."""
         large_enough(self, x, self.least, "features")
         return run_stages(self.features, x, self.ends, until)
 
@@ -113,40 +114,36 @@ class VGG(Model):
 def _blocks(
     layers: Sequence[int], widths: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if (
-        isinstance(layers, int | str)
-        or isinstance(widths, int | str)
-        or not len(layers) == len(widths) > 0
-    ):
+    lists = not isinstance(layers, int | str) and not isinstance(widths, int | str)
+    if not lists or not layers or len(layers) != len(widths):
         raise SettingError(
             f"VGG: layers={layers!r} and widths={widths!r}; wanted as many numbers in both, one a "
             "block"
         )
-    return (
-        tuple(checks.positive(count, "layers", "VGG") for count in layers),
-        tuple(checks.positive(width, "widths", "VGG") for width in widths),
-    )
+    counts = tuple(checks.positive(count, "layers", "VGG") for count in layers)
+    return counts, tuple(checks.positive(width, "widths", "VGG") for width in widths)
 
 
 def _features(
     nn: Any, dims: int, width: int, layers: Sequence[int], widths: Sequence[int], batch_norm: bool
 ) -> Any:
-    """The layers in a row, the numbers of the convolutions among them, and where each stage ends."""
+    """Return the layers in a row, the positions of the convolutions, and the ends of the stages."""
     conv, norm, pool = by_dims(nn, dims, "Conv", "BatchNorm", "MaxPool")
     blocks: list[Any] = []
-    convolutions, ends = [], []
+    convolutions = []
+    ends = []
     for block, (count, channels) in enumerate(zip(layers, widths, strict=True), start=1):
         for _ in range(count):
             convolutions.append(len(blocks))
-            blocks += [
-                conv(width, channels, 3, padding=1),
-                *([norm(channels)] if batch_norm else []),
-                nn.ReLU(inplace=True),
-            ]
+            blocks.append(conv(width, channels, 3, padding=1))
+            if batch_norm:
+                blocks.append(norm(channels))
+            blocks.append(nn.ReLU(inplace=True))
             width = channels
         ends.append((f"block{block}", len(blocks)))
         blocks.append(pool(2, 2))
-    return blocks, tuple(convolutions), (*ends, ("features", len(blocks)))
+    ends.append(("features", len(blocks)))
+    return blocks, tuple(convolutions), tuple(ends)
 
 
 _SOURCE = "Simonyan and Zisserman 2015, arXiv 1409.1556; torchvision"
@@ -159,14 +156,22 @@ _VARIANTS = {
     19: ((2, 2, 4, 4, 4), 143_667_240, 143_678_248),
 }
 
-for _depth, (_layers, *_counts) in _VARIANTS.items():
-    for _suffix, _norm, _count in zip(("", "_bn"), (False, True), _counts, strict=True):
-        register(
-            VGG,
-            name=f"vgg{_depth}{_suffix}",
-            variant={"layers": _layers} | ({"batch_norm": True} if _norm else {}),
-            dims=(1, 2, 3),
-            source=_SOURCE,
-            shape=images(224),
-            parameters=_count,
-        )
+for _depth, (_layers, _plain, _normalised) in _VARIANTS.items():
+    register(
+        VGG,
+        name=f"vgg{_depth}",
+        variant={"layers": _layers},
+        dims=(1, 2, 3),
+        source=_SOURCE,
+        shape=images(224),
+        parameters=_plain,
+    )
+    register(
+        VGG,
+        name=f"vgg{_depth}_bn",
+        variant={"layers": _layers, "batch_norm": True},
+        dims=(1, 2, 3),
+        source=_SOURCE,
+        shape=images(224),
+        parameters=_normalised,
+    )

@@ -18,6 +18,7 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.tables import resampled, square_side
 
+_LAYER = r"encoder\.layers\.encoder_layer_(\d+)"
 _TIMM = KeyMap(
     "timm",
     by_patterns(
@@ -25,11 +26,11 @@ _TIMM = KeyMap(
             r"class_token": "cls_token",
             r"conv_proj\.(\w+)": r"patch_embed.proj.\1",
             r"encoder\.pos_embedding": "pos_embed",
-            r"encoder\.layers\.encoder_layer_(\d+)\.ln_(\d)\.(\w+)": r"blocks.\1.norm\2.\3",
-            r"encoder\.layers\.encoder_layer_(\d+)\.self_attention\.in_proj_(\w+)": r"blocks.\1.attn.qkv.\2",
-            r"encoder\.layers\.encoder_layer_(\d+)\.self_attention\.out_proj\.(\w+)": r"blocks.\1.attn.proj.\2",
-            r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.0\.(\w+)": r"blocks.\1.mlp.fc1.\2",
-            r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.3\.(\w+)": r"blocks.\1.mlp.fc2.\2",
+            rf"{_LAYER}\.ln_(\d)\.(\w+)": r"blocks.\1.norm\2.\3",
+            rf"{_LAYER}\.self_attention\.in_proj_(\w+)": r"blocks.\1.attn.qkv.\2",
+            rf"{_LAYER}\.self_attention\.out_proj\.(\w+)": r"blocks.\1.attn.proj.\2",
+            rf"{_LAYER}\.mlp\.0\.(\w+)": r"blocks.\1.mlp.fc1.\2",
+            rf"{_LAYER}\.mlp\.3\.(\w+)": r"blocks.\1.mlp.fc2.\2",
             r"encoder\.ln\.(\w+)": r"norm.\1",
             r"heads\.pre_logits\.(\w+)": r"pre_logits.fc.\1",
             r"heads\.head\.(\w+)": r"head.\1",
@@ -39,7 +40,7 @@ _TIMM = KeyMap(
 
 
 class EncoderBlock(Network):
-    """Attention and a two-layer perceptron over tokens, each behind a normalisation and beside a shortcut.
+    """Attention and a perceptron over tokens, each after a normalisation and beside a shortcut.
 
     Source: Dosovitskiy et al. 2021, arXiv 2010.11929, figure 1 right; torchvision.
 
@@ -75,7 +76,8 @@ class EncoderBlock(Network):
 
     def forward(self, x):
         y = self.ln_1(x)
-        x = x + self.dropout(self.self_attention(y, y, y, need_weights=False)[0])
+        y, _ = self.self_attention(y, y, y, need_weights=False)
+        x = x + self.dropout(y)
         return x + self.mlp(self.ln_2(x))
 
 
@@ -89,9 +91,8 @@ class Encoder(Network):
         nn = self.nn
         self.pos_embedding = nn.Parameter((1, seq_length, hidden_dim), Normal(0.02))
         self.dropout = nn.Dropout(dropout)
-        self.layers = nn.ModuleDict(
-            {f"encoder_layer_{i}": EncoderBlock(*block) for i in range(num_layers)}
-        )
+        blocks = {f"encoder_layer_{i}": EncoderBlock(*block) for i in range(num_layers)}
+        self.layers = nn.ModuleDict(blocks)
         self.ln = nn.LayerNorm(hidden_dim, eps=1e-6)
 
 
@@ -145,12 +146,9 @@ class VisionTransformer(Model):
         in_channels: int = 3,
     ) -> None:
         super().__init__()
-        for name, value in (
-            ("image_size", image_size),
-            ("patch_size", patch_size),
-            ("num_layers", num_layers),
-        ):
-            checks.positive(value, name, "VisionTransformer")
+        checks.positive(image_size, "image_size", "VisionTransformer")
+        checks.positive(patch_size, "patch_size", "VisionTransformer")
+        checks.positive(num_layers, "num_layers", "VisionTransformer")
         checks.divides(image_size, patch_size, "VisionTransformer: image_size", "patch_size")
         nn = self.nn
         self.image_size = image_size
@@ -158,28 +156,21 @@ class VisionTransformer(Model):
         self.in_channels = in_channels
         self.class_token = nn.Parameter((1, 1, hidden_dim), ZEROS)
         self.conv_proj = nn.Conv2d(in_channels, hidden_dim, patch_size, patch_size)
-        self.encoder = Encoder(
-            (image_size // patch_size) ** 2 + 1,
-            num_layers,
-            hidden_dim,
-            dropout,
-            num_heads,
-            hidden_dim,
-            mlp_dim,
-            dropout,
-            attention_dropout,
-        )
-        before: dict[str, Any] = {}
+        tokens = (image_size // patch_size) ** 2 + 1
+        block = (num_heads, hidden_dim, mlp_dim, dropout, attention_dropout)
+        self.encoder = Encoder(tokens, num_layers, hidden_dim, dropout, *block)
+        heads: dict[str, Any] = {}
+        width = hidden_dim
         if representation_size is not None:
-            before = {"pre_logits": nn.Linear(hidden_dim, representation_size), "act": nn.Tanh()}
-        width = hidden_dim if representation_size is None else representation_size
-        self.heads = nn.ModuleDict(
-            before | {"head": classifier(nn, width, num_classes, "VisionTransformer")}
-        )
+            heads["pre_logits"] = nn.Linear(hidden_dim, representation_size)
+            heads["act"] = nn.Tanh()
+            width = representation_size
+        heads["head"] = classifier(nn, width, num_classes, "VisionTransformer")
+        self.heads = nn.ModuleDict(heads)
 
     @property
     def start_values(self):  # type: ignore[override]
-        """Torchvision's.
+        """Torchvision's start values.
 
         It truncates at 2, which is dozens of standard deviations, so at nothing.
         """
@@ -201,9 +192,10 @@ class VisionTransformer(Model):
         return x
 
     def forward_stages(self, x):
-        """The patches and each block, ``(batch, hidden_dim, *size / patch_size)``; the class token after the last.
+        """Return the patches, each block, and the class token after the last one.
 
-        The class token is ``(batch, hidden_dim)`` and normalised; the maps are not.
+        Patches and blocks are ``(batch, hidden_dim, *size / patch_size)``, not normalised. The
+        class token is ``(batch, hidden_dim)`` and normalised.
         """
         nn = self.nn
         stages = {"patches": self.conv_proj(self._checked(x))}
@@ -216,13 +208,15 @@ class VisionTransformer(Model):
         return stages
 
     def _tokens(self, patches):
-        """The class token and the patches with their positions; (batch, 1 + patches, hidden_dim)."""
+        """Return the class token and the patches with their positions.
+
+        They are ``(batch, 1 + patches, hidden_dim)``.
+        """
         nn = self.nn
         batch, width = patches.shape[:2]
         tokens = nn.permute(nn.reshape(patches, (batch, width, -1)), (0, 2, 1))
-        tokens = nn.concatenate(
-            [nn.broadcast_to(self.class_token, (batch, 1, width)), tokens], dim=1
-        )
+        class_token = nn.broadcast_to(self.class_token, (batch, 1, width))
+        tokens = nn.concatenate([class_token, tokens], dim=1)
         return self.encoder.dropout(tokens + self.encoder.pos_embedding)
 
     def _checked(self, x):
@@ -238,7 +232,7 @@ class VisionTransformer(Model):
     def adapt_weight(
         self, name: str, value: np.ndarray, shape: tuple[int, ...]
     ) -> np.ndarray | None:
-        """The position table of another image size: the class token's row kept, the grid of patches resampled."""
+        """Resample the position table of another image size; the class token's row is kept."""
         if name != "encoder.pos_embedding" or value.ndim != 3 or value.shape[2] != shape[2]:
             return None
         old = square_side(value.shape[1] - 1)
@@ -246,9 +240,8 @@ class VisionTransformer(Model):
         if old is None or new is None:
             return None
         grid = value[0, 1:].reshape(old, old, -1)
-        patches = resampled(grid, new, align_corners=True).reshape(
-            1, new * new, -1
-        )  # as in torchvision
+        patches = resampled(grid, new, align_corners=True)  # as in torchvision
+        patches = patches.reshape(1, new * new, -1)
         return np.concatenate([value[:, :1], patches], axis=1)
 
 

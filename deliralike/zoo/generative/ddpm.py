@@ -120,7 +120,7 @@ class DiffusionUNet(Model):
         return self.conv_out(self.nn.silu(self.conv_norm_out(x)))
 
     def forward_stages(self, x, time):
-        """Return the outputs of the first convolution, the levels down, the middle and the levels up."""
+        """Return the outputs of the first convolution and of each level, down and up."""
         if any(size % 2**self.halvings for size in x.shape[2:]):
             raise ShapeError(
                 f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted sizes that "
@@ -316,7 +316,9 @@ class Middle(Network):
 
 
 class Up(Network):
-    """Residual blocks, each on its input and a skip, perhaps with attention; then perhaps twice the size.
+    """Residual blocks, each on its input and a skip, with attention if wanted.
+
+    If wanted, the size is doubled at the end.
 
     Shapes:
         ``(batch, in_channels, *size)`` and the skips, the coarsest first, give ``(batch,

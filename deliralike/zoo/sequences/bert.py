@@ -1,6 +1,6 @@
 """BERT: a transformer encoder over tokens of two segments, with Hugging Face's names.
 
-As in the paper; its two pre-training heads are not part of it.
+It follows the paper, whose two pre-training heads are not part of it.
 """
 
 import re
@@ -61,9 +61,10 @@ class SelfAttention(Network):
         self.dropout = self.nn.Dropout(dropout)
 
     def forward(self, x, bias):
-        return attend(
-            self.nn, self.query(x), self.key(x), self.value(x), self.heads, bias, self.dropout
-        )
+        query = self.query(x)
+        key = self.key(x)
+        value = self.value(x)
+        return attend(self.nn, query, key, value, self.heads, bias, self.dropout)
 
 
 class Output(Network):
@@ -124,7 +125,7 @@ class Layer(Network):
 
 
 class Encoder(Network):
-    """The layers, one after the other; called, it gives what each of them puts out."""
+    """Layers one after the other; the outputs of all of them are returned."""
 
     def __init__(self, layers: Sequence[Any]) -> None:
         super().__init__()
@@ -151,16 +152,20 @@ class Pooler(Network):
 
 
 def _layout(name: str, prefix: str = "", to: str = "", old: bool = False) -> KeyMap:
-    """Our names with another prefix, and if `old` with the names of normalisations of files from TensorFlow."""
-    norms = {
-        rf"{prefix}(.*LayerNorm)\.weight": rf"{to}\1.gamma",
-        rf"{prefix}(.*LayerNorm)\.bias": rf"{to}\1.beta",
-    }
-    return KeyMap(name, by_patterns((norms if old else {}) | {rf"{prefix}(.*)": rf"{to}\1"}))
+    """Make a layout of our names with another prefix.
+
+    With `old` it has the names of normalisations in files from TensorFlow.
+    """
+    patterns = {}
+    if old:
+        patterns[rf"{prefix}(.*LayerNorm)\.weight"] = rf"{to}\1.gamma"
+        patterns[rf"{prefix}(.*LayerNorm)\.bias"] = rf"{to}\1.beta"
+    patterns[rf"{prefix}(.*)"] = rf"{to}\1"
+    return KeyMap(name, by_patterns(patterns))
 
 
 class _BERTModel(Model):
-    """What the encoder and the classifier share."""
+    """The base of the encoder and the classifier."""
 
     channels_last = True
     start_values = {
@@ -171,17 +176,14 @@ class _BERTModel(Model):
     }
 
     def adapt_weight(self, name, value, shape):
-        """A longer table of positions is cut."""
-        if (
-            name.endswith("position_embeddings.weight")
-            and value.shape[1:] == shape[1:]
-            and len(value) > shape[0]
-        ):
+        """Cut a longer table of positions."""
+        is_table = name.endswith("position_embeddings.weight")
+        if is_table and value.shape[1:] == shape[1:] and len(value) > shape[0]:
             return value[: shape[0]]
         return None
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Without the tables of numbers that older files hold, and without the heads of the pretraining."""
+        """Leave out the tables of numbers in older files, and the heads of the pretraining."""
         unused = r"(^|\.)embeddings\.(position|token_type)_ids$|^cls\."
         return {name: value for name, value in state.items() if not re.search(unused, name)}
 
@@ -268,11 +270,16 @@ class BERT(_BERTModel):
                 check_mask(self, mask, input_ids, name)
         x = self.embeddings(input_ids, token_type_ids)
         bias = None if attention_mask is None else padding_bias(self.nn, attention_mask, x)
-        return {"embedding": x} | {f"layer{i}": y for i, y in enumerate(self.encoder(x, bias), 1)}
+        stages = {"embedding": x}
+        for i, y in enumerate(self.encoder(x, bias), start=1):
+            stages[f"layer{i}"] = y
+        return stages
 
 
 class BERTClassifier(_BERTModel):
-    """`BERT` with a linear classifier of whole sequences on its pooler: ``BertForSequenceClassification``.
+    """`BERT` with a linear classifier of whole sequences on its pooler.
+
+    It is Hugging Face's ``BertForSequenceClassification``.
 
     Source: Devlin et al. 2019, arXiv 1810.04805. Names, order, shapes and start values are Hugging
     Face's.
@@ -321,7 +328,10 @@ def bert(
     attention_dropout: float = 0.1,
     num_classes: int = 0,
 ) -> Any:
-    """`BERT` where `num_classes` is 0, else `BERTClassifier`; their names differ by the prefix ``bert.``."""
+    """Make `BERT` where `num_classes` is 0, else `BERTClassifier`.
+
+    Their names differ by the prefix ``bert.``.
+    """
     settings: dict[str, Any] = {
         "vocab_size": vocab_size,
         "hidden_size": hidden_size,
@@ -333,7 +343,9 @@ def bert(
         "dropout": dropout,
         "attention_dropout": attention_dropout,
     }
-    return BERT(**settings) if num_classes == 0 else BERTClassifier(num_classes, **settings)
+    if num_classes == 0:
+        return BERT(**settings)
+    return BERTClassifier(num_classes, **settings)
 
 
 _BERT = "Devlin et al. 2019, arXiv 1810.04805; Hugging Face BertModel"

@@ -1,7 +1,6 @@
 """A transformer encoder with PyTorch's names, and a classifier of token sequences on it.
 
-The paper's encoder with a classifier on it; normalisation after each part as in the paper, or
-before it.
+The encoder is the paper's; normalisation comes after each part as in the paper, or before it.
 """
 
 import math
@@ -61,7 +60,8 @@ class TransformerEncoderLayer(Network):
         return self.dropout1(y)
 
     def _perceptron(self, x):
-        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+        x = self.dropout(self.activation(self.linear1(x)))
+        return self.dropout2(self.linear2(x))
 
 
 class TransformerEncoder(Network):
@@ -111,25 +111,27 @@ class TransformerEncoder(Network):
                 f"{suggestion(activation, ACTIVATIONS)}"
             )
         layer = (d_model, nhead, dim_feedforward, dropout, activation, norm_first)
-        self.layers = self.nn.ModuleList(
-            [TransformerEncoderLayer(*layer) for _ in range(num_layers)]
-        )
+        layers = [TransformerEncoderLayer(*layer) for _ in range(num_layers)]
+        self.layers = self.nn.ModuleList(layers)
         self.norm = self.nn.LayerNorm(d_model) if final_norm else None
 
     def forward(self, x, mask=None, key_padding_mask=None):
-        return list(self.forward_stages(x, mask, key_padding_mask).values())[-1]
+        *_, last = self.forward_stages(x, mask, key_padding_mask).values()
+        return last
 
     def forward_stages(self, x, mask=None, key_padding_mask=None):
-        """What each layer puts out, and the last normalisation."""
+        """Return the output of each layer, and the last normalisation."""
         stages = {}
         for number, layer in enumerate(self.layers, 1):
             x = layer(x, mask, key_padding_mask)
             stages[f"layer{number}"] = x
-        return stages if self.norm is None else stages | {"norm": self.norm(x)}
+        if self.norm is not None:
+            stages["norm"] = self.norm(x)
+        return stages
 
 
 class Positions(Network):
-    """Adds sines and cosines of each position; see `sinusoids`.
+    """Add sines and cosines of each position; see `sinusoids`.
 
     Shapes:
         ``(batch, tokens, width)`` gives the same.
@@ -144,7 +146,9 @@ class Positions(Network):
 
 
 class TransformerClassifier(Model):
-    """A classifier of token sequences: embedding, positions, transformer encoder, pooling, linear head.
+    """A classifier of token sequences on a transformer encoder.
+
+    It has an embedding, positions, the encoder, a pooling and a linear head.
 
     Source: Vaswani et al. 2017, arXiv 1706.03762 (encoder, and the positions of section 3.5). The
     encoder's names are those of ``torch.nn.TransformerEncoder``, and of its start values; the
@@ -188,12 +192,9 @@ class TransformerClassifier(Model):
     ) -> None:
         super().__init__()
         nn = self.nn
-        for name, value in {
-            "vocab_size": vocab_size,
-            "max_tokens": max_tokens,
-            "d_model": d_model,
-        }.items():
-            checks.positive(value, name, "TransformerClassifier")
+        checks.positive(vocab_size, "vocab_size", "TransformerClassifier")
+        checks.positive(max_tokens, "max_tokens", "TransformerClassifier")
+        checks.positive(d_model, "d_model", "TransformerClassifier")
         if pooling not in POOLINGS:
             raise SettingError(
                 f"TransformerClassifier: there is no pooling {pooling!r}. "
@@ -212,7 +213,7 @@ class TransformerClassifier(Model):
 
     @property
     def start_values(self):  # type: ignore[override]
-        """The embedding is multiplied with the root of the width, so it starts as much narrower."""
+        """Start values that make up for the embedding's factor, the root of the width."""
         return {"embedding.weight": Normal(1.0 / math.sqrt(self.d_model))}
 
     def forward(self, tokens, padding_mask=None):
@@ -220,25 +221,30 @@ class TransformerClassifier(Model):
         return self.fc(self._pooled(last, padding_mask))
 
     def forward_stages(self, tokens, padding_mask=None):
-        """The embeddings, each layer, and the last normalisation: all ``(batch, tokens, d_model)``."""
+        """Return the embeddings, each layer, and the last normalisation.
+
+        All are ``(batch, tokens, d_model)``.
+        """
         check_tokens(self, tokens, self.max_tokens, "max_tokens")
         if padding_mask is not None:
             check_mask(self, padding_mask, tokens, "padding_mask")
             padding_mask = self.nn.cast(padding_mask, "bool")
-        x = self.dropout(self.positions(self.embedding(tokens) * math.sqrt(self.d_model)))
+        x = self.embedding(tokens) * math.sqrt(self.d_model)
+        x = self.dropout(self.positions(x))
         return {"embedding": x} | self.encoder.forward_stages(x, key_padding_mask=padding_mask)
 
     def _pooled(self, x, padding_mask):
-        """``(batch, tokens, d_model)`` gives ``(batch, d_model)``."""
+        """Pool over the tokens: (batch, tokens, d_model) gives (batch, d_model)."""
         if self.pooling == "first":
             return x[:, 0]
         if padding_mask is None:
             return self.nn.mean(x, 1)
         valid = 1.0 - self.nn.cast(padding_mask, x)  # (batch, tokens)
-        return self.nn.einsum("btc,bt->bc", x, valid) / self.nn.sum(valid, 1, keepdim=True)
+        total = self.nn.einsum("btc,bt->bc", x, valid)
+        return total / self.nn.sum(valid, 1, keepdim=True)
 
     def adapt_weight(self, name, value, shape):
-        """The table of positions is computed anew."""
+        """Compute the table of positions anew."""
         return sinusoids(*shape) if name == "positions.pe" else None
 
 
