@@ -165,7 +165,8 @@ def pool_pads_per_axis(
     size: Sequence[int], settings: tuple[tuple[int, ...], ...], ceil_mode: bool
 ) -> Pads:
     """Apply `pool_pads` to each axis; the settings are those of `pool_settings`."""
-    rows = zip(size, *settings, strict=True)
+    kernel, stride, padding, dilation = settings
+    rows = zip(size, kernel, stride, padding, dilation, strict=True)
     return tuple(pool_pads(*row, ceil_mode) for row in rows)
 
 
@@ -256,14 +257,18 @@ def pad_pairs(shape: tuple[int, ...], padding: Sequence[int | Sequence[int]]) ->
         >>> pad_pairs((2, 3, 4), [(1, 0), (-1, 2)])
         ((0, 0), (1, 0), (-1, 2))
     """
-    complete = all(isinstance(pair, Sequence) and len(pair) == 2 for pair in padding)
-    if len(padding) > len(shape) or not complete:
+    pairs = []
+    for pair in padding:
+        if isinstance(pair, Sequence) and len(pair) == 2:
+            before, after = pair
+            pairs.append((int(before), int(after)))
+    if len(padding) > len(shape) or len(pairs) < len(padding):
         raise SettingError(
             f"pad: padding={padding!r}; wanted (before, after) for each of the last axes of shape "
             f"{shape}"
         )
-    untouched = ((0, 0),) * (len(shape) - len(padding))
-    pads = untouched + tuple((int(before), int(after)) for before, after in padding)
+    untouched = ((0, 0),) * (len(shape) - len(pairs))
+    pads = (*untouched, *pairs)
     for size, (before, after) in zip(shape, pads, strict=True):
         if size + before + after < 0:
             raise ShapeError(f"pad: padding={padding!r} takes more away than shape {shape} has")

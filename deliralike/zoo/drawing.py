@@ -86,8 +86,8 @@ def draw(
     boxes = flow(network, input_shape, depth, **settings)
     figure = _figure(boxes, _title(network, input_shape, settings))
     if path is not None:
-        text_stays_text = {"svg.fonttype": "none", "svg.hashsalt": "deliralike"}
-        with mpl.rc_context(text_stays_text):
+        # Text stays text, and equal drawings are equal files.
+        with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "deliralike"}):
             figure.savefig(path, metadata=_SUFFIXES[Path(path).suffix])
     return figure
 

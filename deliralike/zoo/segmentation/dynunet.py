@@ -105,8 +105,8 @@ class DynUNet(Model):
         self.input_block = first
         self.downsamples = nn.ModuleList(downs)
         self.bottleneck = last
-        ups = [UpBlock(*step, bias=trans_bias, **options) for step in steps]
-        self.upsamples = nn.ModuleList(ups)
+        up_blocks = [UpBlock(*step, bias=trans_bias, **options) for step in steps]
+        self.upsamples = nn.ModuleList(up_blocks)
         self.output_block = OutBlock(widths[0], out_channels, dims, dropout)
         heads = []
         for width in widths[1 : 1 + _heads(deep_supr_num, count)]:
@@ -115,7 +115,7 @@ class DynUNet(Model):
             self.deep_supervision_heads = nn.ModuleList(heads)
         else:
             heads = []
-        self.skip_layers = _twins([first, *downs], ups[::-1], last, heads)
+        self.skip_layers = _twins([first, *downs], up_blocks[::-1], last, heads)
 
     @property
     def stem_paths(self) -> tuple[str, ...]:  # type: ignore[override]
