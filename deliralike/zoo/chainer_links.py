@@ -29,10 +29,10 @@ def _resnet(names: Sequence[str]) -> dict[str, str]:
     return table
 
 
-def _in_block(found: re.Match[str]) -> str:
-    stage = int(found[1]) + 1
-    block = "a" if found[2] == "0" else f"b{found[2]}"
-    rest = found[3].replace("downsample.0", "conv4").replace("downsample.1", "bn4")
+def _in_block(match: re.Match[str]) -> str:
+    stage = int(match[1]) + 1
+    block = "a" if match[2] == "0" else f"b{match[2]}"
+    rest = match[3].replace("downsample.0", "conv4").replace("downsample.1", "bn4")
     return f"res{stage}.{block}.{rest}"
 
 

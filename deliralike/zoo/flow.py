@@ -95,13 +95,13 @@ def columns(boxes: Sequence[Box]) -> list[int]:
 
 
 def _boxes(network: Any, input_shape: Any, depth: int, settings: dict[str, Any]) -> list[Box]:
-    ran = run_on_shapes(network, input_shape, settings, depth=depth)
-    first = len(ran.inputs)
-    boxes = [Box("", "input", (), (1, *entry.shape), 0) for entry in ran.inputs]
-    for call in ran.trace.flow:
+    run = run_on_shapes(network, input_shape, settings, depth=depth)
+    first = len(run.inputs)
+    boxes = [Box("", "input", (), (1, *entry.shape), 0) for entry in run.inputs]
+    for call in run.trace.flow:
         path = call.block.path
         parameters = 0
-        for block in ran.trace.blocks.values():
+        for block in run.trace.blocks.values():
             if block.path == path or block.path.startswith(f"{path}."):
                 parameters += block.parameters
         sources = tuple(sorted(source + first for source in call.sources))

@@ -281,14 +281,14 @@ def _prefixed(
     Those with the fewest steps come first.
     """
     todo: deque[tuple[dict[str, str], list[str]]] = deque([({name: name for name in state}, [])])
-    seen: set[tuple[str, ...]] = set()
+    visited: set[tuple[str, ...]] = set()
     while todo:
         names, steps = todo.popleft()
         marks = tuple(names.values())
         collide = len(set(marks)) < len(marks)  # without the prefix two names would be one
-        if collide or marks in seen:
+        if collide or marks in visited:
             continue
-        seen.add(marks)
+        visited.add(marks)
         yield names, steps
         if len(steps) < _MOST_STEPS:
             todo.extend(_next(names, steps, wanted))

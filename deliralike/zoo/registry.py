@@ -259,10 +259,10 @@ def build(
     """
     bound = find(name).on(backend, seed=seed, dtype=dtype, device=device)
     with _blaming_settings(name, settings):
-        built = bound(**settings)
+        model = bound(**settings)
     if weights is not None:
-        loading.load(built, weights)
-    return built
+        loading.load(model, weights)
+    return model
 
 
 @contextmanager

@@ -107,17 +107,17 @@ def outline(
         >>> outline("unet", (1, 65, 47), features=(8, 16, 8)).output
         (1, 2, 65, 47)
     """
-    ran = run_on_shapes(network, input_shape, settings)
+    run = run_on_shapes(network, input_shape, settings)
     rows = []
-    for block in ran.trace.blocks.values():
+    for block in run.trace.blocks.values():
         if block.is_leaf or block.parameters or block.multiply_adds:
             numbers = block.parameters, block.multiply_adds
             rows.append(Row(block.path, block.type, block.output, *numbers))
     return Outline(
         name=architecture_of(network).name,
-        inputs=tuple((1, *entry.shape) for entry in ran.inputs),
-        output=nest.map(lambda leaf: getattr(leaf, "shape", leaf), ran.output),
-        parameters=ran.network.count_parameters(),
+        inputs=tuple((1, *entry.shape) for entry in run.inputs),
+        output=nest.map(lambda leaf: getattr(leaf, "shape", leaf), run.output),
+        parameters=run.network.count_parameters(),
         multiply_adds=sum(row.multiply_adds for row in rows),
         rows=tuple(rows),
     )
@@ -209,15 +209,15 @@ def run_on_shapes(
     module = importlib.import_module("deliralike.backends.outline")
     architecture = architecture_of(network)
     entries = _inputs(architecture, input_shape, settings)
-    built = architecture.on(module.BACKEND)(**settings).eval()
-    if not hasattr(built, method):
+    model = architecture.on(module.BACKEND)(**settings).eval()
+    if not hasattr(model, method):
         raise CapabilityError(
-            f"{type(built).__name__} has no {method}: derive it from deliralike.zoo.Model and "
+            f"{type(model).__name__} has no {method}: derive it from deliralike.zoo.Model and "
             "write it"
         )
     with module.tracing(depth) as trace:
-        output = getattr(built, method)(*module.inputs(entries))
-    return Run(built, entries, trace, output)
+        output = getattr(model, method)(*module.inputs(entries))
+    return Run(model, entries, trace, output)
 
 
 @dataclass(frozen=True)
@@ -259,12 +259,12 @@ def stages(
     return stages_of(run_on_shapes(network, input_shape, settings, "forward_stages"))
 
 
-def stages_of(ran: Run) -> dict[str, Stage]:
+def stages_of(run: Run) -> dict[str, Stage]:
     """Return the stages of a run of ``forward_stages``."""
-    shapes = {name: output.shape[1:] for name, output in ran.output.items()}
-    if getattr(ran.network, "channels_last", False):
+    shapes = {name: output.shape[1:] for name, output in run.output.items()}
+    if getattr(run.network, "channels_last", False):
         return {name: Stage(shape[-1], shape, ()) for name, shape in shapes.items()}
-    size = ran.inputs[0].shape[1:]
+    size = run.inputs[0].shape[1:]
     return {name: _stage(shape, size) for name, shape in shapes.items()}
 
 
