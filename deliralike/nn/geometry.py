@@ -178,7 +178,7 @@ def pool_divisor(
     pads: tuple[int, int],
     count_include_pad: bool,
 ) -> np.ndarray:
-    """How many elements each window along one axis averages over, as PyTorch counts them."""
+    """Count the elements that each window along one axis averages over, as PyTorch does."""
     starts = np.arange((size + sum(pads) - kernel) // stride + 1) * stride - padding
     ends = starts + kernel
     if count_include_pad:

@@ -189,7 +189,7 @@ class Losses(Shaping):
     def _labels(
         self, target: Array, ignore_index: int, weight: Array | None, like: Array
     ) -> tuple[Array, Array]:
-        """Labels with 0 for what is ignored, and how much each counts."""
+        """Return labels with 0 for what is ignored, and how much each counts."""
         counts = target != ignore_index
         label = self.where(counts, target, target * 0)
         kept = self.cast(counts, like)
@@ -202,7 +202,7 @@ class Losses(Shaping):
         return self.select_along(values, self.expand_dims(label, 1), 1)[:, 0]
 
     def _reduce_labels(self, loss: Array, label_weight: Array, reduction: str) -> Array:
-        """As `_reduce`, where the mean is weighted; 0 where nothing counts."""
+        """Reduce with a weighted mean, which is 0 where nothing counts; else as `_reduce`."""
         if reduction != "mean":
             return self._reduce(loss, reduction)
         total = self.sum(label_weight)

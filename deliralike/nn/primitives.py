@@ -231,8 +231,8 @@ class Primitives(ABC):
         """Cross-correlation in n dimensions, zero padding, without a bias.
 
         Shapes:
-            ``(batch, in, *size)`` with ``(out, in/groups, *kernel)`` gives ``(batch, out,
-            *new_size)``.
+            ``(batch, in, *size)`` with ``(out, in/groups, *kernel)`` gives
+            ``(batch, out, *new_size)``.
         """
 
     @abstractmethod
@@ -249,9 +249,9 @@ class Primitives(ABC):
         """The gradient of `convolve` with respect to its input, as a layer, without a bias.
 
         Shapes:
-            ``(batch, in, *size)`` with ``(in, out/groups, *kernel)`` gives ``(batch, out,
-            *new_size)``, where ``new = (size - 1) * stride - 2 * padding + dilation * (kernel - 1)
-            + output_padding + 1``.
+            ``(batch, in, *size)`` with ``(in, out/groups, *kernel)`` gives
+            ``(batch, out, *new_size)``, where ``new`` is
+            ``(size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1``.
         """
 
     @abstractmethod

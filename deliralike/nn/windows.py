@@ -56,8 +56,8 @@ class Windows(Primitives):
             groups: Channels are convolved in so many separate groups.
 
         Shapes:
-            ``(batch, in, *size)`` with ``(out, in/groups, *kernel)`` gives ``(batch, out,
-            *new_size)``.
+            ``(batch, in, *size)`` with ``(out, in/groups, *kernel)`` gives
+            ``(batch, out, *new_size)``.
         """
         n = len(x.shape) - 2
         stride = at_least(per_axis(stride, n, "stride"), 1, "stride")
@@ -80,9 +80,9 @@ class Windows(Primitives):
         """Transposed convolution in n dimensions.
 
         Shapes:
-            ``(batch, in, *size)`` with ``(in, out/groups, *kernel)`` gives ``(batch, out,
-            *new_size)``, where ``new = (size - 1) * stride - 2 * padding + dilation * (kernel - 1)
-            + output_padding + 1``.
+            ``(batch, in, *size)`` with ``(in, out/groups, *kernel)`` gives
+            ``(batch, out, *new_size)``, where ``new`` is
+            ``(size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1``.
         """
         n = len(x.shape) - 2
         stride = at_least(per_axis(stride, n, "stride"), 1, "stride")

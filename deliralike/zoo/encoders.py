@@ -257,7 +257,7 @@ def run_stages_of(model: Any, inputs: tuple[Any, ...], wanted: tuple[str, ...]) 
 
 
 def depth_of(encoder_depth: int, least: int, owner: str) -> int:
-    """How often the encoder halves the size.
+    """Return how often the encoder halves the size.
 
     Raises:
         SettingError: It is less than the decoder needs, or more than 5.

@@ -128,7 +128,9 @@ def _without_idle(boxes: list[Box]) -> list[Box]:
 
 def _collapsed(boxes: list[Box]) -> list[Box]:
     """Join equal boxes that only follow each other into one with a count."""
-    uses = Counter(source for box in boxes for source in box.sources)
+    uses: Counter[int] = Counter()
+    for box in boxes:
+        uses.update(box.sources)
     kept: list[Box] = []
     place: dict[int, int] = {}
     for index, box in enumerate(boxes):

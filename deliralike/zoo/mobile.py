@@ -55,7 +55,7 @@ class ConvNormActivation(Sequential):
 
 
 class SqueezeExcitation(Network):
-    """Scales each channel by a gate that is computed from the averages of all channels.
+    """A gate for each channel, computed from the averages of all channels.
 
     Source: Hu et al. 2018, arXiv 1709.01507, figure 1; torchvision's ``SqueezeExcitation``, whose
     names are followed.

@@ -36,7 +36,7 @@ class _Dropout(Network):
 
 
 class Dropout(_Dropout):
-    """Drops elements with probability `p`. Source: Srivastava et al. 2014."""
+    """Dropout of elements with probability `p`. Source: Srivastava et al. 2014."""
 
 
 class _ChannelDropout(_Dropout):
@@ -50,25 +50,25 @@ class _ChannelDropout(_Dropout):
 
 
 class Dropout1d(_ChannelDropout):
-    """Drops whole channels of ``(batch, channels, length)``."""
+    """Dropout of whole channels of ``(batch, channels, length)``."""
 
     n = 1
 
 
 class Dropout2d(_ChannelDropout):
-    """Drops whole channels of ``(batch, channels, height, width)``."""
+    """Dropout of whole channels of ``(batch, channels, height, width)``."""
 
     n = 2
 
 
 class Dropout3d(_ChannelDropout):
-    """Drops whole channels of ``(batch, channels, depth, height, width)``."""
+    """Dropout of whole channels of ``(batch, channels, depth, height, width)``."""
 
     n = 3
 
 
 class DropPath(_Dropout):
-    """Drops a residual branch for whole samples (stochastic depth).
+    """Dropout of a residual branch for whole samples (stochastic depth).
 
     Source: Huang et al. 2016, arXiv 1603.09382.
     """

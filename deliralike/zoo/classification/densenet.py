@@ -60,8 +60,8 @@ class DenseBlock(Network):
     The output is all of it together.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, in_channels + layers * growth_rate,
-        *size)``.
+        ``(batch, in_channels, *size)`` gives
+        ``(batch, in_channels + layers * growth_rate, *size)``.
     """
 
     def __init__(

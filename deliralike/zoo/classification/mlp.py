@@ -49,8 +49,8 @@ class MLP(Model):
         bias: Whether the linear layers have biases.
 
     Shapes:
-        ``(batch, in_features)``, or any ``(batch, ...)`` with as many elements, gives ``(batch,
-        out_features)``.
+        ``(batch, in_features)``, or any ``(batch, ...)`` with as many elements, gives
+        ``(batch, out_features)``.
 
     Raises:
         SettingError: A width is not a whole number of at least 1, or there is no such activation.

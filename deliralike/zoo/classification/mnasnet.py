@@ -35,8 +35,8 @@ class InvertedResidual(Network):
     It has 1x1, depthwise and 1x1 convolutions; no activation follows the last one.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``(batch, out_channels, height / stride, width
-        / stride)``, rounded up.
+        ``(batch, in_channels, height, width)`` gives
+        ``(batch, out_channels, height / stride, width / stride)``, rounded up.
     """
 
     def __init__(

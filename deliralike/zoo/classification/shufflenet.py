@@ -21,8 +21,8 @@ class InvertedResidual(Network):
     Source: Ma et al. 2018, arXiv 1807.11164, figure 3 c and d; torchvision.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``(batch, out_channels, height / stride, width
-        / stride)``, rounded up.
+        ``(batch, in_channels, height, width)`` gives
+        ``(batch, out_channels, height / stride, width / stride)``, rounded up.
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:

@@ -45,8 +45,8 @@ class DiffusionUNet(Model):
         dims: Number of spatial axes: 1, 2 or 3. (In diffusers 2.)
 
     Shapes:
-        ``(batch, in_channels, *size)`` and whole numbers ``(batch,)`` give ``(batch, out_channels,
-        *size)``; each size is a multiple of ``2 ** (len(features) - 1)``.
+        ``(batch, in_channels, *size)`` and whole numbers ``(batch,)`` give
+        ``(batch, out_channels, *size)``; each size is a multiple of ``2 ** (len(features) - 1)``.
 
     Raises:
         SettingError: A setting makes no sense.
@@ -180,8 +180,8 @@ class Residual(Network):
     The embedding of time is added between them.
 
     Shapes:
-        ``(batch, in_channels, *size)`` and ``(batch, time_width)`` give ``(batch, out_channels,
-        *size)``.
+        ``(batch, in_channels, *size)`` and ``(batch, time_width)`` give
+        ``(batch, out_channels, *size)``.
     """
 
     def __init__(
@@ -321,8 +321,8 @@ class Up(Network):
     If wanted, the size is doubled at the end.
 
     Shapes:
-        ``(batch, in_channels, *size)`` and the skips, the coarsest first, give ``(batch,
-        out_channels, *2 * size)``.
+        ``(batch, in_channels, *size)`` and the skips, the coarsest first, give
+        ``(batch, out_channels, *2 * size)``.
     """
 
     def __init__(

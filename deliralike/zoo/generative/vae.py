@@ -31,8 +31,9 @@ class VAE(Model):
 
     Shapes:
         ``(batch, in_features)`` and noise ``(batch, latent_size)`` give a tuple: the reconstruction
-        ``(batch, in_features)``, the means and the logarithms of the variances, ``(batch,
-        latent_size)``. Inputs with more axes are flattened. Without noise the mean is decoded.
+        ``(batch, in_features)``, the means and the logarithms of the variances,
+        ``(batch, latent_size)``. Inputs with more axes are flattened. Without noise the mean is
+        decoded.
     """
 
     stem_paths = ("fc1",)

@@ -1,4 +1,4 @@
-"""Critics for Wasserstein GANs: DCGAN's discriminator, with other normalisations.
+"""Critics for Wasserstein GANs: DCGAN's discriminator with other normalisations.
 
 The generator is DCGAN's. The critics follow the papers, on DCGAN's layers.
 """

@@ -50,9 +50,10 @@ class DynUNet(Model):
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / strides[0])``; with
-        `deep_supervision` in training ``(batch, 1 + deep_supr_num, out_channels, *size /
-        strides[0])``: the finest output, then the coarser ones, each repeated to the finest's size.
-        The sizes must be multiples of the product of all strides along their axis.
+        `deep_supervision` in training
+        ``(batch, 1 + deep_supr_num, out_channels, *size / strides[0])``: the finest output, then
+        the coarser ones, each repeated to the finest's size. The sizes must be multiples of the
+        product of all strides along their axis.
 
     Raises:
         SettingError: A setting makes no sense.
@@ -275,8 +276,8 @@ class UpBlock(Network):
     """A transposed convolution, the finer level beside it, and a block.
 
     Shapes:
-        ``(batch, in_channels, *coarse)`` and ``(batch, out_channels, *size)`` give ``(batch,
-        out_channels, *size)``.
+        ``(batch, in_channels, *coarse)`` and ``(batch, out_channels, *size)`` give
+        ``(batch, out_channels, *size)``.
     """
 
     def __init__(
@@ -327,8 +328,8 @@ class Conv(Network):
     """A convolution padded by half of what the kernel is longer than the stride, then dropout.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``; ``*size *
-        stride`` where `transposed`.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``;
+        ``*size * stride`` where `transposed`.
     """
 
     def __init__(

@@ -127,8 +127,8 @@ class Block(Network):
     """Resize to the skip's size, join with it, then two convolutions.
 
     Shapes:
-        ``(batch, in_channels, *coarse)`` and ``(batch, skip_channels, *size)`` give ``(batch,
-        out_channels, *size)``.
+        ``(batch, in_channels, *coarse)`` and ``(batch, skip_channels, *size)`` give
+        ``(batch, out_channels, *size)``.
     """
 
     def __init__(

@@ -146,8 +146,8 @@ class LiteHead(Network):
     """A head that adds the classes from both stages.
 
     Shapes:
-        ``(batch, low_channels, *fine)`` and ``(batch, high_channels, *coarse)`` give ``(batch,
-        num_classes, *fine)``.
+        ``(batch, low_channels, *fine)`` and ``(batch, high_channels, *coarse)`` give
+        ``(batch, num_classes, *fine)``.
     """
 
     def __init__(

@@ -232,7 +232,7 @@ class ResidualEncoderUNet(NNUNet):
 
     @property
     def start_values(self):  # type: ignore[override]
-        """As `NNUNet`, and zeros for the last normalisation of each residual branch."""
+        """The start values of `NNUNet`, with zeros for the last normalisation of each branch."""
         last = "conv3" if self.block == "bottleneck" else "conv2"
         names = (f"*blocks.*.{last}.norm.weight", f"*blocks.*.{last}.all_modules.1.weight")
         return NNUNet.start_values | dict.fromkeys(names, ZEROS)

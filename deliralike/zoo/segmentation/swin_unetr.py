@@ -225,8 +225,8 @@ class SwinTransformer(Network):
     Source: Liu et al. 2021, arXiv 2103.14030; MONAI's ``SwinTransformer``.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives five times ``(batch, width * 2**i, *size / 2**(i +
-        1))``.
+        ``(batch, in_channels, *size)`` gives five times
+        ``(batch, width * 2**i, *size / 2**(i + 1))``.
     """
 
     def __init__(

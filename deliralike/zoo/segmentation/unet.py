@@ -152,8 +152,8 @@ class UpCat(Network):
     """Double the size, join with the finer level, then two convolutions.
 
     Shapes:
-        ``(batch, in_channels, *coarse)`` and ``(batch, skip_channels, *size)`` give ``(batch,
-        out_channels, *size)``.
+        ``(batch, in_channels, *coarse)`` and ``(batch, skip_channels, *size)`` give
+        ``(batch, out_channels, *size)``.
     """
 
     def __init__(
