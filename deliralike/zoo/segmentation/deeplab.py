@@ -119,7 +119,7 @@ class TorchvisionDeepLabV3(BackboneSegmentation):
     ``torchvision.models.segmentation.deeplabv3``.
 
     Args:
-        backbone, num_classes, in_channels, dims, aux_loss, aux_dropout, backbone_settings: As of
+        backbone, num_classes, in_channels, dims, aux_loss, aux_dropout, backbone_settings: As in
             `FCN`.
         rates: The dilations of the head.
         dropout: Of the pyramid in training.
@@ -252,9 +252,9 @@ class DeepLabV3Plus(EncoderDecoder):
 
     Args:
         encoder, encoder_depth: The depth is 3 to 5.
-        output_stride, decoder_channels, rates, separable, dropout: As of `DeepLabV3`, with other
+        output_stride, decoder_channels, rates, separable, dropout: As in `DeepLabV3`, with other
             defaults.
-        num_classes, in_channels, dims, encoder_settings: As of `DeepLabV3`.
+        num_classes, in_channels, dims, encoder_settings: As in `DeepLabV3`.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a

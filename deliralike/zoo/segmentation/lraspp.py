@@ -72,9 +72,9 @@ class MobileDeepLabV3(MobileSegmentation):
     ``torchvision.models.segmentation.deeplabv3``.
 
     Args:
-        num_classes, in_channels, dims, aux_loss, rates, dropout, aux_dropout: As of
+        num_classes, in_channels, dims, aux_loss, rates, dropout, aux_dropout: As in
             `TorchvisionDeepLabV3`; the auxiliary head reads the stage at an eighth of the size.
-        blocks, width_mult: As of `deliralike.zoo.classification.mobilenet_v3.MobileNetV3`.
+        blocks, width_mult: As in `deliralike.zoo.classification.mobilenet_v3.MobileNetV3`.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``{"out": (batch, num_classes, *size)}``, and
@@ -113,7 +113,7 @@ class LRASPP(MobileSegmentation):
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
         inter_channels: Width of the gated convolution.
-        blocks, width_mult: As of `deliralike.zoo.classification.mobilenet_v3.MobileNetV3`.
+        blocks, width_mult: As in `deliralike.zoo.classification.mobilenet_v3.MobileNetV3`.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``{"out": (batch, num_classes, *size)}``.

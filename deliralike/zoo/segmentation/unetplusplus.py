@@ -30,8 +30,8 @@ class UNetPlusPlus(EncoderDecoder):
 
     Args:
         encoder, encoder_depth: The depth is 2 to 5.
-        decoder_channels, center, interpolation, attention: As of `EncoderUNet`.
-        num_classes, in_channels, dims, encoder_settings: As of `EncoderUNet`.
+        decoder_channels, center, interpolation, attention: As in `EncoderUNet`.
+        num_classes, in_channels, dims, encoder_settings: As in `EncoderUNet`.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a
