@@ -19,7 +19,7 @@ _CAFFE = (
 
 
 def _resnet(names: Sequence[str]) -> dict[str, str]:
-    """Bottlenecks only: Chainer has no ResNet of basic blocks."""
+    """Rename a network of bottlenecks; Chainer has no ResNet of basic blocks."""
     if not any(".conv3." in name for name in names):
         return {}
     table = {}
@@ -55,7 +55,7 @@ def _with_stem_bias(state: State) -> State:
 
 
 def _vgg(names: Sequence[str]) -> Mapping[str, str]:
-    """Plain networks only.
+    """Rename a plain network, one without normalisation.
 
     A pooling between two convolutions leaves a gap in torchvision's numbers.
     """

@@ -125,7 +125,7 @@ class _Plan:
         )
 
     def _reshaped(self, contents: Contents) -> tuple[str, ...]:
-        """The names of the arrays that a layout, or the target's order of axes, reshapes."""
+        """Return the names of the arrays that a layout, or the target's order of axes, reshapes."""
         names = []
         for name in self._ours:
             if any(keymap.reshapes(name) for keymap in self._layouts):

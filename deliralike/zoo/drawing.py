@@ -141,7 +141,7 @@ def _places(boxes: Sequence[Box]) -> list[tuple[int, int]]:
 
 
 def _longest_axis(box: Box) -> int:
-    """The length of the longest spatial axis of a box's outputs; 1 without any."""
+    """Return the length of the longest spatial axis of a box's outputs; 1 without any."""
     return max((max(shape[1:], default=1) for shape in box.shapes), default=1)
 
 
@@ -200,7 +200,7 @@ def _draw_arrow(
 
 
 def _sizes(box: Box) -> str:
-    """The first output's shape, and how many others there are."""
+    """Return the first output's shape, and how many others there are."""
     shapes = box.shapes
     if not shapes:
         return ""
@@ -209,7 +209,7 @@ def _sizes(box: Box) -> str:
 
 
 def _short(count: int) -> str:
-    """A count in at most four digits.
+    """Return a count in at most four digits.
 
     Example:
         >>> _short(23_508_032), _short(9_408), _short(64)

@@ -286,7 +286,7 @@ def segmentation_head(
 
 
 def widths(decoder_channels: Sequence[int], depth: int, owner: str) -> tuple[int, ...]:
-    """The widths of a decoder's blocks, from the coarsest to the finest.
+    """Return the widths of a decoder's blocks, from the coarsest to the finest.
 
     Raises:
         SettingError: They are not as many as the encoder is deep.

@@ -85,7 +85,7 @@ class WeightsReport:
         return not (self.adapted or self.skipped or self.missing or self.unexpected)
 
     def __str__(self) -> str:
-        """A line for what was loaded, and one for each kind of exception."""
+        """Return a line for what was loaded, and one for each kind of exception."""
         lines = [f"{self.source}, {self.layout}: {len(self.loaded)} names loaded"]
         for entry in self.adapted:
             lines.append(f"adapted: {entry.name} from {entry.came} to {entry.wanted}, {entry.how}")
@@ -99,7 +99,7 @@ class WeightsReport:
         return "\n  ".join(lines)
 
     def _skipped_lines(self) -> list[str]:
-        """A line for each reason, up to a limit."""
+        """Return a line for each reason, up to a limit."""
         names: dict[str, list[str]] = {}
         for name, reason in self.skipped:
             names.setdefault(reason, []).append(name)
@@ -238,7 +238,7 @@ def _best(
 
 
 def _score(choice: Choice, wanted: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:
-    """The number of names whose shapes fit, and the number of names that are known."""
+    """Return the number of names whose shapes fit, and the number of names that are known."""
     known = [name for name in choice.state if name in wanted]
     fitting = sum(np.shape(choice.state[name]) == wanted[name] for name in known)
     return fitting, len(known)

@@ -19,7 +19,7 @@ ACTIVATIONS = {"relu": "ReLU", "leaky_relu": "LeakyReLU", "prelu": "PReLU", "elu
 def normalisation(
     nn: Any, norm: str, channels: int, dims: int, affine: bool = True, num_groups: int = 8
 ) -> Any:
-    """A normalisation by name.
+    """Make a normalisation by name.
 
     Args:
         norm: ``"instance"``, ``"batch"`` or ``"group"``.
@@ -39,7 +39,7 @@ def normalisation(
 
 
 def activation(nn: Any, act: str, **settings: Any) -> Any:
-    """An activation by name: ``"relu"``, ``"leaky_relu"``, ``"prelu"`` or ``"elu"``.
+    """Make an activation by name: ``"relu"``, ``"leaky_relu"``, ``"prelu"`` or ``"elu"``.
 
     Raises:
         SettingError: There is no such activation.

@@ -41,7 +41,7 @@ class Input:
     def draw(
         self, generator: np.random.Generator, batch: int, dtype: str = "float32"
     ) -> np.ndarray:
-        """A batch of standard normal numbers, or of whole ones in the range (int64)."""
+        """Draw a batch of standard normal numbers, or of whole ones in the range (int64)."""
         shape = (batch, *self.shape)
         if self.below is not None:
             return generator.integers(0, self.below, shape)
@@ -100,7 +100,9 @@ class Architecture:
         return self.input_shape_for()
 
     def input_shape_for(self, *args: Any, **settings: Any) -> Shape | None:
-        """The shape of one sample for other settings; of the first input where there are several.
+        """Return the shape of one sample for other settings.
+
+        It is that of the first input where there are several.
 
         Example:
             >>> find("resnet18").input_shape_for(in_channels=1, dims=3)
@@ -111,7 +113,7 @@ class Architecture:
         return self.inputs_for(*args, **settings)[0].shape
 
     def inputs_for(self, *args: Any, **settings: Any) -> tuple[Input, ...]:
-        """Every input of one sample.
+        """Return every input of one sample.
 
         Raises:
             ArgumentError: The architecture does not state its inputs.
@@ -127,7 +129,7 @@ class Architecture:
     def sample(
         self, batch: int = 1, *, seed: int = 0, dtype: str = "float32", **settings: Any
     ) -> tuple[Any, ...]:
-        """A batch of random inputs of the right shapes and kinds, as NumPy arrays.
+        """Draw a batch of random inputs of the right shapes and kinds, as NumPy arrays.
 
         Example:
             >>> [array.shape for array in find("lenet").sample(batch=2)]
@@ -206,7 +208,7 @@ def is_shape(value: Any) -> bool:
 
 
 def inputs(stated: Inputs) -> tuple[Input, ...]:
-    """One shape, one input, or several of either, as inputs.
+    """Return one shape, one input, or several of either, as inputs.
 
     Example:
         >>> inputs((3, 32, 32))
@@ -284,7 +286,7 @@ def _blaming_settings(name: str, settings: Mapping[str, Any]) -> Iterator[None]:
 
 
 def find(name: str) -> Architecture:
-    """The architecture of that name.
+    """Return the architecture of that name.
 
     Raises:
         UnknownName: There is none; the message names the nearest.
@@ -304,7 +306,7 @@ def find(name: str) -> Architecture:
 def list(
     pattern: str = "*", *, task: str | None = None, dims: int | None = None
 ) -> tuple[str, ...]:
-    """The names of the architectures that match, in the order in which they were registered.
+    """Return the names of the architectures that match, in the order of their registration.
 
     Args:
         pattern: A name with ``*`` and ``?``.
@@ -388,7 +390,7 @@ def _origin(network: Callable[..., Any]) -> tuple[str, str]:
 
 
 def _parameters(network: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The arguments of a class or function, without ``self``."""
+    """Return the arguments of a class or function, without ``self``."""
     if not isinstance(network, type):
         return dict(inspect.signature(network).parameters)
     parameters = dict(inspect.signature(network.__init__).parameters)  # type: ignore[misc]
@@ -412,7 +414,7 @@ def _on(network: Any, backend: Backend) -> Callable[..., Any]:
 
 
 def _backend(backend: str | Backend) -> Backend:
-    """A backend by name; loaded on demand, since the zoo itself knows none."""
+    """Return a backend by name; it is loaded on demand, since the zoo itself knows none."""
     if isinstance(backend, str):
         return importlib.import_module("deliralike.backends").get(backend)
     return backend

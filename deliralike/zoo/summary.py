@@ -66,7 +66,7 @@ class Outline:
     rows: tuple[Row, ...]
 
     def __str__(self) -> str:
-        """A table in plain text."""
+        """Return a table in plain text."""
         shapes = ", ".join(map(str, self.inputs))
         title = (
             f"{self.name}: input {shapes}, output {self.output}, {self.parameters:,} parameters, "

@@ -27,7 +27,7 @@ def resampled(table: np.ndarray, side: int, align_corners: bool) -> np.ndarray:
 
 
 def square_side(count: int) -> int | None:
-    """The side of a square grid of so many points; None when there is no such square.
+    """Return the side of a square grid of so many points; None when there is no such square.
 
     Example:
         >>> square_side(196), square_side(197)
@@ -57,7 +57,7 @@ def _cubic(old: int, new: int, align_corners: bool) -> np.ndarray:
 
 
 def _kernel(distance: np.ndarray) -> np.ndarray:
-    """Keys' cubic convolution kernel at distances from 0 to 2.
+    """Evaluate Keys' cubic convolution kernel at distances from 0 to 2.
 
     Source: Keys 1981, doi 10.1109/TASSP.1981.1163711.
     """

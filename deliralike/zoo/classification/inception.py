@@ -338,7 +338,7 @@ _LETTERS = "bcdefghijklmnopqrstuvwxyz"
 
 
 def _by_letter(prefix: str, widths: Any, name: str) -> dict[str, int]:
-    """The widths of blocks by the blocks' names: the prefix and a letter from b on."""
+    """Return the widths of blocks by name: the prefix and a letter from b on."""
     if isinstance(widths, int | str) or not 0 < len(widths) <= len(_LETTERS):
         raise SettingError(f"Inception3: {name}={widths!r}; wanted a number for each block")
     blocks = {}

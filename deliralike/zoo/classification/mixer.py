@@ -209,7 +209,7 @@ class MlpMixer(Model):
 
     @property
     def start_values(self):  # type: ignore[override]
-        """Start values of timm.
+        """Timm's start values.
 
         The patches' convolution has LeCun's variance after truncation; the head starts at zero.
         """

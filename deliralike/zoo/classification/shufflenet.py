@@ -147,7 +147,7 @@ class ShuffleNetV2(Model):
 
 
 def _stage(nn, in_channels: int, out_channels: int, count: int):
-    """Blocks in a row, of which the first halves the size."""
+    """Make blocks in a row, of which the first halves the size."""
     blocks = [InvertedResidual(in_channels, out_channels, 2)]
     for _ in range(1, count):
         blocks.append(InvertedResidual(out_channels, out_channels, 1))

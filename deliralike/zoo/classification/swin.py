@@ -166,7 +166,7 @@ class WindowAttention(Network):
         return x
 
     def _windows(self, x, batch: int, rows: int, columns: int, channels: int):
-        """Cut into windows; (batch, windows, tokens, channels)."""
+        """Cut into windows: (batch, windows, tokens, channels)."""
         nn, side = self.nn, self.window
         x = nn.reshape(x, (batch, rows, side, columns, side, channels))
         x = nn.permute(x, (0, 1, 3, 2, 4, 5))

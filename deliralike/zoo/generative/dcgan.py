@@ -66,7 +66,7 @@ class Generator(Model):
 
     @property
     def start_values(self):  # type: ignore[override]
-        """The example's: normal with 0.02 around 0, for norms around 1."""
+        """The example's start values: normal with 0.02 around 0, for norms around 1."""
         return dict(_start_values(self.main))
 
     def forward(self, noise):
@@ -154,7 +154,7 @@ class Discriminator(Model):
 
     @property
     def start_values(self):  # type: ignore[override]
-        """The example's: normal with 0.02 around 0, for norms around 1."""
+        """The example's start values: normal with 0.02 around 0, for norms around 1."""
         return dict(_start_values(self.main))
 
     def forward(self, x):
@@ -250,12 +250,12 @@ def _scores(num_classes: int) -> int:
 
 
 def noise(settings: Mapping[str, Any]) -> tuple[int, ...]:
-    """One sample's noise, from the settings."""
+    """Return the shape of one sample's noise, from the settings."""
     return (settings["latent_size"],)
 
 
 def pictures(settings: Mapping[str, Any]) -> tuple[int, ...]:
-    """One sample's picture, from the settings."""
+    """Return the shape of one sample's picture, from the settings."""
     return images(settings["image_size"])(settings)
 
 

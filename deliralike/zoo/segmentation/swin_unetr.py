@@ -383,7 +383,7 @@ class SwinBlock(Network):
         return x
 
     def _mask(self, x, size: Sequence[int], window: Sequence[int], shift: Sequence[int]):
-        """The term of the scores that separates tokens which are neighbours only after rolling.
+        """Return the term of the scores of tokens which are neighbours only after rolling.
 
         It is ``(windows, 1, tokens, tokens)``.
         """
@@ -518,7 +518,7 @@ def _fitted(
 
 
 def _windows(nn, x, window: Sequence[int]):
-    """Cut ``(batch, *size, width)`` into windows; (batch, windows, tokens, width)."""
+    """Cut ``(batch, *size, width)`` into windows: ``(batch, windows, tokens, width)``."""
     batch, *size, width = x.shape
     n = len(size)
     split = [batch]

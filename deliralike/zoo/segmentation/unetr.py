@@ -345,7 +345,7 @@ class SelfAttention(Network):
 
 
 def attend(layer: Any, packed: Any, heads: int, dropout: Any, bias: Any = None) -> Any:
-    """Attention with several heads, from queries, keys and values side by side.
+    """Attend with several heads, from queries, keys and values side by side.
 
     Args:
         packed: ``(..., tokens, 3 * width)``.

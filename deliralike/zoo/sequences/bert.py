@@ -263,7 +263,7 @@ class BERT(_BERTModel):
         return {"last_hidden_state": last, "pooler_output": self.pooler(last)}
 
     def forward_stages(self, input_ids, attention_mask=None, token_type_ids=None):
-        """The embeddings and each layer: all ``(batch, tokens, hidden_size)``."""
+        """Return the embeddings and each layer, all ``(batch, tokens, hidden_size)``."""
         check_tokens(self, input_ids, self.max_position_embeddings, "max_position_embeddings")
         for name, mask in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
             if mask is not None:
@@ -312,7 +312,7 @@ class BERTClassifier(_BERTModel):
         return self.classifier(self.dropout(pooled))
 
     def forward_stages(self, input_ids, attention_mask=None, token_type_ids=None):
-        """The embeddings and each layer: all ``(batch, tokens, hidden_size)``."""
+        """Return the embeddings and each layer, all ``(batch, tokens, hidden_size)``."""
         return self.bert.forward_stages(input_ids, attention_mask, token_type_ids)
 
 
