@@ -277,7 +277,7 @@ class Primitives(ABC):
         The input is padded with zeros; sizes are rounded down.
         """
 
-    # Control and chance
+    # Control flow and random numbers
 
     def prepare_chance(self, layer: Any) -> None:
         """Give a random layer under construction what the native generator needs.
