@@ -44,17 +44,17 @@ class _Windows(Network):
         An error names the setting that makes no sense.
         """
         name = cls.__name__
-        if not isinstance(padding, str):
-            padding = geometry.per_axis(padding, cls.n, "padding")
-        settings = {
+        settings: dict[str, Any] = {
             "in_channels": checks.positive(in_channels, "in_channels", name),
             "out_channels": checks.positive(out_channels, "out_channels", name),
             "groups": checks.positive(groups, "groups", name),
             "kernel_size": geometry.steps(kernel_size, cls.n, "kernel_size"),
             "stride": geometry.steps(stride, cls.n, "stride"),
             "dilation": geometry.steps(dilation, cls.n, "dilation"),
-            "padding": padding,
         }
+        if not isinstance(padding, str):
+            padding = geometry.per_axis(padding, cls.n, "padding")
+        settings["padding"] = padding
         checks.divides(in_channels, groups, f"{name}: in_channels", "groups")
         checks.divides(out_channels, groups, f"{name}: out_channels", "groups")
         geometry.conv_padding(
