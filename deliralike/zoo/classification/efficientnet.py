@@ -321,6 +321,8 @@ def _plan(stages: Sequence[Stage], width_mult: float, depth_mult: float) -> list
         checks.positive(blocks, "blocks", what)
         width = make_divisible(channels * width_mult)
         depth = math.ceil(blocks * depth_mult)
+        if depth < 1:
+            raise SettingError(f"EfficientNet: depth_mult={depth_mult!r} leaves a stage no block")
         plan.append((kind, expansion, kernel, stride, width, depth))
     return plan
 

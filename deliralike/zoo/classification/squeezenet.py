@@ -163,7 +163,7 @@ class SqueezeNet(Model):
 
 
 def _plan(plan: Any) -> Plan:
-    rows = () if isinstance(plan, int | str) else tuple(plan)
+    rows = () if plan is None or isinstance(plan, int | str) else tuple(plan)
     if not rows or any(row is not None and len(row) != 2 for row in rows):
         raise SettingError(
             f"SqueezeNet: plan={plan!r}; wanted pairs of squeezed and expanded channels, or None"

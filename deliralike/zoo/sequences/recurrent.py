@@ -82,7 +82,7 @@ class RecurrentClassifier(Model):
             bidirectional=bidirectional,
         )
         self.dropout = nn.Dropout(dropout)
-        width = 2 * hidden_size if bidirectional else hidden_size
+        width = hidden_size * (1 + bidirectional)
         self.fc = classifier(nn, width, num_classes, "RecurrentClassifier")
 
     @property
