@@ -20,7 +20,7 @@ class Activations(Primitives):
     def prelu(self, x: Array, weight: Array) -> Array:
         """Leaky ReLU with a learned slope for all channels, or one for each (axis 1)."""
         if weight.shape[0] > 1:
-            weight = self.reshape(weight, (1, -1) + (1,) * (len(x.shape) - 2))
+            weight = self._per_channel(weight, x)
         return self.where(x > 0, x, x * weight)
 
     def elu(self, x: Array, alpha: float = 1.0) -> Array:

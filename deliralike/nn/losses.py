@@ -51,8 +51,7 @@ class Losses(Shaping):
         if label_smoothing:
             weighted = log_p
             if weight is not None:
-                shape = (1, -1) + (1,) * (len(logits.shape) - 2)
-                weighted = log_p * self.reshape(weight, shape)
+                weighted = log_p * self._per_channel(weight, logits)
             kept = self.cast(target != ignore_index, logits)
             spread = -self.sum(weighted, dim=1) * kept
             classes = logits.shape[1]

@@ -65,13 +65,12 @@ class Norms(Primitives):
         Shapes:
             ``(batch, channels, ...)``; the four others are ``(channels,)``.
         """
-        shape = (1, -1) + (1,) * (len(x.shape) - 2)
         scale = 1.0 / self.sqrt(var + eps)
         if weight is not None:
             scale = scale * weight
-        y = (x - self.reshape(mean, shape)) * self.reshape(scale, shape)
+        y = (x - self._per_channel(mean, x)) * self._per_channel(scale, x)
         if bias is not None:
-            y = y + self.reshape(bias, shape)
+            y = y + self._per_channel(bias, x)
         return y
 
     def batch_norm_train(
@@ -102,7 +101,7 @@ class Norms(Primitives):
         """
         dims = tuple(d for d in range(len(x.shape)) if d != 1)
         mean = total(self.sum(x, dims)) * (1.0 / count)
-        centred = x - self.reshape(mean, (1, -1) + (1,) * (len(x.shape) - 2))
+        centred = x - self._per_channel(mean, x)
         return mean, total(self.sum(centred * centred, dims)) * (1.0 / count)
 
     def group_norm(
@@ -121,11 +120,10 @@ class Norms(Primitives):
         checks.divides(x.shape[1], num_groups, "group_norm: channels", "num_groups")
         grouped = self.reshape(x, (x.shape[0], num_groups, -1))
         y = self.reshape(self._standardise(grouped, (2,), eps), tuple(x.shape))
-        shape = (1, -1) + (1,) * (len(x.shape) - 2)
         if weight is not None:
-            y = y * self.reshape(weight, shape)
+            y = y * self._per_channel(weight, x)
         if bias is not None:
-            y = y + self.reshape(bias, shape)
+            y = y + self._per_channel(bias, x)
         return y
 
     def layer_norm(

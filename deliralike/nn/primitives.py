@@ -84,6 +84,10 @@ class Primitives(ABC):
         if values is not None:
             check(values)
 
+    def _per_channel(self, values: Array, x: Array) -> Array:
+        """Shape one value for each channel so that the values broadcast over `x`."""
+        return self.reshape(values, (1, -1) + (1,) * (len(x.shape) - 2))
+
     # Element by element
 
     @abstractmethod

@@ -242,7 +242,7 @@ class Windows(Primitives):
     def _add_bias(self, y: Array, bias: Array | None) -> Array:
         if bias is None:
             return y
-        return y + self.reshape(bias, (1, -1) + (1,) * (len(y.shape) - 2))
+        return y + self._per_channel(bias, y)
 
     def _new_size(
         self, x: Array, size: Sizes | None, scale_factor: Any
