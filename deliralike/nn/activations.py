@@ -19,12 +19,15 @@ class Activations(Primitives):
 
     def prelu(self, x: Array, weight: Array) -> Array:
         """Leaky ReLU with a learned slope for all channels, or one for each (axis 1)."""
-        slope = weight if weight.shape[0] == 1 else self.reshape(weight, (1, -1) + (1,) * (len(x.shape) - 2))
-        return self.where(x > 0, x, x * slope)
+        if weight.shape[0] > 1:
+            weight = self._per_channel(weight, x)
+        return self.where(x > 0, x, x * weight)
 
     def elu(self, x: Array, alpha: float = 1.0) -> Array:
         """`x` where positive, else ``alpha * (exp(x) - 1)``."""
-        negative = self.where(x > 0, 0.0, x)  # keeps exp from overflowing where its branch is not taken
+        negative = self.where(
+            x > 0, 0.0, x
+        )  # keeps exp from overflowing where its branch is not taken
         return self.where(x > 0, x, alpha * (self.exp(negative) - 1.0))
 
     def silu(self, x: Array) -> Array:
@@ -37,7 +40,8 @@ class Activations(Primitives):
             return 0.5 * x * (1.0 + self.erf(x * math.sqrt(0.5)))
         if approximate != "tanh":
             raise SettingError(f"gelu: approximate={approximate!r}; wanted 'none' or 'tanh'")
-        return 0.5 * x * (1.0 + self.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+        inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)
+        return 0.5 * x * (1.0 + self.tanh(inner))
 
     def hardsigmoid(self, x: Array) -> Array:
         """``relu6(x + 3) / 6``."""

@@ -1,4 +1,4 @@
-"""Losses of two networks against each other, and penalties on the gradient of the one that judges."""
+"""Losses of a generator and a discriminator, and penalties on the discriminator's gradient."""
 
 from collections.abc import Callable
 
@@ -10,17 +10,24 @@ KINDS = ("non-saturating", "least-squares", "hinge", "wasserstein")
 
 
 class AdversarialLosses(Losses):
-    """Functions of a discriminator's (or critic's) scores, before any sigmoid; means over all scores."""
+    """Functions of the scores of a discriminator (or critic) before any sigmoid.
+
+    Each loss is a mean over all scores.
+    """
 
     def discriminator_loss(self, real: Array, fake: Array, kind: str = "non-saturating") -> Array:
-        """What the discriminator makes small: high scores for real samples, low ones for generated ones.
+        """The discriminator's loss.
+
+        It is small where real samples have high scores and generated ones low scores.
 
         Args:
             real: The scores of real samples.
-            fake: The scores of generated samples, which are best cut off from the generator by `stop_gradient`.
-            kind: ``"non-saturating"`` (binary cross-entropy; Goodfellow et al. 2014, arXiv 1406.2661),
-                ``"least-squares"`` (halved, towards 1 and 0; Mao et al. 2017, arXiv 1611.04076), ``"hinge"`` (Lim and
-                Ye 2017, arXiv 1705.02894) or ``"wasserstein"`` (Arjovsky et al. 2017, arXiv 1701.07875).
+            fake: The scores of generated samples, which are best cut off from the generator by
+                `stop_gradient`.
+            kind: ``"non-saturating"`` (binary cross-entropy; Goodfellow et al. 2014, arXiv
+                1406.2661), ``"least-squares"`` (halved, towards 1 and 0; Mao et al. 2017, arXiv
+                1611.04076), ``"hinge"`` (Lim and Ye 2017, arXiv 1705.02894) or ``"wasserstein"``
+                (Arjovsky et al. 2017, arXiv 1701.07875).
 
         Shapes:
             Two arrays of any shapes give a scalar.
@@ -31,11 +38,12 @@ class AdversarialLosses(Losses):
         if kind == "hinge":
             return self.mean(self.relu(1.0 - real)) + self.mean(self.relu(1.0 + fake))
         if kind == "least-squares":
-            return 0.5 * (self.mean((real - 1.0) * (real - 1.0)) + self.mean(fake * fake))
+            distance = real - 1.0
+            return 0.5 * (self.mean(distance * distance) + self.mean(fake * fake))
         return self.mean(self.softplus(-real)) + self.mean(self.softplus(fake))
 
     def generator_loss(self, fake: Array, kind: str = "non-saturating") -> Array:
-        """What the generator makes small: high scores for what it generates.
+        """The generator's loss: small for high scores of generated samples.
 
         Args:
             fake: The scores of generated samples.
@@ -46,20 +54,35 @@ class AdversarialLosses(Losses):
         """
         _check(kind, "generator_loss")
         if kind == "least-squares":
-            return 0.5 * self.mean((fake - 1.0) * (fake - 1.0))
-        return self.mean(self.softplus(-fake)) if kind == "non-saturating" else -self.mean(fake)
+            distance = fake - 1.0
+            return 0.5 * self.mean(distance * distance)
+        if kind == "non-saturating":
+            return self.mean(self.softplus(-fake))
+        return -self.mean(fake)
 
-    def gradient_penalty(self, critic: Callable[[Array], Array], real: Array, fake: Array, mix: Array,
-                         target: float = 1.0) -> Array:  # fmt: skip
-        """The mean squared distance between `target` and the norm of the critic's gradient, between two batches.
+    def gradient_penalty(
+        self,
+        critic: Callable[[Array], Array],
+        real: Array,
+        fake: Array,
+        mix: Array,
+        target: float = 1.0,
+    ) -> Array:
+        """The mean squared distance of the norm of the critic's gradient from `target` (WGAN-GP).
 
-        Multiply it by 10, as the source does. Source: Gulrajani et al. 2017, arXiv 1704.00028 (WGAN-GP).
+        The gradient is taken between two batches.
+
+        Multiply it by 10, as the source does. Source: Gulrajani et al. 2017, arXiv 1704.00028
+        (WGAN-GP).
 
         Args:
-            critic: From samples to scores, one or several for each sample: a network, or a function that calls one.
-            real, fake: Two batches; the generated one is best cut off from the generator by `stop_gradient`.
-            mix: For each sample where between the two the gradient is taken: uniform random numbers from 0 (at the
-                generated one) to 1 (at the real one). They are an input, so that a step can be repeated.
+            critic: From samples to scores, one or several for each sample: a network, or a function
+                that calls one.
+            real, fake: Two batches; the generated one is best cut off from the generator by
+                `stop_gradient`.
+            mix: For each sample where between the two the gradient is taken: uniform random numbers
+                from 0 (at the generated one) to 1 (at the real one). They are an input, so that a
+                step can be repeated.
             target: The norm that is wanted.
 
         Shapes:
@@ -67,12 +90,15 @@ class AdversarialLosses(Losses):
         """
         self._same_shape("gradient_penalty", real, fake)
         if tuple(mix.shape) != (real.shape[0],):
-            raise ShapeError(f"gradient_penalty: mix has shape {tuple(mix.shape)}, wanted ({real.shape[0]},)")
+            raise ShapeError(
+                f"gradient_penalty: mix has shape {tuple(mix.shape)}, wanted ({real.shape[0]},)"
+            )
         share = self.reshape(mix, (-1,) + (1,) * (len(real.shape) - 1))
         squares = self._squared_norms(critic, share * real + (1.0 - share) * fake)
         positive = squares > 0.0  # the square root has no derivative at 0
-        norms = self.where(positive, self.sqrt(self.where(positive, squares, 1.0)), 0.0)
-        return self.mean((norms - target) * (norms - target))
+        roots = self.sqrt(self.where(positive, squares, 1.0))
+        distance = self.where(positive, roots, 0.0) - target
+        return self.mean(distance * distance)
 
     def r1_penalty(self, critic: Callable[[Array], Array], real: Array) -> Array:
         """Half the mean squared norm of the discriminator's gradient at real samples.

@@ -1,4 +1,4 @@
-"""What layers and functions demand of their inputs, and the errors that say so."""
+"""Checks of the inputs of layers and functions, and their error messages."""
 
 import math
 import warnings
@@ -11,7 +11,7 @@ from deliralike.errors import DtypeError, IndexRangeError, SettingError, ShapeEr
 
 
 def where(layer: Any) -> str:
-    """How an error names a layer: its class, and its path within the network.
+    """The name of a layer in an error: its class, and its path within the network.
 
     Example:
         >>> class Linear:
@@ -19,90 +19,111 @@ def where(layer: Any) -> str:
         >>> where(Linear())
         "Linear at 'layers.0'"
     """
+    name = type(layer).__name__
     path = getattr(layer, "block_path", "")
-    return f"{type(layer).__name__} at {path!r}" if path else type(layer).__name__
+    return f"{name} at {path!r}" if path else name
 
 
 def channels(layer: Any, x: Any, wanted: int, n: int | None = None) -> None:
-    """An input ``(batch, channels, *size)`` with the right number of channels and, if given, `n` spatial axes."""
+    """Check that an input ``(batch, channels, *size)`` has the wanted number of channels.
+
+    With `n` it also has `n` spatial axes.
+    """
     floating(layer, x)
     shape = tuple(x.shape)
     if (n is not None and len(shape) != n + 2) or len(shape) < 2 or shape[1] != wanted:
-        raise ShapeError(f"{where(layer)}: got an input of shape {shape}, wanted (batch, {wanted}, {_axes(n)})")
+        raise ShapeError(
+            f"{where(layer)}: got an input of shape {shape}, wanted (batch, {wanted}, {_axes(n)})"
+        )
 
 
 def floating(layer: Any, x: Any) -> None:
-    """An input of a floating type: frameworks differ in what they do with whole numbers, if they take them."""
+    """Check that an input has a floating type.
+
+    Frameworks differ in what they do with whole numbers, if they accept them at all.
+    """
     if "float" not in str(x.dtype):
         raise DtypeError(
-            f"{where(layer)}: got an input of {str(x.dtype).rpartition('.')[2]}, wanted floating numbers: convert it, "
-            f"such as by images.astype('float32') / 255"
+            f"{where(layer)}: got an input of {str(x.dtype).rpartition('.')[2]}, wanted floating "
+            "numbers: convert it, such as by images.astype('float32') / 255"
         )
 
 
 def spatial_axes(layer: Any, x: Any, n: int) -> None:
-    """An input ``(batch, channels, *size)`` with `n` spatial axes and any number of channels."""
+    """Check that an input ``(batch, channels, *size)`` has `n` spatial axes."""
     if len(x.shape) != n + 2:
         raise ShapeError(
-            f"{where(layer)}: got an input of shape {tuple(x.shape)}, wanted (batch, channels, {_axes(n)})"
+            f"{where(layer)}: got an input of shape {tuple(x.shape)}, wanted (batch, channels, "
+            f"{_axes(n)})"
         )
 
 
 def _axes(n: int | None) -> str:
-    return "..." if n is None else ", ".join(("length",) if n == 1 else ("depth", "height", "width")[3 - n :])
+    names = {None: "...", 1: "length", 2: "height, width", 3: "depth, height, width"}
+    return names[n]
 
 
 def last_axes(layer: Any, x: Any, wanted: tuple[int, ...]) -> None:
-    """An input whose last axes have the sizes `wanted`."""
+    """Check that the last axes of an input have the sizes `wanted`."""
     floating(layer, x)
     shape = tuple(x.shape)
     if shape[len(shape) - len(wanted) :] != tuple(wanted) or len(shape) < len(wanted):
-        raise ShapeError(f"{where(layer)}: got an input of shape {shape}, wanted (..., {', '.join(map(str, wanted))})")
+        axes = ", ".join(map(str, wanted))
+        raise ShapeError(f"{where(layer)}: got an input of shape {shape}, wanted (..., {axes})")
 
 
 def window_fits(layer: Any, x: Any, size: tuple[int, ...]) -> None:
-    """A convolution's output is at least one element long along each axis."""
+    """Check that a convolution's output is at least one element long along each axis."""
     if min(size) < 1:
         raise ShapeError(
-            f"{where(layer)}: an input of shape {tuple(x.shape)} is too small, the output would have size {size}"
+            f"{where(layer)}: an input of shape {tuple(x.shape)} is too small, the output would "
+            f"have size {size}"
         )
 
 
 def several_values(layer: Any, x: Any, count: int | None = None) -> None:
-    """More than one value for each channel: the variance of one value is undefined. `count` is known if shared."""
+    """Check that there is more than one value for each channel.
+
+    The variance of a single value is undefined. `count` is given where replicas share the
+    statistics.
+
+    `count` is known if shared.
+    """
     if count is None:
-        count = math.prod([size for axis, size in enumerate(x.shape) if axis != 1])  # a list: dynamo traces it
+        # a list and no generator, because TorchDynamo can trace it
+        count = math.prod([size for axis, size in enumerate(x.shape) if axis != 1])
     if count <= 1:
         raise ShapeError(
-            f"{where(layer)}: batch statistics need more than one value per channel, got shape {tuple(x.shape)}: "
-            f"use a larger batch, or evaluation mode"
+            f"{where(layer)}: batch statistics need more than one value per channel, got shape "
+            f"{tuple(x.shape)}: use a larger batch, or evaluation mode"
         )
 
 
 def positive(value: Any, name: str, what: str) -> Any:
-    """A whole number of at least one."""
+    """Return a whole number that is at least one, or raise an error."""
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
         raise SettingError(f"{what}: {name} must be a whole number of at least 1, not {value!r}")
     return int(value)
 
 
 def divides(value: int, divisor: int, name: str, by: str) -> None:
-    """`divisor` divides `value`."""
+    """Check that `divisor` divides `value`."""
     if value % divisor:
         raise SettingError(f"{name}={value} cannot be divided by {by}={divisor}")
 
 
 def index_range(values: np.ndarray, size: int, what: str, ignore: int | None = None) -> None:
-    """Whole numbers from 0 to ``size - 1``, `ignore` aside."""
+    """Check that values lie between 0 and ``size - 1``, or are equal to `ignore`."""
     if values.size == 0 or (values.min() >= 0 and values.max() < size):
         return
     bad = (values < 0) | (values >= size)
     if ignore is not None:
         bad &= values != ignore
     if bad.any():
+        value = values[bad].flat[0]
+        also = "" if ignore is None else f" (or {ignore}, which is ignored)"
         raise IndexRangeError(
-            f"{what}: {values[bad].flat[0]} is out of range, wanted whole numbers from 0 to {size - 1}"
-            + ("" if ignore is None else f" (or {ignore}, which is ignored)")
+            f"{what}: {value} is out of range, wanted whole numbers from 0 to {size - 1}{also}"
         )
 
 
@@ -120,7 +141,7 @@ class InRange:
     warns: bool = False
 
     def __call__(self, values: np.ndarray) -> None:
-        """Make it."""
+        """Raise an error, or warn, if the values do not pass."""
         index_range(values, self.size, self.what, self.ignore)
         if self.warns and (values == self.ignore).all():
             name = self.what.partition(":")[0]
@@ -128,14 +149,17 @@ class InRange:
 
 
 def whole_numbers(x: Any, what: str) -> None:
-    """An array of an integer type."""
+    """Check that an array has an integer type."""
     if "int" not in str(x.dtype):
         raise SettingError(
-            f"{what}: got an array of {x.dtype}, wanted whole numbers (int64): convert it before the call"
+            f"{what}: got an array of {x.dtype}, wanted whole numbers (int64): convert it before "
+            "the call"
         )
 
 
 def scalar(x: Any, what: str) -> None:
-    """An array without axes."""
+    """Check that an array has no axes."""
     if tuple(x.shape):
-        raise ShapeError(f"{what} has shape {tuple(x.shape)}, wanted a scalar: take its sum or mean")
+        raise ShapeError(
+            f"{what} has shape {tuple(x.shape)}, wanted a scalar: take its sum or mean"
+        )

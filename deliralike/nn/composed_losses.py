@@ -1,4 +1,4 @@
-"""Losses made of others: over several levels of a network's outputs, or over the stages of another network."""
+"""Losses made of others: over levels of outputs, or over the stages of another network."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,8 +15,13 @@ Loss = Callable[[Array, Array], Array]
 class ComposedLosses(Losses):
     """Functions that take another loss."""
 
-    def deep_supervision(self, loss: Loss, predictions: Sequence[Array], target: Array | Sequence[Array],
-                         weights: Sequence[float] | None = None) -> Array:  # fmt: skip
+    def deep_supervision(
+        self,
+        loss: Loss,
+        predictions: Sequence[Array],
+        target: Array | Sequence[Array],
+        weights: Sequence[float] | None = None,
+    ) -> Array:
         """The weighted sum of a loss over outputs at several levels of resolution.
 
         Source: Lee et al. 2015, arXiv 1409.5185; weights as in nnU-Net, Isensee et al. 2021, doi
@@ -25,35 +30,56 @@ class ComposedLosses(Losses):
         Args:
             loss: From one prediction and its target to a scalar.
             predictions: From the finest level to the coarsest.
-            target: At the finest resolution: labels ``(batch, *size)`` or an array with channels; each level gets the
-                nearest elements. Or one target for each level.
-            weights: One for each level. When not given each level has half the weight of the one before it, and all
-                together have 1. (nnU-Net's coarsest output has none: give ``weights`` that end in 0.)
+            target: At the finest resolution: labels ``(batch, *size)`` or an array with channels;
+                each level gets the nearest elements. Or one target for each level.
+            weights: One for each level. When not given each level has half the weight of the one
+                before it, and all together have 1. (nnU-Net's coarsest output has none: give
+                ``weights`` that end in 0.)
 
         Shapes:
             ``(batch, channels, *size)``, ``(batch, channels, *coarser)`` … give a scalar.
         """
         predictions = list(predictions)
-        halves = np.array([0.5**level for level in range(len(predictions))])
-        weights = (halves / halves.sum()).tolist() if weights is None else list(weights)
-        targets = list(target) if isinstance(target, list | tuple) else [self._nearest(target, p) for p in predictions]
+        if weights is None:
+            halves = np.array([0.5**level for level in range(len(predictions))])
+            weights = (halves / halves.sum()).tolist()
+        if isinstance(target, list | tuple):
+            targets = list(target)
+        else:
+            targets = [self._nearest(target, prediction) for prediction in predictions]
         if not len(predictions) == len(targets) == len(weights) > 0:
-            raise ArgumentError(f"deep_supervision: {len(predictions)} predictions, {len(targets)} targets and "
-                                f"{len(weights)} weights; wanted as many of each, and at least one")  # fmt: skip
-        levels = [w * loss(p, t) for w, p, t in zip(weights, predictions, targets, strict=True) if w]
-        return sum(levels[1:], levels[0]) if levels else self.sum(predictions[0]) * 0.0
+            raise ArgumentError(
+                f"deep_supervision: {len(predictions)} predictions, {len(targets)} targets and "
+                f"{len(weights)} weights; wanted as many of each, and at least one"
+            )
+        terms = []
+        for weight, prediction, level_target in zip(weights, predictions, targets, strict=True):
+            if weight:
+                terms.append(weight * loss(prediction, level_target))
+        if not terms:
+            return self.sum(predictions[0]) * 0.0
+        return sum(terms[1:], terms[0])
 
-    def perceptual_loss(self, network: Any, x: Array, y: Array, stages: Mapping[str, float] | Sequence[str],
-                        loss: Loss | None = None) -> Array:  # fmt: skip
-        """How far two batches of pictures are apart in the eyes of a network: a loss between what its stages put out.
+    def perceptual_loss(
+        self,
+        network: Any,
+        x: Array,
+        y: Array,
+        stages: Mapping[str, float] | Sequence[str],
+        loss: Loss | None = None,
+    ) -> Array:
+        """The distance of two batches of pictures, as another network sees them.
+
+        It is the weighted sum of a loss between what the network's stages put out.
 
         Source: Johnson et al. 2016, arXiv 1603.08155.
 
         Args:
-            network: A model of the zoo (anything with ``forward_stages``), in evaluation mode, its parameters frozen.
+            network: A model of the zoo (anything with ``forward_stages``), in evaluation mode, its
+                parameters frozen.
             x, y: Pictures, normalised as the network wants them.
-            stages: Names of stages, as `deliralike.zoo.stages` lists them, with their weights; without weights each
-                counts 1.
+            stages: Names of stages, as `deliralike.zoo.stages` lists them, with their weights;
+                without weights each counts 1.
             loss: Between the outputs of one stage; `mse_loss` when not given.
 
         Shapes:
@@ -63,23 +89,38 @@ class ComposedLosses(Losses):
             SettingError: There is no such stage, or the network is in training mode.
         """
         if network.training:
-            raise SettingError("perceptual_loss: the network is in training mode: call network.eval() and freeze it")
+            raise SettingError(
+                "perceptual_loss: the network is in training mode: call network.eval() and freeze "
+                "it"
+            )
         weights = stages if isinstance(stages, Mapping) else dict.fromkeys(stages, 1.0)
-        found, wanted = network.forward_stages(x), network.forward_stages(y)
-        unknown = next((name for name in weights if name not in found), None)
+        outputs = network.forward_stages(x)
+        wanted = network.forward_stages(y)
+        unknown = next((name for name in weights if name not in outputs), None)
         if unknown is not None or not weights:
-            raise SettingError(f"perceptual_loss: no stage {unknown!r}. {suggestion(str(unknown), list(found))}")
-        terms = [w * (loss or self.mse_loss)(found[name], wanted[name]) for name, w in weights.items()]
+            raise SettingError(
+                f"perceptual_loss: no stage {unknown!r}. {suggestion(str(unknown), list(outputs))}"
+            )
+        distance = loss or self.mse_loss
+        terms = []
+        for name, weight in weights.items():
+            terms.append(weight * distance(outputs[name], wanted[name]))
         return sum(terms[1:], terms[0])
 
     def _nearest(self, target: Array, prediction: Array) -> Array:
-        """A target at a prediction's resolution: of its last axes, as many as the prediction has spatial ones."""
+        """A target at a prediction's resolution.
+
+        Of the target's last axes as many are resized as the prediction has spatial ones.
+        """
         axes = len(prediction.shape) - 2
         if len(target.shape) < axes + 1 or target.shape[0] != prediction.shape[0]:
-            raise ShapeError(f"deep_supervision: a target of shape {tuple(target.shape)} does not fit a prediction of "
-                             f"shape {tuple(prediction.shape)}")  # fmt: skip
+            raise ShapeError(
+                f"deep_supervision: a target of shape {tuple(target.shape)} does not fit a "
+                f"prediction of shape {tuple(prediction.shape)}"
+            )
         for dim in range(-axes, 0):
-            have, want = target.shape[dim], prediction.shape[dim]
+            have = target.shape[dim]
+            want = prediction.shape[dim]
             if have != want:
                 index = self.constant(np.arange(want) * have // want, like=target)
                 target = self.select(target, index, len(target.shape) + dim)

@@ -1,4 +1,4 @@
-"""How far one distribution is from another."""
+"""Losses that compare one distribution with another."""
 
 from deliralike.errors import ArgumentError
 from deliralike.nn.losses import Losses
@@ -8,8 +8,12 @@ from deliralike.nn.primitives import Array
 class DistributionLosses(Losses):
     """Kullback-Leibler divergences."""
 
-    def kl_divergence(self, log_prediction: Array, target: Array, dim: int = 1, reduction: str = "mean") -> Array:
-        """The divergence of predicted probabilities from target probabilities: the sum of ``t * (log t - log p)``.
+    def kl_divergence(
+        self, log_prediction: Array, target: Array, dim: int = 1, reduction: str = "mean"
+    ) -> Array:
+        """The divergence of predicted probabilities from target probabilities.
+
+        It is the sum of ``t * (log t - log p)``.
 
         Args:
             log_prediction: Logarithms of probabilities, as `log_softmax` gives them.
@@ -18,31 +22,44 @@ class DistributionLosses(Losses):
             reduction: Over everything but the classes: ``"mean"``, ``"sum"`` or ``"none"``.
 
         Shapes:
-            Two arrays of one shape give a scalar, or the shape without the axis `dim` for ``"none"``.
+            Two arrays of one shape give a scalar, or the shape without the axis `dim` for
+            ``"none"``.
         """
         self._same_shape("kl_divergence", log_prediction, target)
         log_target = self.log(self.where(target > 0.0, target, 1.0))
         return self._reduce(self.sum(target * (log_target - log_prediction), dim), reduction)
 
-    def kl_gaussian(self, mu: Array, logvar: Array, prior_mu: Array | None = None, prior_logvar: Array | None = None,
-                    reduction: str = "mean") -> Array:  # fmt: skip
-        """The divergence of independent normal distributions from the standard normal one, or from others.
+    def kl_gaussian(
+        self,
+        mu: Array,
+        logvar: Array,
+        prior_mu: Array | None = None,
+        prior_logvar: Array | None = None,
+        reduction: str = "mean",
+    ) -> Array:
+        """The divergence of independent normal distributions from the standard normal one.
+
+        With `prior_mu` and `prior_logvar` it is the divergence from those distributions.
 
         Source: Kingma and Welling 2013, arXiv 1312.6114, appendix B.
 
         Args:
             mu, logvar: Means, and logarithms of the variances.
             prior_mu, prior_logvar: Those of the other distributions; either both or none.
-            reduction: Over all elements: ``"mean"``, ``"sum"`` (as in that paper, over a batch) or ``"none"``.
+            reduction: Over all elements: ``"mean"``, ``"sum"`` (as in that paper, over a batch) or
+                ``"none"``.
 
         Shapes:
             Arrays of one shape give a scalar, or that shape for ``"none"``.
         """
         self._same_shape("kl_gaussian", mu, logvar)
         if (prior_mu is None) is not (prior_logvar is None):
-            raise ArgumentError("kl_gaussian: prior_mu and prior_logvar belong together: give both or none")
+            raise ArgumentError(
+                "kl_gaussian: prior_mu and prior_logvar belong together: give both or none"
+            )
         if prior_mu is None or prior_logvar is None:
-            return self._reduce(0.5 * (mu * mu + self.exp(logvar) - 1.0 - logvar), reduction)
+            divergence = 0.5 * (mu * mu + self.exp(logvar) - 1.0 - logvar)
+            return self._reduce(divergence, reduction)
         self._same_shape("kl_gaussian", prior_mu, prior_logvar)
         self._same_shape("kl_gaussian", mu, prior_mu)
         shift = mu - prior_mu

@@ -1,4 +1,4 @@
-"""The whole vocabulary of functions: what a backend provides and what is written once on top of it."""
+"""All functions of the vocabulary: those of a backend, and those written once on top of them."""
 
 from deliralike.nn.activations import Activations
 from deliralike.nn.adversarial_losses import AdversarialLosses
@@ -11,6 +11,18 @@ from deliralike.nn.shaping import Shaping
 from deliralike.nn.windows import Windows
 
 
-class Functions(Sequences, OverlapLosses, DistributionLosses, AdversarialLosses, ComposedLosses, Windows, Norms,
-                Shaping, Activations):  # fmt: skip
-    """The functions of `nn`. A backend fills in `Primitives`, and replaces others where it has something faster."""
+class Functions(
+    Sequences,
+    OverlapLosses,
+    DistributionLosses,
+    AdversarialLosses,
+    ComposedLosses,
+    Windows,
+    Norms,
+    Shaping,
+    Activations,
+):
+    """The functions of `nn`.
+
+    A backend fills in `Primitives`, and replaces others where it has something faster.
+    """

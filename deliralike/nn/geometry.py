@@ -1,4 +1,7 @@
-"""Plain integers and host arrays behind windows and resampling: sizes, paddings, divisors, index and weight tables."""
+"""Sizes, paddings, divisors, index tables and weight tables of windows and of resampling.
+
+Everything here is plain integers and host arrays.
+"""
 
 import math
 from collections.abc import Sequence
@@ -17,14 +20,19 @@ def per_axis(value: int | Sequence[int], n: int, name: str) -> tuple[int, ...]:
         >>> per_axis(3, 2, "kernel_size")
         (3, 3)
     """
-    values = (value,) * n if isinstance(value, (int, np.integer)) else tuple(value)
+    if isinstance(value, (int, np.integer)):
+        values = (value,) * n
+    else:
+        values = tuple(value)
     if len(values) != n:
-        raise SettingError(f"{name}={value!r} has {len(values)} numbers; wanted one, or one for each of {n} axes")
+        raise SettingError(
+            f"{name}={value!r} has {len(values)} numbers; wanted one, or one for each of {n} axes"
+        )
     return tuple(int(v) for v in values)
 
 
 def at_least(values: tuple[int, ...], least: int, name: str) -> tuple[int, ...]:
-    """The values as they came; an error when one is below `least`."""
+    """Return the values; raise an error when one is below `least`."""
     if min(values) < least:
         raise SettingError(f"{name}={values!r}: every number must be at least {least}")
     return values
@@ -35,9 +43,15 @@ def steps(value: int | Sequence[int], n: int, name: str) -> tuple[int, ...]:
     return at_least(per_axis(value, n, name), 1, name)
 
 
-def conv_padding(padding: int | str | Sequence[int], kernel: Sequence[int], stride: Sequence[int],
-                 dilation: Sequence[int]) -> Pads:  # fmt: skip
-    """Padding before and after each axis; ``"same"`` (stride 1 only) puts the odd element after, as PyTorch does.
+def conv_padding(
+    padding: int | str | Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> Pads:
+    """Padding before and after each axis.
+
+    ``"same"`` (stride 1 only) puts the odd element after the data, as PyTorch does.
 
     Example:
         >>> conv_padding("same", (4,), (1,), (1,))
@@ -49,13 +63,17 @@ def conv_padding(padding: int | str | Sequence[int], kernel: Sequence[int], stri
     return tuple((p, p) for p in values)
 
 
-def _named_padding(padding: str, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Pads:
+def _named_padding(
+    padding: str, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> Pads:
     if padding == "valid":
         return ((0, 0),) * len(kernel)
     if padding != "same":
         raise SettingError(f"padding={padding!r}: wanted whole numbers, 'same' or 'valid'")
     if any(s != 1 for s in stride):
-        raise SettingError(f"padding='same' needs stride 1, not {tuple(stride)!r}: pad explicitly with nn.pad")
+        raise SettingError(
+            f"padding='same' needs stride 1, not {tuple(stride)!r}: pad explicitly with nn.pad"
+        )
     totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     return tuple((total // 2, total - total // 2) for total in totals)
 
@@ -70,36 +88,61 @@ def conv_transposed_size(size: int, kernel: int, stride: int, padding: int, dila
     return (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1
 
 
-def below_steps(extra: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[int, ...]:
-    """The padding of a transposed convolution's output as it came; more than a step would hold nothing but zeros."""
+def below_steps(
+    extra: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return the padding of a transposed convolution's output, or raise an error.
+
+    Padding by a whole step or more would hold nothing but zeros.
+    """
     if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
-        raise SettingError(f"output_padding={extra!r} must be smaller than stride={stride!r} or dilation={dilation!r}")
+        raise SettingError(
+            f"output_padding={extra!r} must be smaller than stride={stride!r} or "
+            f"dilation={dilation!r}"
+        )
     return extra
 
 
-def pool_settings(n: int, kernel_size: int | Sequence[int], stride: int | Sequence[int] | None,
-                  padding: int | Sequence[int],
-                  dilation: int | Sequence[int]) -> tuple[tuple[int, ...], ...]:  # fmt: skip
+def pool_settings(
+    n: int,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None,
+    padding: int | Sequence[int],
+    dilation: int | Sequence[int],
+) -> tuple[tuple[int, ...], ...]:
     """Kernel, stride, padding and dilation of a pooling over `n` axes, one number for each axis."""
     kernel = steps(kernel_size, n, "kernel_size")
     strides = kernel if stride is None else steps(stride, n, "stride")
     pads = at_least(per_axis(padding, n, "padding"), 0, "padding")
     if any(p > k // 2 for p, k in zip(pads, kernel, strict=True)):
-        raise SettingError(f"padding={pads!r} is more than half of kernel_size={kernel!r}: windows would hold no data")
+        raise SettingError(
+            f"padding={pads!r} is more than half of kernel_size={kernel!r}: windows would hold no "
+            "data"
+        )
     return kernel, strides, pads, steps(dilation, n, "dilation")
 
 
-def pool_size(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
-    """The length of an axis after pooling; below one when no window fits, or one would hold padding alone."""
+def pool_size(
+    size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
+) -> int:
+    """Compute the length of an axis after pooling.
+
+    The result is below one when no window fits, or when a window would hold padding alone.
+    """
     if padding and size < dilation:  # PyTorch writes out of bounds then
         return 0
     span = size + 2 * padding - dilation * (kernel - 1) - 1
-    count = (-(-span // stride) if ceil_mode else span // stride) + 1
-    return count - 1 if ceil_mode and (count - 1) * stride >= size + padding else count
+    if not ceil_mode:
+        return span // stride + 1
+    last = -(-span // stride)  # rounded up
+    starts_after_the_data = last * stride >= size + padding
+    return last if starts_after_the_data else last + 1
 
 
-def pool_pads(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> tuple[int, int]:
-    """Padding before and after that makes a floor-mode pooling equal PyTorch's, `ceil_mode` included.
+def pool_pads(
+    size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
+) -> tuple[int, int]:
+    """The padding with which a floor-mode pooling equals PyTorch's, also with `ceil_mode`.
 
     In ceil mode a last window may hang over the end, but not start in the padding after the data.
 
@@ -111,16 +154,36 @@ def pool_pads(size: int, kernel: int, stride: int, padding: int, dilation: int, 
     reach = dilation * (kernel - 1) + 1
     if count < 1:
         least = max(reach - 2 * padding, dilation if padding else 1)
-        raise ShapeError(f"pooling with a reach of {reach} needs at least {least} elements along each axis, not {size}")
+        raise ShapeError(
+            f"pooling with a reach of {reach} needs at least {least} elements along each axis, not "
+            f"{size}"
+        )
     return padding, max(padding, (count - 1) * stride + reach - size - padding)
 
 
-def pool_divisor(size: int, kernel: int, stride: int, padding: int, pads: tuple[int, int],
-                 count_include_pad: bool) -> np.ndarray:  # fmt: skip
-    """How many elements each window along one axis averages over, as PyTorch counts them."""
+def pool_pads_per_axis(
+    size: Sequence[int], settings: tuple[tuple[int, ...], ...], ceil_mode: bool
+) -> Pads:
+    """Apply `pool_pads` to each axis; the settings are those of `pool_settings`."""
+    kernel, stride, padding, dilation = settings
+    rows = zip(size, kernel, stride, padding, dilation, strict=True)
+    return tuple(pool_pads(*row, ceil_mode) for row in rows)
+
+
+def pool_divisor(
+    size: int,
+    kernel: int,
+    stride: int,
+    padding: int,
+    pads: tuple[int, int],
+    count_include_pad: bool,
+) -> np.ndarray:
+    """Count the elements that each window along one axis averages over, as PyTorch does."""
     starts = np.arange((size + sum(pads) - kernel) // stride + 1) * stride - padding
-    ends = np.minimum(starts + kernel, size + padding if count_include_pad else size)
-    return ends - (starts if count_include_pad else np.maximum(starts, 0))
+    ends = starts + kernel
+    if count_include_pad:
+        return np.minimum(ends, size + padding) - starts
+    return np.minimum(ends, size) - np.maximum(starts, 0)
 
 
 def adaptive_windows(size: int, out: int) -> list[tuple[int, int]]:
@@ -142,20 +205,28 @@ def resized(size: int, scale: float) -> int:
 
 
 def nearest_index(size: int, out: int, scale: float | None) -> np.ndarray:
-    """The source of each output element: ``floor(i * in/out)``, or ``floor(i / scale)`` when a scale was given.
+    """The source of each output element for nearest neighbours.
 
-    Exact, where PyTorch rounds the step first: from 14 to 46 elements, it takes element 6 as number 23 in float32,
-    7 in float64, and sends the gradient of that 7 to 6.
+    It is ``floor(i * in/out)``, or ``floor(i / scale)`` when a scale was given.
+
+    Exact, where PyTorch rounds the step first: from 14 to 46 elements, it takes element 6 as number
+    23 in float32, 7 in float64, and sends the gradient of that 7 to 6.
     """
     index = np.arange(out)
-    return index * size // out if scale is None else np.minimum((index / scale).astype(np.int64), size - 1)
+    if scale is None:
+        return index * size // out
+    return np.minimum((index / scale).astype(np.int64), size - 1)
 
 
 def exact_step(size: int, out: int, scale: float | None) -> bool:
-    """Whether the step of nearest neighbours is a number without rounding: a whole one, or 1 by a power of two."""
+    """Whether the step of nearest neighbours is a number without rounding.
+
+    Such a step is a whole number, or 1 divided by a power of two.
+    """
     times = out // size
-    whole = size % out == 0 or (out % size == 0 and times & (times - 1) == 0)
-    return whole and (scale is None or scale * size == out)
+    power_of_two = times & (times - 1) == 0
+    exact = size % out == 0 or (out % size == 0 and power_of_two)
+    return exact and (scale is None or scale * size == out)
 
 
 def linear_matrix(size: int, out: int, align_corners: bool, scale: float | None) -> np.ndarray:
@@ -173,7 +244,8 @@ def linear_matrix(size: int, out: int, align_corners: bool, scale: float | None)
 def _linear_position(size: int, out: int, align_corners: bool, scale: float | None) -> np.ndarray:
     index = np.arange(out, dtype=np.float64)
     if align_corners:
-        return index * ((size - 1) / (out - 1) if out > 1 else 0.0)
+        step = (size - 1) / (out - 1) if out > 1 else 0.0
+        return index * step
     step = size / out if scale is None else 1.0 / scale
     return np.maximum((index + 0.5) * step - 0.5, 0.0)
 
@@ -185,14 +257,21 @@ def pad_pairs(shape: tuple[int, ...], padding: Sequence[int | Sequence[int]]) ->
         >>> pad_pairs((2, 3, 4), [(1, 0), (-1, 2)])
         ((0, 0), (1, 0), (-1, 2))
     """
-    pairs = [tuple(pair) if isinstance(pair, Sequence) else (pair,) for pair in padding]
-    if len(pairs) > len(shape) or any(len(pair) != 2 for pair in pairs):
+    pairs = []
+    for pair in padding:
+        if isinstance(pair, Sequence) and len(pair) == 2:
+            before, after = pair
+            pairs.append((int(before), int(after)))
+    if len(padding) > len(shape) or len(pairs) < len(padding):
         raise SettingError(
-            f"pad: padding={padding!r}; wanted (before, after) for each of the last axes of shape {shape}"
+            f"pad: padding={padding!r}; wanted (before, after) for each of the last axes of shape "
+            f"{shape}"
         )
-    pads = ((0, 0),) * (len(shape) - len(pairs)) + tuple((int(before), int(after)) for before, after in pairs)
-    if any(size + before + after < 0 for size, (before, after) in zip(shape, pads, strict=True)):
-        raise ShapeError(f"pad: padding={padding!r} takes more away than shape {shape} has")
+    untouched = ((0, 0),) * (len(shape) - len(pairs))
+    pads = (*untouched, *pairs)
+    for size, (before, after) in zip(shape, pads, strict=True):
+        if size + before + after < 0:
+            raise ShapeError(f"pad: padding={padding!r} takes more away than shape {shape} has")
     return pads
 
 
@@ -200,7 +279,8 @@ def reflect_index(size: int, before: int, after: int) -> np.ndarray:
     """Source positions of reflecting padding; negative numbers crop."""
     if max(before, after) >= size:
         raise SettingError(
-            f"reflecting by {(before, after)!r} needs more than {max(before, after)} elements, not {size}"
+            f"reflecting by {(before, after)!r} needs more than {max(before, after)} elements, not "
+            f"{size}"
         )
     index = np.abs(np.arange(-before, size + after))
     return np.where(index >= size, 2 * (size - 1) - index, index)

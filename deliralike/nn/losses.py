@@ -13,74 +13,116 @@ from deliralike.nn.shaping import Shaping
 class Losses(Shaping):
     """Functions from predictions and targets to a loss."""
 
-    def cross_entropy(self, logits: Array, target: Array, weight: Array | None = None, ignore_index: int = -100,
-                      label_smoothing: float = 0.0, reduction: str = "mean") -> Array:  # fmt: skip
+    def cross_entropy(
+        self,
+        logits: Array,
+        target: Array,
+        weight: Array | None = None,
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        reduction: str = "mean",
+    ) -> Array:
         """Cross-entropy of whole-number labels.
 
         Args:
             logits: Scores, one for each class along axis 1.
             target: Labels from 0 to ``classes - 1``, or `ignore_index`.
             weight: One weight for each class.
-            ignore_index: Positions with this label count neither in the sum nor in the mean's denominator.
+            ignore_index: Positions with this label count neither in the sum nor in the mean's
+                denominator.
             label_smoothing: The share of the label that is spread evenly over all classes.
-            reduction: ``"mean"`` (divided by the sum of the labels' weights), ``"sum"`` or ``"none"``.
+            reduction: ``"mean"`` (divided by the sum of the labels' weights), ``"sum"`` or
+                ``"none"``.
 
         Shapes:
-            ``(batch, classes, ...)`` and ``(batch, ...)`` give a scalar, or ``(batch, ...)`` for ``"none"``.
-            When every position is ignored the mean is 0, with a warning where the labels are at hand on the host.
+            ``(batch, classes, ...)`` and ``(batch, ...)`` give a scalar, or ``(batch, ...)`` for
+            ``"none"``. When every position is ignored the mean is 0, with a warning where the
+            labels are at hand on the host.
         """
         self._check_labels(logits, target, ignore_index, reduction)
         self._check_weight(weight, logits.shape[1])
         if not 0.0 <= label_smoothing <= 1.0:
-            raise SettingError(f"cross_entropy: label_smoothing={label_smoothing!r} must lie between 0 and 1")
-        classes, label, label_weight = logits.shape[1], *self._labels(target, ignore_index, weight, logits)
+            raise SettingError(
+                f"cross_entropy: label_smoothing={label_smoothing!r} must lie between 0 and 1"
+            )
+        label, label_weight = self._labels(target, ignore_index, weight, logits)
         log_p = self.log_softmax(logits, dim=1)
-        loss = -self.select_along(log_p, self.expand_dims(label, 1), 1)[:, 0] * label_weight
+        loss = -self._at_label(log_p, label) * label_weight
         if label_smoothing:
-            per_class = None if weight is None else self.reshape(weight, (1, -1) + (1,) * (len(logits.shape) - 2))
+            weighted = log_p
+            if weight is not None:
+                weighted = log_p * self._per_channel(weight, logits)
             kept = self.cast(target != ignore_index, logits)
-            spread = -self.sum(log_p if per_class is None else log_p * per_class, dim=1) * kept
+            spread = -self.sum(weighted, dim=1) * kept
+            classes = logits.shape[1]
             loss = (1.0 - label_smoothing) * loss + (label_smoothing / classes) * spread
         return self._reduce_labels(loss, label_weight, reduction)
 
-    def focal_loss(self, logits: Array, target: Array, gamma: float = 2.0, weight: Array | None = None,
-                   ignore_index: int = -100, reduction: str = "mean") -> Array:  # fmt: skip
+    def focal_loss(
+        self,
+        logits: Array,
+        target: Array,
+        gamma: float = 2.0,
+        weight: Array | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+    ) -> Array:
         """Cross-entropy of whole-number labels in which what is classified well counts less.
 
-        ``-(1 - p)**gamma * log(p)``, where p is the probability of the label; ``gamma=0`` is `cross_entropy`.
-        Source: Lin et al. 2017, arXiv 1708.02002.
+        ``-(1 - p)**gamma * log(p)``, where p is the probability of the label; ``gamma=0`` is
+        `cross_entropy`. Source: Lin et al. 2017, arXiv 1708.02002.
 
         Args:
-            logits, target, weight, ignore_index, reduction: As in `cross_entropy`; the mean has its denominator.
+            logits, target, weight, ignore_index, reduction: As in `cross_entropy`; the mean has its
+                denominator.
             gamma: How much less.
 
         Shapes:
-            ``(batch, classes, ...)`` and ``(batch, ...)`` give a scalar, or ``(batch, ...)`` for ``"none"``.
+            ``(batch, classes, ...)`` and ``(batch, ...)`` give a scalar, or ``(batch, ...)`` for
+            ``"none"``.
         """
         self._check_labels(logits, target, ignore_index, reduction, "focal_loss")
         self._check_weight(weight, logits.shape[1], "focal_loss")
         label, label_weight = self._labels(target, ignore_index, weight, logits)
-        log_p = self.select_along(self.log_softmax(logits, dim=1), self.expand_dims(label, 1), 1)[:, 0]
+        log_p = self._at_label(self.log_softmax(logits, dim=1), label)
         loss = -self._power(1.0 - self.exp(log_p), gamma) * log_p * label_weight
         return self._reduce_labels(loss, label_weight, reduction)
 
-    def bce_with_logits(self, logits: Array, target: Array, weight: Array | None = None,
-                        pos_weight: Array | None = None, reduction: str = "mean") -> Array:  # fmt: skip
+    def bce_with_logits(
+        self,
+        logits: Array,
+        target: Array,
+        weight: Array | None = None,
+        pos_weight: Array | None = None,
+        reduction: str = "mean",
+    ) -> Array:
         """Binary cross-entropy of scores, without overflow; `target` lies between 0 and 1.
 
         Shapes:
-            Two arrays of one shape give a scalar; `weight` and `pos_weight` broadcast to that shape.
+            Two arrays of one shape give a scalar; `weight` and `pos_weight` broadcast to that
+            shape.
         """
         self._same_shape("bce_with_logits", logits, target)
-        positive = self.softplus(-logits) if pos_weight is None else pos_weight * self.softplus(-logits)
+        positive = self.softplus(-logits)
+        if pos_weight is not None:
+            positive = pos_weight * positive
         loss = target * positive + (1.0 - target) * self.softplus(logits)
-        return self._reduce(loss if weight is None else loss * weight, reduction)
+        if weight is not None:
+            loss = loss * weight
+        return self._reduce(loss, reduction)
 
-    def binary_focal_loss(self, logits: Array, target: Array, alpha: float | None = 0.25, gamma: float = 2.0,
-                          reduction: str = "mean") -> Array:  # fmt: skip
+    def binary_focal_loss(
+        self,
+        logits: Array,
+        target: Array,
+        alpha: float | None = 0.25,
+        gamma: float = 2.0,
+        reduction: str = "mean",
+    ) -> Array:
         """Binary cross-entropy of scores in which what is classified well counts less.
 
-        Source: Lin et al. 2017, arXiv 1708.02002; settings as in torchvision's ``sigmoid_focal_loss``.
+        Source: Lin et al. 2017, arXiv 1708.02002; settings as in torchvision's
+        ``sigmoid_focal_loss``.
 
         Args:
             logits: Scores.
@@ -124,53 +166,84 @@ class Losses(Shaping):
     def _reduce(self, loss: Array, reduction: str) -> Array:
         if reduction == "none":
             return loss
-        if reduction not in ("mean", "sum"):
-            raise SettingError(f"reduction={reduction!r}; wanted 'mean', 'sum' or 'none'")
-        return self.mean(loss) if reduction == "mean" else self.sum(loss)
+        if reduction == "mean":
+            return self.mean(loss)
+        if reduction == "sum":
+            return self.sum(loss)
+        raise SettingError(f"reduction={reduction!r}; wanted 'mean', 'sum' or 'none'")
 
     def _power(self, base: Array, exponent: float) -> Array:
-        """A power of what is not negative, whose derivatives at 0 are 0 even where the exponent is small."""
-        if exponent in (0.0, 1.0):
-            return base if exponent else base * 0.0 + 1.0
-        positive = base > 0.0
-        return self.where(positive, self.where(positive, base, 1.0) ** exponent, 0.0)
+        """Raise what is not negative to a power.
 
-    def _labels(self, target: Array, ignore_index: int, weight: Array | None, like: Array) -> tuple[Array, Array]:
-        """Labels with 0 for what is ignored, and how much each counts."""
+        The derivatives at 0 are 0, even where the exponent is small.
+        """
+        if exponent == 1.0:
+            return base
+        if exponent == 0.0:
+            return base * 0.0 + 1.0
+        positive = base > 0.0
+        safe = self.where(positive, base, 1.0)
+        return self.where(positive, safe**exponent, 0.0)
+
+    def _labels(
+        self, target: Array, ignore_index: int, weight: Array | None, like: Array
+    ) -> tuple[Array, Array]:
+        """Return labels with 0 for what is ignored, and how much each counts."""
         counts = target != ignore_index
-        label, kept = self.where(counts, target, target * 0), self.cast(counts, like)
-        return label, kept if weight is None else self.select(weight, label, 0) * kept
+        label = self.where(counts, target, target * 0)
+        kept = self.cast(counts, like)
+        if weight is None:
+            return label, kept
+        return label, self.select(weight, label, 0) * kept
+
+    def _at_label(self, values: Array, label: Array) -> Array:
+        """The value of each position's label: (batch, classes, ...) gives (batch, ...)."""
+        return self.select_along(values, self.expand_dims(label, 1), 1)[:, 0]
 
     def _reduce_labels(self, loss: Array, label_weight: Array, reduction: str) -> Array:
-        """As `_reduce`, where the mean is weighted; 0 where nothing counts."""
+        """Reduce with a weighted mean, which is 0 where nothing counts; else as `_reduce`."""
         if reduction != "mean":
             return self._reduce(loss, reduction)
         total = self.sum(label_weight)
         return self.sum(loss) / self.where(total == 0, total * 0 + 1.0, total)
 
     def _check_labels(
-        self, logits: Array, target: Array, ignore_index: int, reduction: str, name: str = "cross_entropy"
+        self,
+        logits: Array,
+        target: Array,
+        ignore_index: int,
+        reduction: str,
+        name: str = "cross_entropy",
     ) -> None:
         self._check_label_shape(logits, target, name)
-        self.checked(
-            target, checks.InRange(logits.shape[1], f"{name}: target", ignore_index, warns=reduction == "mean")
-        )
+        warns = reduction == "mean"
+        check = checks.InRange(logits.shape[1], f"{name}: target", ignore_index, warns)
+        self.checked(target, check)
 
     def _check_label_shape(self, logits: Array, target: Array, name: str = "cross_entropy") -> None:
         if len(logits.shape) < 2:
-            raise ShapeError(f"{name}: logits have shape {tuple(logits.shape)}, wanted (batch, classes, ...)")
+            raise ShapeError(
+                f"{name}: logits have shape {tuple(logits.shape)}, wanted (batch, classes, ...)"
+            )
         wanted = (logits.shape[0], *logits.shape[2:])
         if tuple(target.shape) != wanted:
-            raise ShapeError(f"{name}: target has shape {tuple(target.shape)}; logits of shape "
-                             f"{tuple(logits.shape)} want {wanted}")  # fmt: skip
+            raise ShapeError(
+                f"{name}: target has shape {tuple(target.shape)}; logits of shape "
+                f"{tuple(logits.shape)} want {wanted}"
+            )
         checks.whole_numbers(target, f"{name}: target")
 
-    def _check_weight(self, weight: Array | None, classes: int, name: str = "cross_entropy") -> None:
+    def _check_weight(
+        self, weight: Array | None, classes: int, name: str = "cross_entropy"
+    ) -> None:
         if weight is not None and tuple(weight.shape) != (classes,):
             raise ShapeError(
-                f"{name}: weight has shape {tuple(weight.shape)}; wanted one for each of {classes} classes"
+                f"{name}: weight has shape {tuple(weight.shape)}; wanted one for each of {classes} "
+                "classes"
             )
 
     def _same_shape(self, name: str, x: Any, y: Any) -> None:
         if tuple(x.shape) != tuple(y.shape):
-            raise ShapeError(f"{name}: shapes {tuple(x.shape)} and {tuple(y.shape)} differ; nothing is broadcast")
+            raise ShapeError(
+                f"{name}: shapes {tuple(x.shape)} and {tuple(y.shape)} differ; nothing is broadcast"
+            )

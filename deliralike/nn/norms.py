@@ -1,4 +1,7 @@
-"""Normalisation, written on the primitives: biased two-pass variance, every epsilon explicit."""
+"""Normalisation, written on the primitives.
+
+The variance is the biased one, computed in two passes; every epsilon is explicit.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,7 +20,9 @@ class Norms(Primitives):
             ``(..., in)`` with ``(out, in)`` gives ``(..., out)``.
         """
         y = self.matmul(x, self.permute(weight, (1, 0)))
-        return y if bias is None else y + bias
+        if bias is not None:
+            y = y + bias
+        return y
 
     def embedding(self, index: Array, weight: Array) -> Array:
         """Rows of a table.
@@ -32,42 +37,62 @@ class Norms(Primitives):
         self.checked(index, checks.InRange(weight.shape[0], "embedding: index"))
         return self.select(weight, index, 0)
 
-    def var(self, x: Array, dim: int | Sequence[int], keepdim: bool = False, correction: int = 0) -> Array:
-        """The variance over some axes; ``correction=1`` makes it unbiased. Computed in two passes."""
+    def var(
+        self, x: Array, dim: int | Sequence[int], keepdim: bool = False, correction: int = 0
+    ) -> Array:
+        """The variance over some axes, computed in two passes.
+
+        ``correction=1`` makes it unbiased.
+
+        Computed in two passes.
+        """
         dims = (dim,) if isinstance(dim, int) else tuple(dim)
         centred = x - self.mean(x, dims, keepdim=True)
         count = math.prod([x.shape[d] for d in dims])
         return self.sum(centred * centred, dims, keepdim) * (1.0 / (count - correction))
 
-    def batch_norm(self, x: Array, mean: Array, var: Array, weight: Array | None = None, bias: Array | None = None,
-                   eps: float = 1e-5) -> Array:  # fmt: skip
+    def batch_norm(
+        self,
+        x: Array,
+        mean: Array,
+        var: Array,
+        weight: Array | None = None,
+        bias: Array | None = None,
+        eps: float = 1e-5,
+    ) -> Array:
         """Normalise each channel (axis 1) by a given mean and variance, then scale and shift.
 
         Shapes:
             ``(batch, channels, ...)``; the four others are ``(channels,)``.
         """
-        shape = (1, -1) + (1,) * (len(x.shape) - 2)
         scale = 1.0 / self.sqrt(var + eps)
         if weight is not None:
             scale = scale * weight
-        y = (x - self.reshape(mean, shape)) * self.reshape(scale, shape)
-        return y if bias is None else y + self.reshape(bias, shape)
+        y = (x - self._per_channel(mean, x)) * self._per_channel(scale, x)
+        if bias is not None:
+            y = y + self._per_channel(bias, x)
+        return y
 
-    def batch_norm_train(self, x: Array, weight: Array | None = None, bias: Array | None = None,
-                         eps: float = 1e-5) -> tuple[Array, Array, Array]:  # fmt: skip
+    def batch_norm_train(
+        self, x: Array, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
+    ) -> tuple[Array, Array, Array]:
         """Normalise each channel by the batch's own mean and biased variance.
 
         Returns:
             The output, the mean and the biased variance, the latter two ``(channels,)``.
         """
         dims = tuple(d for d in range(len(x.shape)) if d != 1)
-        mean, var = self.mean(x, dims), self.var(x, dims)
+        mean = self.mean(x, dims)
+        var = self.var(x, dims)
         return self.batch_norm(x, mean, var, weight, bias, eps), mean, var
 
-    def batch_statistics(self, x: Array, count: int, total: Callable[[Array], Array]) -> tuple[Array, Array]:
-        """The mean and biased variance of each channel over several arrays that together are one batch.
+    def batch_statistics(
+        self, x: Array, count: int, total: Callable[[Array], Array]
+    ) -> tuple[Array, Array]:
+        """The mean and biased variance of each channel over arrays that together are one batch.
 
-        First the mean, then the centred squares; never the mean of squares less the square of the mean.
+        First the mean, then the centred squares; never the mean of squares less the square of the
+        mean.
 
         Args:
             x: This replica's share.
@@ -76,11 +101,17 @@ class Norms(Primitives):
         """
         dims = tuple(d for d in range(len(x.shape)) if d != 1)
         mean = total(self.sum(x, dims)) * (1.0 / count)
-        centred = x - self.reshape(mean, (1, -1) + (1,) * (len(x.shape) - 2))
+        centred = x - self._per_channel(mean, x)
         return mean, total(self.sum(centred * centred, dims)) * (1.0 / count)
 
-    def group_norm(self, x: Array, num_groups: int, weight: Array | None = None, bias: Array | None = None,
-                   eps: float = 1e-5) -> Array:  # fmt: skip
+    def group_norm(
+        self,
+        x: Array,
+        num_groups: int,
+        weight: Array | None = None,
+        bias: Array | None = None,
+        eps: float = 1e-5,
+    ) -> Array:
         """Normalise groups of channels of each sample; one group for each channel is instance norm.
 
         Shapes:
@@ -89,12 +120,20 @@ class Norms(Primitives):
         checks.divides(x.shape[1], num_groups, "group_norm: channels", "num_groups")
         grouped = self.reshape(x, (x.shape[0], num_groups, -1))
         y = self.reshape(self._standardise(grouped, (2,), eps), tuple(x.shape))
-        shape = (1, -1) + (1,) * (len(x.shape) - 2)
-        y = y if weight is None else y * self.reshape(weight, shape)
-        return y if bias is None else y + self.reshape(bias, shape)
+        if weight is not None:
+            y = y * self._per_channel(weight, x)
+        if bias is not None:
+            y = y + self._per_channel(bias, x)
+        return y
 
-    def layer_norm(self, x: Array, normalized_shape: Sequence[int], weight: Array | None = None,
-                   bias: Array | None = None, eps: float = 1e-5) -> Array:  # fmt: skip
+    def layer_norm(
+        self,
+        x: Array,
+        normalized_shape: Sequence[int],
+        weight: Array | None = None,
+        bias: Array | None = None,
+        eps: float = 1e-5,
+    ) -> Array:
         """Normalise over the last axes, as many as `normalized_shape` has.
 
         Shapes:
@@ -102,15 +141,23 @@ class Norms(Primitives):
         """
         n = len(x.shape)
         y = self._standardise(x, tuple(range(n - len(normalized_shape), n)), eps)
-        y = y if weight is None else y * weight
-        return y if bias is None else y + bias
+        if weight is not None:
+            y = y * weight
+        if bias is not None:
+            y = y + bias
+        return y
 
     def normalize(self, x: Array, dim: int = 1, eps: float = 1e-12) -> Array:
-        """``x / max(norm, eps)`` with the Euclidean norm over an axis; the gradient at zero is finite."""
+        """``x / max(norm, eps)`` with the Euclidean norm over an axis.
+
+        The gradient at zero is finite.
+        """
         squares = self.sum(x * x, dim, keepdim=True)
         safe = squares > eps * eps
-        return x / self.where(safe, self.sqrt(self.where(safe, squares, squares * 0.0 + 1.0)), eps)
+        norm = self.sqrt(self.where(safe, squares, squares * 0.0 + 1.0))
+        return x / self.where(safe, norm, eps)
 
     def _standardise(self, x: Array, dims: tuple[int, ...], eps: float) -> Array:
         centred = x - self.mean(x, dims, keepdim=True)
-        return centred / self.sqrt(self.mean(centred * centred, dims, keepdim=True) + eps)
+        var = self.mean(centred * centred, dims, keepdim=True)
+        return centred / self.sqrt(var + eps)

@@ -1,4 +1,4 @@
-"""Losses of segmentations: how far predicted regions overlap the true ones, how far their boundaries lie apart."""
+"""Losses of segmentations, by the overlap of regions or the distance of their boundaries."""
 
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
@@ -7,9 +7,17 @@ from deliralike.nn.primitives import Array
 class OverlapLosses(Losses):
     """Functions from probabilities and one-hot labels (or distances) to a loss."""
 
-    def dice_loss(self, probabilities: Array, target: Array, smooth: float = 1e-5, include_background: bool = True,
-                  reduction: str = "mean") -> Array:  # fmt: skip
-        """One minus the soft Dice coefficient of each sample and class. Source: Milletari 2016, arXiv 1606.04797.
+    def dice_loss(
+        self,
+        probabilities: Array,
+        target: Array,
+        smooth: float = 1e-5,
+        include_background: bool = True,
+        reduction: str = "mean",
+    ) -> Array:
+        """One minus the soft Dice coefficient of each sample and class.
+
+        Source: Milletari 2016, arXiv 1606.04797.
 
         Args:
             probabilities: The network's outputs after softmax or sigmoid.
@@ -21,17 +29,27 @@ class OverlapLosses(Losses):
         Shapes:
             ``(batch, classes, ...)`` twice gives a scalar, or ``(batch, classes)`` for ``"none"``.
         """
-        probabilities, target, dims = self._regions("dice_loss", probabilities, target, include_background)
+        probabilities, target, dims = self._regions(
+            "dice_loss", probabilities, target, include_background
+        )
         overlap = self.sum(probabilities * target, dims)
         total = self.sum(probabilities, dims) + self.sum(target, dims)
         return self._reduce(1.0 - (2.0 * overlap + smooth) / (total + smooth), reduction)
 
-    def generalized_dice_loss(self, probabilities: Array, target: Array, smooth: float = 1e-5,
-                              include_background: bool = True, reduction: str = "mean") -> Array:  # fmt: skip
-        """One minus a soft Dice coefficient over all classes, each weighted by one over its squared volume.
+    def generalized_dice_loss(
+        self,
+        probabilities: Array,
+        target: Array,
+        smooth: float = 1e-5,
+        include_background: bool = True,
+        reduction: str = "mean",
+    ) -> Array:
+        """One minus a soft Dice coefficient over all classes.
 
-        A class that a sample lacks has the largest weight of those that it has, as in MONAI. Source: Sudre et al. 2017,
-        arXiv 1707.03237.
+        Each class is weighted by one over its squared volume.
+
+        A class that a sample lacks has the largest weight of those that it has, as in MONAI.
+        Source: Sudre et al. 2017, arXiv 1707.03237.
 
         Args:
             probabilities, target, smooth, include_background: As in `dice_loss`.
@@ -40,20 +58,33 @@ class OverlapLosses(Losses):
         Shapes:
             ``(batch, classes, ...)`` twice gives a scalar, or ``(batch,)`` for ``"none"``.
         """
-        probabilities, target, dims = self._regions("generalized_dice_loss", probabilities, target, include_background)
+        probabilities, target, dims = self._regions(
+            "generalized_dice_loss", probabilities, target, include_background
+        )
         volume = self.sum(target, dims)  # (batch, classes)
         present = volume > 0.0
         safe = self.where(present, volume, 1.0)
         weight = self.where(present, 1.0 / (safe * safe), 0.0)
-        weight = self.where(present, weight, self.broadcast_to(self.max(weight, 1, keepdim=True), weight.shape))
+        largest = self.max(weight, 1, keepdim=True)
+        weight = self.where(present, weight, self.broadcast_to(largest, weight.shape))
         overlap = self.sum(weight * self.sum(probabilities * target, dims), 1)
         total = self.sum(weight * (self.sum(probabilities, dims) + volume), 1)
         return self._reduce(1.0 - (2.0 * overlap + smooth) / (total + smooth), reduction)
 
-    def tversky_loss(self, probabilities: Array, target: Array, alpha: float = 0.5, beta: float = 0.5,
-                     gamma: float = 1.0, smooth: float = 1e-5, include_background: bool = True,
-                     reduction: str = "mean") -> Array:  # fmt: skip
-        """One minus the Tversky index of each sample and class; with a `gamma`, the focal Tversky loss.
+    def tversky_loss(
+        self,
+        probabilities: Array,
+        target: Array,
+        alpha: float = 0.5,
+        beta: float = 0.5,
+        gamma: float = 1.0,
+        smooth: float = 1e-5,
+        include_background: bool = True,
+        reduction: str = "mean",
+    ) -> Array:
+        """One minus the Tversky index of each sample and class.
+
+        With a `gamma` it is the focal Tversky loss.
 
         Source: Salehi et al. 2017, arXiv 1706.05721; Abraham and Khan 2018, arXiv 1810.07842.
 
@@ -61,36 +92,48 @@ class OverlapLosses(Losses):
             probabilities, target, include_background, reduction: As in `dice_loss`.
             alpha: The weight of false positives.
             beta: The weight of false negatives. Halves make the soft Dice coefficient.
-            gamma: The power to which the loss of each class is raised. Abraham and Khan state its inverse: their 4/3 is
-                0.75 here.
+            gamma: The power to which the loss of each class is raised. Abraham and Khan state its
+                inverse: their 4/3 is 0.75 here.
             smooth: Added to numerator and denominator.
 
         Shapes:
             ``(batch, classes, ...)`` twice gives a scalar, or ``(batch, classes)`` for ``"none"``.
         """
-        probabilities, target, dims = self._regions("tversky_loss", probabilities, target, include_background)
+        probabilities, target, dims = self._regions(
+            "tversky_loss", probabilities, target, include_background
+        )
         overlap = self.sum(probabilities * target, dims)
         too_much = self.sum(probabilities * (1.0 - target), dims)
         missed = self.sum((1.0 - probabilities) * target, dims)
         index = (overlap + smooth) / (overlap + alpha * too_much + beta * missed + smooth)
         return self._reduce(self._power(1.0 - index, gamma), reduction)
 
-    def boundary_loss(self, probabilities: Array, distances: Array, include_background: bool = True,
-                      reduction: str = "mean") -> Array:  # fmt: skip
-        """Probabilities times the signed distance to the true boundary: negative inside, positive outside.
+    def boundary_loss(
+        self,
+        probabilities: Array,
+        distances: Array,
+        include_background: bool = True,
+        reduction: str = "mean",
+    ) -> Array:
+        """Probabilities times the signed distance to the true boundary.
+
+        The distance is negative inside and positive outside.
 
         To be added to a loss of regions. Source: Kervadec et al. 2019, arXiv 1812.07032.
 
         Args:
             probabilities: The network's outputs after softmax or sigmoid.
-            distances: Made on the host by `deliralike.data.signed_distances`, with one map for each class.
+            distances: Made on the host by `deliralike.data.signed_distances`, with one map for each
+                class.
             include_background: Whether channel 0 counts; in the paper it does not.
             reduction: Over all elements: ``"mean"``, ``"sum"`` or ``"none"``.
 
         Shapes:
             ``(batch, classes, ...)`` twice gives a scalar.
         """
-        probabilities, distances, _ = self._regions("boundary_loss", probabilities, distances, include_background)
+        probabilities, distances, _ = self._regions(
+            "boundary_loss", probabilities, distances, include_background
+        )
         return self._reduce(probabilities * distances, reduction)
 
     def _regions(
@@ -99,5 +142,6 @@ class OverlapLosses(Losses):
         """Both arrays, without channel 0 if it does not count, and the spatial axes."""
         self._same_shape(name, probabilities, target)
         if not include_background:
-            probabilities, target = probabilities[:, 1:], target[:, 1:]
+            probabilities = probabilities[:, 1:]
+            target = target[:, 1:]
         return probabilities, target, tuple(range(2, len(probabilities.shape)))

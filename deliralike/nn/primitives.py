@@ -1,7 +1,8 @@
-"""The functions that a backend must provide: all others in the vocabulary are written in terms of these.
+"""The functions that a backend must provide: all others are written in terms of these.
 
-Arrays are the backend's own (``torch.Tensor``, ``chainer.Variable`` or an array, ``jax.Array``), in PyTorch layouts.
-A function takes the backend's parameters as well as its arrays, and changes no argument.
+Arrays are the backend's own (``torch.Tensor``, ``chainer.Variable`` or an array, ``jax.Array``), in
+PyTorch layouts. A function takes the backend's parameters as well as its arrays, and changes no
+argument.
 """
 
 from abc import ABC, abstractmethod
@@ -17,13 +18,15 @@ Array = Any
 
 
 class Primitives(ABC):
-    """What a backend provides, one short method each."""
+    """The functions of a backend, one short method each."""
 
-    # Parameters --------------------------------------------------------------------------------------------------
+    # Parameters
 
     @abstractmethod
     def Parameter(self, shape: Sequence[int], start: Distribution | np.ndarray) -> Any:
-        """A trainable parameter, to be assigned to an attribute of a network under construction.
+        """Make a trainable parameter.
+
+        It is to be assigned to an attribute of a network under construction.
 
         Args:
             shape: Its shape.
@@ -32,16 +35,22 @@ class Primitives(ABC):
 
     @abstractmethod
     def Buffer(self, value: np.ndarray) -> Any:
-        """An array that is saved but not trained, to be assigned to an attribute of a network under construction.
+        """Make an array that is saved but not trained.
 
-        Assigning a new array to the attribute later sets its value. Floating values take the network's type.
+        It is to be assigned to an attribute of a network under construction.
+
+        Assigning a new array to the attribute later sets its value. Floating values take the
+        network's type.
         """
 
-    # Arrays ------------------------------------------------------------------------------------------------------
+    # Arrays
 
     @abstractmethod
     def constant(self, value: Any, like: Array) -> Array:
-        """A host array on the device of `like`; floating values take the type of `like`, others keep their own."""
+        """Copy a host array to the device of `like`.
+
+        Floating values take the type of `like`, others keep their own.
+        """
 
     @abstractmethod
     def zeros(self, shape: Sequence[int], like: Array) -> Array:
@@ -49,7 +58,10 @@ class Primitives(ABC):
 
     @abstractmethod
     def cast(self, x: Array, dtype: str | Array) -> Array:
-        """Convert to a type by name (``"float32"``, ``"int64"``, ``"bool"``) or to that of another array."""
+        """Convert to the type of another array, or to one by name.
+
+        Names are ``"float32"``, ``"int64"``, ``"bool"``.
+        """
 
     @abstractmethod
     def stop_gradient(self, x: Array) -> Array:
@@ -57,7 +69,10 @@ class Primitives(ABC):
 
     @abstractmethod
     def concrete(self, x: Array) -> np.ndarray | None:
-        """The values as a NumPy array if they are at hand on the host at no cost, else None (traced, or on a GPU)."""
+        """The values as a NumPy array where they are on the host at no cost, else None.
+
+        There are none while a program is traced, nor on a GPU.
+        """
 
     def checked(self, x: Array, check: Callable[[np.ndarray], None]) -> None:
         """Make a check of the values where they are at hand on the host.
@@ -69,7 +84,11 @@ class Primitives(ABC):
         if values is not None:
             check(values)
 
-    # Element by element ------------------------------------------------------------------------------------------
+    def _per_channel(self, values: Array, x: Array) -> Array:
+        """Shape one value for each channel so that the values broadcast over `x`."""
+        return self.reshape(values, (1, -1) + (1,) * (len(x.shape) - 2))
+
+    # Element by element
 
     @abstractmethod
     def exp(self, x: Array) -> Array:
@@ -101,7 +120,10 @@ class Primitives(ABC):
 
     @abstractmethod
     def sigmoid(self, x: Array) -> Array:
-        """The logistic function, accurate in its far tail as well: ``sigmoid(-20)`` is 2.06e-9, not 0."""
+        """The logistic function.
+
+        It is accurate in its far tail as well: ``sigmoid(-20)`` is 2.06e-9, not 0.
+        """
 
     @abstractmethod
     def softplus(self, x: Array) -> Array:
@@ -123,14 +145,16 @@ class Primitives(ABC):
     def where(self, condition: Array, x: Array | float, y: Array | float) -> Array:
         """`x` where the condition holds, else `y`."""
 
-    # Reductions --------------------------------------------------------------------------------------------------
+    # Reductions
 
     @abstractmethod
     def sum(self, x: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Array:
         """The sum over some axes, or over all."""
 
     @abstractmethod
-    def mean(self, x: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Array:
+    def mean(
+        self, x: Array, dim: int | Sequence[int] | None = None, keepdim: bool = False
+    ) -> Array:
         """The mean over some axes, or over all."""
 
     @abstractmethod
@@ -145,7 +169,7 @@ class Primitives(ABC):
     def log_softmax(self, x: Array, dim: int) -> Array:
         """The logarithm of the softmax over an axis, without overflow."""
 
-    # Shapes ------------------------------------------------------------------------------------------------------
+    # Shapes
 
     @abstractmethod
     def reshape(self, x: Array, shape: Sequence[int]) -> Array:
@@ -173,7 +197,9 @@ class Primitives(ABC):
 
     @abstractmethod
     def select(self, x: Array, index: Array, dim: int) -> Array:
-        """The elements at whole-number positions along an axis; `index` may have any shape and is not checked.
+        """Select the elements at whole-number positions along an axis.
+
+        `index` may have any shape and is not checked.
 
         Shapes:
             ``(..., n, ...)`` and ``index.shape`` give ``(..., *index.shape, ...)``.
@@ -181,9 +207,12 @@ class Primitives(ABC):
 
     @abstractmethod
     def select_along(self, x: Array, index: Array, dim: int) -> Array:
-        """One element along an axis for each entry of `index`, which has as many axes as `x`; not checked."""
+        """Select one element along an axis for each entry of `index`.
 
-    # Products and windows ----------------------------------------------------------------------------------------
+        `index` has as many axes as `x` and is not checked.
+        """
+
+    # Products and windows
 
     @abstractmethod
     def matmul(self, x: Array, y: Array) -> Array:
@@ -194,56 +223,96 @@ class Primitives(ABC):
         """Einstein summation."""
 
     @abstractmethod
-    def convolve(self, x: Array, weight: Array, stride: Sequence[int], pads: Pads, dilation: Sequence[int],
-                 groups: int) -> Array:  # fmt: skip
+    def convolve(
+        self,
+        x: Array,
+        weight: Array,
+        stride: Sequence[int],
+        pads: Pads,
+        dilation: Sequence[int],
+        groups: int,
+    ) -> Array:
         """Cross-correlation in n dimensions, zero padding, without a bias.
 
         Shapes:
-            ``(batch, in, *size)`` with ``(out, in/groups, *kernel)`` gives ``(batch, out, *new_size)``.
+            ``(batch, in, *size)`` with ``(out, in/groups, *kernel)`` gives
+            ``(batch, out, *new_size)``.
         """
 
     @abstractmethod
-    def convolve_transposed(self, x: Array, weight: Array, stride: Sequence[int], padding: Sequence[int],
-                            output_padding: Sequence[int], dilation: Sequence[int], groups: int) -> Array:  # fmt: skip
+    def convolve_transposed(
+        self,
+        x: Array,
+        weight: Array,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        output_padding: Sequence[int],
+        dilation: Sequence[int],
+        groups: int,
+    ) -> Array:
         """The gradient of `convolve` with respect to its input, as a layer, without a bias.
 
         Shapes:
-            ``(batch, in, *size)`` with ``(in, out/groups, *kernel)`` gives ``(batch, out, *new_size)``, where
-            ``new = (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1``.
+            ``(batch, in, *size)`` with ``(in, out/groups, *kernel)`` gives
+            ``(batch, out, *new_size)``, where ``new`` is
+            ``(size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1``.
         """
 
     @abstractmethod
-    def max_windows(self, x: Array, kernel: Sequence[int], stride: Sequence[int], pads: Pads,
-                    dilation: Sequence[int]) -> Array:  # fmt: skip
-        """The maximum of each window over the axes after the second, padded with minus infinity, rounding down."""
+    def max_windows(
+        self,
+        x: Array,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        pads: Pads,
+        dilation: Sequence[int],
+    ) -> Array:
+        """The maximum of each window over the axes after the second.
+
+        The input is padded with minus infinity; sizes are rounded down.
+        """
 
     @abstractmethod
-    def sum_windows(self, x: Array, kernel: Sequence[int], stride: Sequence[int], pads: Pads) -> Array:
-        """The sum of each window over the axes after the second, padded with zeros, rounding down."""
+    def sum_windows(
+        self, x: Array, kernel: Sequence[int], stride: Sequence[int], pads: Pads
+    ) -> Array:
+        """The sum of each window over the axes after the second.
 
-    # Control and chance ------------------------------------------------------------------------------------------
+        The input is padded with zeros; sizes are rounded down.
+        """
+
+    # Control flow and random numbers
 
     def prepare_chance(self, layer: Any) -> None:
-        """Give a random layer under construction what the native generator needs; nothing by default."""
+        """Give a random layer under construction what the native generator needs.
+
+        Nothing by default.
+        """
 
     @abstractmethod
     def gradient(self, function: Callable[[Array], Array], x: Array) -> Array:
         """The gradient of a scalar function at `x`, as an array that can be differentiated again.
 
-        It is differentiable with respect to `x` and to all that the function makes use of, such as the weights of a
-        network; zero where the function does not depend on its argument. For penalties on gradients within a loss.
+        It is differentiable with respect to `x` and to all that the function makes use of, such as
+        the weights of a network; zero where the function does not depend on its argument. For
+        penalties on gradients within a loss.
 
         Args:
-            function: From an array like `x` to an array without axes. It may call networks; buffers that they change
-                are changed once.
+            function: From an array like `x` to an array without axes. It may call networks; buffers
+                that they change are changed once.
             x: A floating array.
 
         Shapes:
             ``x.shape``
         """
 
-    def scan(self, step: Callable[[Any, Array], tuple[Any, Array]], carry: Any, xs: Array) -> tuple[Any, Array]:
-        """Run ``carry, y = step(carry, x)`` over the first axis of `xs`; returns the last carry and the stacked ys."""
+    def scan(
+        self, step: Callable[[Any, Array], tuple[Any, Array]], carry: Any, xs: Array
+    ) -> tuple[Any, Array]:
+        """Run ``carry, y = step(carry, x)`` over the first axis of `xs`.
+
+        Returns the last carry and the stacked ys.
+        """
         outputs = []
         for t in range(xs.shape[0]):
             carry, y = step(carry, xs[t])
@@ -252,7 +321,10 @@ class Primitives(ABC):
 
     @abstractmethod
     def keep_mask(self, layer: Any, shape: Sequence[int], p: float, like: Array) -> Array:
-        """Ones where an element survives dropout with probability `p`, zeros elsewhere, in the type of `like`.
+        """Ones where an element survives dropout with probability `p`, zeros elsewhere.
 
-        Portable (`deliralike.random.keep_mask` with the layer's path) inside ``random.portable``, else native.
+        The mask has the type of `like`.
+
+        Portable (`deliralike.random.keep_mask` with the layer's path) inside ``random.portable``,
+        else native.
         """

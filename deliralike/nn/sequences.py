@@ -11,9 +11,16 @@ from deliralike.nn.shaping import Shaping
 class Sequences(Norms, Shaping, Activations):
     """Functions over tokens and time."""
 
-    def attention(self, query: Array, key: Array, value: Array, bias: Array | None = None,
-                  weights_mask: Array | None = None, scale: float | None = None,
-                  need_weights: bool = True) -> tuple[Array, Array | None]:  # fmt: skip
+    def attention(
+        self,
+        query: Array,
+        key: Array,
+        value: Array,
+        bias: Array | None = None,
+        weights_mask: Array | None = None,
+        scale: float | None = None,
+        need_weights: bool = True,
+    ) -> tuple[Array, Array | None]:
         """Scaled dot-product attention. Source: Vaswani et al. 2017, arXiv 1706.03762.
 
         Args:
@@ -21,20 +28,33 @@ class Sequences(Norms, Shaping, Activations):
             bias: Added to the scores; minus infinity where attention is forbidden.
             weights_mask: Multiplied with the weights (dropout).
             scale: Of the scores; ``1/sqrt(width)`` when not given.
-            need_weights: Whether to return the weights as well; without them a backend may use a fused kernel, which
-                need not have second derivatives.
+            need_weights: Whether to return the weights as well; without them a backend may use a
+                fused kernel, which need not have second derivatives.
 
         Returns:
             The outputs ``(..., queries, width)`` and the weights ``(..., queries, keys)`` or None.
         """
-        scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-        scores = self.matmul(query * scale, self.permute(key, [*range(len(key.shape) - 2), -1, -2]))
-        weights = self.softmax(scores if bias is None else scores + bias, dim=-1)
+        if scale is None:
+            scale = 1.0 / math.sqrt(query.shape[-1])
+        leading = range(len(key.shape) - 2)
+        scores = self.matmul(query * scale, self.permute(key, [*leading, -1, -2]))
+        if bias is not None:
+            scores = scores + bias
+        weights = self.softmax(scores, dim=-1)
         dropped = weights if weights_mask is None else weights * weights_mask
-        return self.matmul(dropped, value), weights if need_weights else None
+        outputs = self.matmul(dropped, value)
+        return outputs, weights if need_weights else None
 
-    def lstm(self, x: Array, hidden: Array, cell: Array, weight_ih: Array, weight_hh: Array, bias_ih: Array | None,
-             bias_hh: Array | None) -> tuple[Array, Array, Array]:  # fmt: skip
+    def lstm(
+        self,
+        x: Array,
+        hidden: Array,
+        cell: Array,
+        weight_ih: Array,
+        weight_hh: Array,
+        bias_ih: Array | None,
+        bias_hh: Array | None,
+    ) -> tuple[Array, Array, Array]:
         """One layer of an LSTM in one direction; gate blocks in the order i, f, g, o.
 
         Shapes:
@@ -44,17 +64,28 @@ class Sequences(Norms, Shaping, Activations):
 
         def step(state: tuple[Array, Array], gates: Array) -> tuple[tuple[Array, Array], Array]:
             hidden, cell = state
-            i, f, g, o = self.split(gates + self.linear(hidden, weight_hh, bias_hh), cell.shape[-1], dim=-1)
+            gates = gates + self.linear(hidden, weight_hh, bias_hh)
+            i, f, g, o = self.split(gates, cell.shape[-1], dim=-1)
             cell = self.sigmoid(f) * cell + self.sigmoid(i) * self.tanh(g)
             hidden = self.sigmoid(o) * self.tanh(cell)
             return (hidden, cell), hidden
 
-        (hidden, cell), outputs = self.scan(step, (hidden, cell), self.linear(x, weight_ih, bias_ih))
+        from_input = self.linear(x, weight_ih, bias_ih)
+        (hidden, cell), outputs = self.scan(step, (hidden, cell), from_input)
         return outputs, hidden, cell
 
-    def gru(self, x: Array, hidden: Array, weight_ih: Array, weight_hh: Array, bias_ih: Array | None,
-            bias_hh: Array | None) -> tuple[Array, Array]:  # fmt: skip
-        """One layer of a GRU in one direction, reset applied after the product; gate blocks in the order r, z, n.
+    def gru(
+        self,
+        x: Array,
+        hidden: Array,
+        weight_ih: Array,
+        weight_hh: Array,
+        bias_ih: Array | None,
+        bias_hh: Array | None,
+    ) -> tuple[Array, Array]:
+        """One layer of a GRU in one direction, with the reset gate applied after the product.
+
+        The gate blocks have the order r, z, n.
 
         Shapes:
             ``(time, batch, in)``, state ``(batch, hidden)``, weights ``(3 * hidden, ...)`` give
@@ -64,7 +95,8 @@ class Sequences(Norms, Shaping, Activations):
         def step(hidden: Array, from_input: Array) -> tuple[Array, Array]:
             width = hidden.shape[-1]
             input_r, input_z, input_n = self.split(from_input, width, dim=-1)
-            hidden_r, hidden_z, hidden_n = self.split(self.linear(hidden, weight_hh, bias_hh), width, dim=-1)
+            from_hidden = self.linear(hidden, weight_hh, bias_hh)
+            hidden_r, hidden_z, hidden_n = self.split(from_hidden, width, dim=-1)
             z = self.sigmoid(input_z + hidden_z)
             n = self.tanh(input_n + self.sigmoid(input_r + hidden_r) * hidden_n)
             hidden = (1.0 - z) * n + z * hidden

@@ -1,6 +1,7 @@
 """Start values: drawn on the host, keyed by seed and parameter path, so the same on every backend.
 
-A distribution is a small frozen value with ``draw(generator, shape)``. The defaults of the layers are PyTorch's.
+A distribution is a small frozen value with ``draw(generator, shape)``. The defaults of the layers
+are PyTorch's.
 """
 
 import hashlib
@@ -46,7 +47,10 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Normal:
-    """Normal around `mean`; `zero_row` of the first axis, if given, is zero (the padding row of a table)."""
+    """Normal around `mean`.
+
+    `zero_row` of the first axis, if given, is zero (the padding row of a table).
+    """
 
     std: float = 1.0
     mean: float = 0.0
@@ -77,7 +81,9 @@ class TruncatedNormal:
 
 @dataclass(frozen=True)
 class HeNormal:
-    """Normal with variance ``2 / (1 + slope**2) / fan``; `fan` is ``"in"`` or ``"out"``, `slope` a leaky ReLU's.
+    """Normal with variance ``2 / (1 + slope**2) / fan``.
+
+    `fan` is ``"in"`` or ``"out"``, `slope` that of a leaky ReLU.
 
     Source: He et al. 2015, arXiv 1502.01852.
     """
@@ -93,7 +99,10 @@ class HeNormal:
 
 @dataclass(frozen=True)
 class HeUniform:
-    """Uniform with variance 2/fan; `fan` is ``"in"`` or ``"out"``. Source: He et al. 2015, arXiv 1502.01852."""
+    """Uniform with variance 2/fan; `fan` is ``"in"`` or ``"out"``.
+
+    Source: He et al. 2015, arXiv 1502.01852.
+    """
 
     fan: str = "in"
 
@@ -118,18 +127,22 @@ ONES = Constant(1.0)
 
 
 def fan_in_uniform(fan_in: int) -> Uniform:
-    """PyTorch's default for weights and biases of linear and convolution layers: bound ``1/sqrt(fan_in)``."""
+    """PyTorch's default for linear and convolution layers: uniform within ``1/sqrt(fan_in)``."""
     return Uniform(1.0 / math.sqrt(fan_in) if fan_in > 0 else 0.0)
 
 
 def draw(start: Distribution, shape: Sequence[int], seed: int, path: str) -> np.ndarray:
-    """The start value of the parameter at `path`: the same for the same seed and path, on every backend.
+    """Draw the start value of the parameter at `path`.
+
+    It is the same for the same seed and path, on every backend.
 
     Returns:
         A float64 array of `shape`; the caller casts it to the parameter's own type.
 
     Example:
-        >>> bool((draw(Normal(), (3,), 0, "fc.weight") == draw(Normal(), (3,), 0, "fc.weight")).all())
+        >>> once = draw(Normal(), (3,), 0, "fc.weight")
+        >>> again = draw(Normal(), (3,), 0, "fc.weight")
+        >>> bool((once == again).all())
         True
     """
     return start.draw(generator(seed, path), tuple(shape))
@@ -151,5 +164,5 @@ def key(seed: int, path: str) -> np.ndarray:
 def _fan(shape: tuple[int, ...], which: str) -> int:
     if which not in ("in", "out"):
         raise SettingError(f"fan must be 'in' or 'out', not {which!r}")
-    receptive = math.prod(shape[2:])
-    return max(1, (shape[1] if which == "in" else shape[0]) * receptive)
+    channels = shape[1] if which == "in" else shape[0]
+    return max(1, channels * math.prod(shape[2:]))

@@ -9,7 +9,7 @@ from deliralike.nn import checks
 
 
 def by_dims(nn: Any, dims: int, *kinds: str) -> Any:
-    """The layers of some kinds for so many spatial axes: one, or a list of several.
+    """Return the layers of some kinds for `dims` spatial axes: one, or a list of several.
 
     Raises:
         SettingError: `dims` is not 1, 2 or 3.
@@ -26,7 +26,7 @@ def by_dims(nn: Any, dims: int, *kinds: str) -> Any:
 
 
 def classifier(nn: Any, width: int, num_classes: int, what: str) -> Any:
-    """The last layer of a classifier; without classes it passes its input on.
+    """Make the last layer of a classifier; without classes it passes its input on.
 
     Raises:
         SettingError: `num_classes` is negative or no whole number.
@@ -37,14 +37,22 @@ def classifier(nn: Any, width: int, num_classes: int, what: str) -> Any:
 
 
 def images(side: int) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:
-    """One sample's shape, from the settings: images (or signals, or volumes) of that side."""
-    return lambda settings: (settings["in_channels"], *(side,) * settings.get("dims", 2))
+    """Return a function from the settings to one sample's shape: images of that side.
+
+    They are signals or volumes where the settings have another number of `dims`.
+    """
+
+    def shape(settings: Mapping[str, Any]) -> tuple[int, ...]:
+        return (settings["in_channels"], *(side,) * settings.get("dims", 2))
+
+    return shape
 
 
 def large_enough(model: Any, x: Any, least: int, stage: str) -> None:
-    """Every spatial axis of an input ``(batch, channels, *size)`` has at least so many elements.
+    """Check that every spatial axis of an input is long enough.
 
     Args:
+        least: The number of elements that each axis needs.
         stage: The first stage that a smaller input would not survive; the error names it.
 
     Raises:
@@ -52,13 +60,15 @@ def large_enough(model: Any, x: Any, least: int, stage: str) -> None:
     """
     if min(x.shape[2:], default=least) < least:
         raise ShapeError(
-            f"{checks.where(model)}: an input of shape {tuple(x.shape)} is too small for the stage {stage!r}: it needs "
-            f"at least {least} elements along each spatial axis"
+            f"{checks.where(model)}: an input of shape {tuple(x.shape)} is too small for the stage "
+            f"{stage!r}: it needs at least {least} elements along each spatial axis"
         )
 
 
-def in_turn(x: Any, steps: Mapping[str, Callable[[Any], Any]], until: Collection[str] | None = None) -> dict[str, Any]:
-    """Run stages one after the other, each on what the one before it gave; what they give, by name.
+def in_turn(
+    x: Any, steps: Mapping[str, Callable[[Any], Any]], until: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Run stages one after the other, each on the output of the one before it.
 
     Args:
         x: The first stage's input.
@@ -67,15 +77,17 @@ def in_turn(x: Any, steps: Mapping[str, Callable[[Any], Any]], until: Collection
     """
     stages: dict[str, Any] = {}
     for name, step in steps.items():
-        x = stages[name] = step(x)
+        x = step(x)
+        stages[name] = x
         if until is not None and all(wanted in stages for wanted in until):
             break
     return stages
 
 
-def run_stages(blocks: Any, x: Any, ends: Iterable[tuple[str, int]],
-               until: Collection[str] | None = None) -> dict[str, Any]:  # fmt: skip
-    """Run numbered blocks one after the other; what some of them put out, by name.
+def run_stages(
+    blocks: Any, x: Any, ends: Iterable[tuple[str, int]], until: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Run numbered blocks one after the other, and return outputs at the ends of stages.
 
     Args:
         blocks: An ``nn.Sequential``.

@@ -1,4 +1,4 @@
-"""Weight files converted with an architecture in mind: names fitted to it, layouts of other libraries, and a check."""
+"""Convert weight files for an architecture: fit names, apply layouts, check outputs."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ def convert(
     """Write the weights of one file into another; see `deliralike.weights.convert`.
 
     Args:
-        model: The architecture that they belong to. Names are then brought to its own, as `load` does; where they say
-            nothing (another library's network of the same layers), layers are fitted by their order and shapes, and
-            refused where these leave a choice.
-        to: Whose names to write: ``"torchvision"`` (this zoo's own names, also where they are another library's),
-            ``"chainer"``, or one of the architecture's key maps, ``"timm"`` …; the zoo's own when not given.
+        model: The architecture that they belong to. Names are then brought to its own, as `load`
+            does; where they say nothing (another library's network of the same layers), layers are
+            fitted by their order and shapes, and refused where these leave a choice.
+        to: Whose names to write: ``"torchvision"`` (this zoo's own names, also where they are
+            another library's), ``"chainer"``, or one of the architecture's key maps, ``"timm"`` …;
+            the zoo's own when not given.
         dry_run: Read and check everything, write nothing.
         check: Build the network from both files and compare outputs in double precision.
         settings: Of the architecture.
@@ -51,34 +52,50 @@ def convert(
     """
     if model is None:
         if check or settings or to not in (None, "chainer"):
-            raise SettingError("which network the weights belong to is not said: name it, model=... (--model)")
-        return weight_files.convert(source, target, dry_run, _to_chainer if to else None)
+            raise SettingError(
+                "which network the weights belong to is not said: name it, model=... (--model)"
+            )
+        rename = _to_chainer if to else None
+        return weight_files.convert(source, target, dry_run, rename)
     architecture = find(model)
     plan = _Plan(architecture, settings, to, Path(target))
     if not check:
         return weight_files.convert(source, target, dry_run, plan)
-    with tempfile.TemporaryDirectory() as folder:  # nothing of a check stays, and a failure leaves the target alone
+    # The check works in a folder that is deleted, so a failure leaves the target alone.
+    with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder) / Path(target).name
         report = weight_files.convert(source, trial, rename=plan)
         difference, notes = plan.compared(Path(source), trial)
     if not dry_run:
         report = weight_files.convert(source, target, rename=plan)
-    return replace(report, target=Path(target), written=not dry_run, notes=(*report.notes, *notes),
-                   largest_difference=difference)  # fmt: skip
+    return replace(
+        report,
+        target=Path(target),
+        written=not dry_run,
+        notes=(*report.notes, *notes),
+        largest_difference=difference,
+    )
 
 
 class _Plan:
-    """How a file's names become those of an architecture and of the layout that is wanted."""
+    """The way from a file's names to those of an architecture and of the wanted layout."""
 
-    def __init__(self, architecture: Architecture, settings: Mapping[str, Any], to: str | None, target: Path) -> None:
-        self._architecture, self._settings, self._to, self._target = architecture, dict(settings), to, target
+    def __init__(
+        self, architecture: Architecture, settings: Mapping[str, Any], to: str | None, target: Path
+    ) -> None:
+        self._architecture = architecture
+        self._settings = dict(settings)
+        self._to = to
+        self._target = target
         outline = importlib.import_module("deliralike.backends.outline").BACKEND
         self._network = architecture.on(outline)(**settings)
         self._slots = self._network.neutral_slots()
         self._keymaps = {keymap.name: keymap for keymap in getattr(self._network, "keymaps", ())}
         layouts = [OURS, "chainer", *self._keymaps]
         if to not in (None, *layouts):
-            raise UnknownName(f"{architecture.name} has no layout {to!r}. {suggestion(str(to), layouts)}")
+            raise UnknownName(
+                f"{architecture.name} has no layout {to!r}. {suggestion(str(to), layouts)}"
+            )
         self._ours: dict[str, np.ndarray] = {}
         self._layouts: list[KeyMap] = []
         self._fitted = False
@@ -88,62 +105,91 @@ class _Plan:
         state: dict[str, np.ndarray] = self._ours
         if self._to in self._keymaps:
             keymap = self._keymaps[str(self._to)]
-            state, layouts = keymap.to_theirs(state), [*layouts, keymap]
+            state = keymap.to_theirs(state)
+            layouts = [*layouts, keymap]
         of_chainer = self._to in ("chainer", chainer_links.NAME)
         if of_chainer:
             state = chainer_names.renamed(state)
         self._layouts = layouts
-        before = {name for found in contents.states.values() for name in found}
-        last = contents.channels_last != weight_files.channels_last(self._target)
-        turned = [name for name in self._ours if any(keymap.reshapes(name) for keymap in layouts)]
-        turned += trees.kernels(self._ours) if last else []
+        before = set().union(*contents.states.values())
+        notes = [*contents.notes]
+        for keymap in layouts:
+            notes += keymap.notes
         return Renaming(
             state,
             layout=f"{words}; written as {self._to or OURS}",
             renamed=sum(name not in before for name in state),
-            reshaped=tuple(dict.fromkeys(turned)),
-            notes=tuple(dict.fromkeys([*contents.notes, *(note for keymap in layouts for note in keymap.notes)])),
+            reshaped=self._reshaped(contents),
+            notes=tuple(dict.fromkeys(notes)),
             neutral=not of_chainer,
         )
 
+    def _reshaped(self, contents: Contents) -> tuple[str, ...]:
+        """Return the names of the arrays that a layout, or the target's order of axes, reshapes."""
+        names = []
+        for name in self._ours:
+            if any(keymap.reshapes(name) for keymap in self._layouts):
+                names.append(name)
+        if contents.channels_last != weight_files.channels_last(self._target):
+            names += trees.kernels(self._ours)
+        return tuple(dict.fromkeys(names))
+
     def _to_ours(self, contents: Contents) -> tuple[dict[str, np.ndarray], str, list[KeyMap]]:
-        """The weights under the architecture's own names, how they came there, and by whose layout."""
+        """Return the weights under the architecture's own names.
+
+        Returns:
+            The weights, in words how they came there, and the layouts that they were in.
+        """
         plan = loading.Plan.of(self._network, contents.states)
         if plan.as_it_is:
             keymap = plan.choice.keymap
             return plan.arrays, plan.choice.words, [] if keymap is None else [keymap]
-        if 2 * len(plan.arrays) > len(self._slots):  # the names are known: what is wrong is something else
+        if 2 * len(plan.arrays) > len(self._slots):
+            # most names are known: something else is wrong
             raise StateError(self._misfit(plan.problem()))
         state, _ = contents.best()
+        shapes = {name: value.shape for name, value in state.items()}
         wanted = {name: slot.shape for name, slot in self._slots.items()}
         try:
-            names = fitting.fit({name: value.shape for name, value in state.items()}, wanted, contents.order)
+            names = fitting.fit(shapes, wanted, contents.order)
         except StateError as error:
-            raise StateError(self._misfit(f"their names are not the network's, and {error}")) from None
+            reason = f"their names are not the network's, and {error}"
+            raise StateError(self._misfit(reason)) from None
         self._fitted = True
-        return {ours: state[theirs] for ours, theirs in names.items()}, "fitted by order and shapes", []
+        arrays = {ours: state[theirs] for ours, theirs in names.items()}
+        return arrays, "fitted by order and shapes", []
 
     def _misfit(self, reason: str) -> str:
         return f"the weights do not fit {self._architecture.name} with these settings: {reason}"
 
     def compared(self, source: Path, converted: Path) -> tuple[float, tuple[str, ...]]:
-        """The largest difference between the outputs of the network with the source's weights and with those written.
+        """Compare the outputs of the network with the source's weights and with those written.
 
-        Where a framework has the network that a layout is named after, a note tells how far that one's outputs are.
+        Where a framework has the network that a layout is named after, a note tells how far the
+        outputs of that network are.
+
+        Returns:
+            The largest difference, and the notes.
         """
         backends = importlib.import_module("deliralike.backends")
         backend = backends.get(backends.available()[0])
         inputs = self._architecture.sample(batch=2, dtype="float64", **self._settings)
-        first, second = (self._outputs(backend, weights, inputs) for weights in
-                         (self._ours if self._fitted else source, converted))  # fmt: skip
+        first = self._outputs(backend, self._ours if self._fitted else source, inputs)
+        second = self._outputs(backend, converted, inputs)
         notes = []
         for keymap in self._layouts:
-            if keymap.framework in backends.available():
-                own = backends.get(keymap.framework).own_outputs(keymap.to_theirs(self._ours), *inputs)
-                notes += [] if own is None else [f"{own[0]} itself differs by {_largest(second, own[1:]):.3g}"]
+            if keymap.framework not in backends.available():
+                continue
+            framework = backends.get(keymap.framework)
+            own = framework.own_outputs(keymap.to_theirs(self._ours), *inputs)
+            if own is not None:
+                name, *outputs = own
+                notes.append(f"{name} itself differs by {_largest(second, outputs):.3g}")
         return _largest(first, second), tuple(notes)
 
-    def _outputs(self, backend: Any, weights: Any, inputs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+    def _outputs(
+        self, backend: Any, weights: Any, inputs: tuple[np.ndarray, ...]
+    ) -> list[np.ndarray]:
         network = self._architecture.on(backend, dtype="float64")(**self._settings)
         loading.load(network, weights)
         with network.training_mode(False), backend.evaluating():

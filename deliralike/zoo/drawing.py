@@ -1,4 +1,7 @@
-"""A picture of an architecture: boxes from left to right in the order of the data, lower the smaller their arrays."""
+"""Draw an architecture: boxes from left to right in the order of the data.
+
+The smaller a box's arrays, the lower it stands.
+"""
 
 from __future__ import annotations
 
@@ -19,30 +22,48 @@ from deliralike.zoo.summary import outline
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN = 1.5, 0.74, 1.8, 1.0  # inches: a box, and from one to the next
 # What is left out of each format's metadata, so that equal drawings are equal files.
-_SUFFIXES: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".png": {}, ".pdf": {"CreationDate": None}}
-# Kinds of layers by a part of their class's name, the first that fits, with a colour that goes with black text.
+_SUFFIXES: dict[str, dict[str, None]] = {
+    ".svg": {"Date": None},
+    ".png": {},
+    ".pdf": {"CreationDate": None},
+}
+# Kinds of layers by a part of their class's name, the first that fits, with a colour that goes with
+# black text.
 _COLOURS = (
-    ("input", "#ffffff"), ("Norm", "#f3e3c0"), ("Pool", "#f4cccc"), ("Conv1d", "#cfe2f3"), ("Conv2d", "#cfe2f3"),
-    ("Conv3d", "#cfe2f3"), ("ConvTranspose", "#cfe2f3"), ("Attention", "#e3d6f2"), ("Linear", "#d9ead3"),
-    ("Embedding", "#d9ead3"), ("LU", "#fbf3d5"), ("", "#dfe6ec"),
-)  # fmt: skip
+    ("input", "#ffffff"),
+    ("Norm", "#f3e3c0"),
+    ("Pool", "#f4cccc"),
+    ("Conv1d", "#cfe2f3"),
+    ("Conv2d", "#cfe2f3"),
+    ("Conv3d", "#cfe2f3"),
+    ("ConvTranspose", "#cfe2f3"),
+    ("Attention", "#e3d6f2"),
+    ("Linear", "#d9ead3"),
+    ("Embedding", "#d9ead3"),
+    ("LU", "#fbf3d5"),
+    ("", "#dfe6ec"),
+)
 
 
 def draw(
-    network: Any, path: str | os.PathLike[str] | None = None, input_shape: Shape | Sequence[Shape] | None = None,
-    depth: int | None = None, **settings: Any,
-) -> Figure:  # fmt: skip
+    network: Any,
+    path: str | os.PathLike[str] | None = None,
+    input_shape: Shape | Sequence[Shape] | None = None,
+    depth: int | None = None,
+    **settings: Any,
+) -> Figure:
     """Draw an architecture; no framework is loaded.
 
-    A box has the block's name, its class (and how many equal ones follow each other), the shape that it gives for one
-    sample, and its parameters. Arrows tell where its inputs come from. What has no parameters and keeps the shape (an
-    activation, a dropout) is left out.
+    A box has the block's name, its class (and how many equal ones follow each other), the shape
+    that it gives for one sample, and its parameters. Arrows tell where its inputs come from. What
+    has no parameters and keeps the shape (an activation, a dropout) is left out.
 
     Args:
         network: A name of the zoo, an `Architecture`, or a class written once.
         path: Where to write it: ``.svg``, ``.png`` or ``.pdf``.
         input_shape, settings: As for `deliralike.zoo.outline`.
-        depth: How many calls deep blocks are looked into; as deep as gives about 12 columns when None.
+        depth: How many calls deep blocks are looked into; as deep as gives about 12 columns when
+            None.
 
     Returns:
         The figure; a notebook shows it.
@@ -56,25 +77,32 @@ def draw(
         True
     """
     if path is not None and Path(path).suffix not in _SUFFIXES:
-        raise SettingError(f"a drawing cannot be written to {str(path)!r}: wanted a suffix of {', '.join(_SUFFIXES)}")
+        raise SettingError(
+            f"a drawing cannot be written to {str(path)!r}: wanted a suffix of "
+            f"{', '.join(_SUFFIXES)}"
+        )
     if depth is not None and depth < 1:
         raise SettingError(f"draw: depth={depth!r}; wanted at least 1")
-    figure = _figure(flow(network, input_shape, depth, **settings), _title(network, input_shape, settings))
+    boxes = flow(network, input_shape, depth, **settings)
+    figure = _figure(boxes, _title(network, input_shape, settings))
     if path is not None:
-        with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "deliralike"}):  # text stays text
+        # Text stays text, and equal drawings are equal files.
+        with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "deliralike"}):
             figure.savefig(path, metadata=_SUFFIXES[Path(path).suffix])
     return figure
 
 
 def _title(network: Any, input_shape: Any, settings: dict[str, Any]) -> str:
     sketch = outline(network, input_shape, **settings)
+    title = f"{sketch.name}, {sketch.parameters:,} parameters"
     source = find(network).source if isinstance(network, str) else ""
-    return f"{sketch.name}, {sketch.parameters:,} parameters" + (f"\n{source}" if source else "")
+    return f"{title}\n{source}" if source else title
 
 
 def _figure(boxes: Sequence[Box], title: str) -> Figure:
     places = _places(boxes)
-    across, down = 1 + max(x for x, _ in places), 1 + max(y for _, y in places)
+    across = 1 + max(x for x, _ in places)
+    down = 1 + max(y for _, y in places)
     figure = Figure(figsize=(across * _ACROSS + 0.2, down * _DOWN + 0.9), dpi=100)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set_xlim(-_ACROSS / 2 - 0.1, (across - 0.5) * _ACROSS + 0.1)
@@ -89,25 +117,37 @@ def _figure(boxes: Sequence[Box], title: str) -> Figure:
 
 
 def _places(boxes: Sequence[Box]) -> list[tuple[int, int]]:
-    """Column and row of each box: by the way to it, and by how often its arrays were halved; no two in one place."""
-    whole = max((max(shape[1:], default=1) for box in boxes if not box.name for shape in box.shapes), default=1)
+    """Return the column and row of each box; no two are in one place.
+
+    The column is the length of the way to a box. The row tells how often its arrays were halved.
+    """
+    whole = 1
+    for box in boxes:
+        if not box.name:
+            whole = max(whole, _longest_axis(box))
     rows: list[int] = []
     taken: set[tuple[int, int]] = set()
     for column, box in zip(columns(boxes), boxes, strict=True):
         row = max((rows[source] for source in box.sources), default=0)
-        sizes = [max(shape[1:]) for shape in box.shapes if len(shape) > 1 and math.prod(shape[1:]) > 1]
-        if sizes and whole > 1:
-            row = max(0, round(math.log2(whole / max(sizes))))
+        longest = _longest_axis(box)
+        if longest > 1 and whole > 1:
+            row = max(0, round(math.log2(whole / longest)))
         while (column, row) in taken:
             row += 1
         taken.add((column, row))
         rows.append(row)
-    used = {row: place for place, row in enumerate(sorted(set(rows)))}  # rows without any box are left out
-    return [(column, used[row]) for column, row in zip(columns(boxes), rows, strict=True)]
+    used = sorted(set(rows))  # rows without any box are left out
+    return [(column, used.index(row)) for column, row in zip(columns(boxes), rows, strict=True)]
+
+
+def _longest_axis(box: Box) -> int:
+    """Return the length of the longest spatial axis of a box's outputs; 1 without any."""
+    return max((max(shape[1:], default=1) for shape in box.shapes), default=1)
 
 
 def _draw_box(axes: Any, box: Box, place: tuple[int, int]) -> None:
-    x, y = place[0] * _ACROSS, -place[1] * _DOWN
+    x = place[0] * _ACROSS
+    y = -place[1] * _DOWN
     corner = (x - _WIDTH / 2, y - _HEIGHT / 2)
     colour = next(colour for part, colour in _COLOURS if part in box.type)
     frame = FancyBboxPatch(corner, _WIDTH, _HEIGHT, "round,pad=0,rounding_size=0.07")
@@ -115,33 +155,61 @@ def _draw_box(axes: Any, box: Box, place: tuple[int, int]) -> None:
     axes.add_patch(frame)
     times = f" \N{MULTIPLICATION SIGN} {box.count}" if box.count > 1 else ""
     parameters = f"{_short(box.parameters)} parameters" if box.parameters else ""
-    lines = [(_fitting(box.name, 20), 8, "bold"), (_fitting(box.type, 23 - len(times)) + times, 8, "normal"),
-             (_fitting(_sizes(box)), 8, "normal"), (parameters, 7, "normal")]  # fmt: skip
+    lines = [
+        (_shortened(box.name, 20), 8, "bold"),
+        (_shortened(box.type, 23 - len(times)) + times, 8, "normal"),
+        (_shortened(_sizes(box)), 8, "normal"),
+        (parameters, 7, "normal"),
+    ]
     lines = [line for line in lines if line[0]]
     for i, (text, size, weight) in enumerate(lines):
         at = y + ((len(lines) - 1) / 2 - i) * 0.165
         axes.text(x, at, text, ha="center", va="center", fontsize=size, fontweight=weight)
 
 
-def _draw_arrow(axes: Any, places: Sequence[tuple[int, int]], source: int, to: tuple[int, int]) -> None:
-    """An arrow from the right of one box to the left of another; it bows where boxes of its row lie between."""
-    (column, row), (column_to, row_to) = places[source], to
-    between = row == row_to and any(row == r and column < c < column_to for c, r in places)
-    start = (column * _ACROSS + _WIDTH / 2, -row * _DOWN + (0.15 if between else 0))
-    end = (column_to * _ACROSS - _WIDTH / 2, -row_to * _DOWN + (0.15 if between else 0))
-    bow = f"arc3,rad={-min(0.35, 0.7 / (column_to - column)) if between else 0}"
-    axes.add_patch(FancyArrowPatch(start, end, connectionstyle=bow, arrowstyle="-|>", mutation_scale=9,
-                                   shrinkA=0, shrinkB=0, color="#444444", lw=0.9, zorder=0))  # fmt: skip
+def _draw_arrow(
+    axes: Any, places: Sequence[tuple[int, int]], source: int, to: tuple[int, int]
+) -> None:
+    """Draw an arrow from the right of one box to the left of another.
+
+    It bows where boxes of its row lie between.
+    """
+    column, row = places[source]
+    column_to, row_to = to
+    between = row == row_to and any(r == row and column < c < column_to for c, r in places)
+    lift: float = 0
+    bow: float = 0
+    if between:
+        lift = 0.15
+        bow = -min(0.35, 0.7 / (column_to - column))
+    start = (column * _ACROSS + _WIDTH / 2, -row * _DOWN + lift)
+    end = (column_to * _ACROSS - _WIDTH / 2, -row_to * _DOWN + lift)
+    arrow = FancyArrowPatch(
+        start,
+        end,
+        connectionstyle=f"arc3,rad={bow}",
+        arrowstyle="-|>",
+        mutation_scale=9,
+        shrinkA=0,
+        shrinkB=0,
+        color="#444444",
+        lw=0.9,
+        zorder=0,
+    )
+    axes.add_patch(arrow)
 
 
 def _sizes(box: Box) -> str:
-    """The first output's shape, and how many others there are."""
-    shapes = [" \N{MULTIPLICATION SIGN} ".join(map(str, shape)) or "scalar" for shape in box.shapes]
-    return shapes[0] + (f" + {len(shapes) - 1} more" if len(shapes) > 1 else "") if shapes else ""
+    """Return the first output's shape, and how many others there are."""
+    shapes = box.shapes
+    if not shapes:
+        return ""
+    first = " \N{MULTIPLICATION SIGN} ".join(map(str, shapes[0])) or "scalar"
+    return f"{first} + {len(shapes) - 1} more" if len(shapes) > 1 else first
 
 
 def _short(count: int) -> str:
-    """A count in at most four digits.
+    """Return a count in at most four digits.
 
     Example:
         >>> _short(23_508_032), _short(9_408), _short(64)
@@ -153,6 +221,8 @@ def _short(count: int) -> str:
     return str(count)
 
 
-def _fitting(text: str, most: int = 24) -> str:
-    """A text with its beginning left out if it is longer than a box is wide."""
-    return text if len(text) <= most else "\N{HORIZONTAL ELLIPSIS}" + text[len(text) - most + 1 :]
+def _shortened(text: str, most: int = 24) -> str:
+    """Leave out the beginning of a text if it is longer than a box is wide."""
+    if len(text) <= most:
+        return text
+    return "\N{HORIZONTAL ELLIPSIS}" + text[len(text) - most + 1 :]

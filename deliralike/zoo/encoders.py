@@ -1,4 +1,7 @@
-"""Classifiers as encoders of segmentation networks: which stages a decoder takes, and how wide they are."""
+"""Classifiers as encoders of segmentation networks.
+
+This module finds which stages a decoder takes, and how wide they are.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from deliralike.zoo.summary import Run, Stage, architecture_of, run_on_shapes, s
 
 @dataclass(frozen=True)
 class Tap:
-    """What a decoder takes from its encoder.
+    """One input of a decoder: a stage of its encoder.
 
     Attributes:
         reduction: How many times smaller than the input it is along each axis.
@@ -33,7 +36,9 @@ class Tap:
 
 @dataclass(frozen=True)
 class Encoder:
-    """A classifier and its settings, to be built without the layers that none of its stages runs through.
+    """A classifier and its settings, to be built as an encoder.
+
+    Layers that none of its stages runs through are left out.
 
     Example:
         >>> encoder = Encoder.of("resnet18", in_channels=1)
@@ -50,7 +55,11 @@ class Encoder:
 
     @classmethod
     def of(
-        cls, network: Any, in_channels: int = 3, dims: int = 2, settings: Mapping[str, Any] | None = None
+        cls,
+        network: Any,
+        in_channels: int = 3,
+        dims: int = 2,
+        settings: Mapping[str, Any] | None = None,
     ) -> Encoder:
         """Look at a classifier on shapes alone.
 
@@ -66,11 +75,10 @@ class Encoder:
             SettingError: It names no stages, or one of the settings makes no sense.
         """
         architecture = architecture_of(network)
-        own = (
-            {"in_channels": in_channels, "num_classes": 0}
-            | ({} if dims == 2 else {"dims": dims})
-            | dict(settings or {})
-        )
+        own: dict[str, Any] = {"in_channels": in_channels, "num_classes": 0}
+        if dims != 2:
+            own["dims"] = dims
+        own.update(settings or {})
         shape = None if architecture.shape is not None else (in_channels, *(256,) * dims)
         try:
             run = run_on_shapes(architecture, shape, own, "forward_stages")
@@ -79,7 +87,9 @@ class Encoder:
         return cls(architecture, own, stages_of(run), _unused(run))
 
     def taps(self, reductions: Iterable[int], owner: str) -> tuple[Tap, ...]:
-        """For each reduction the last stage that has it; for 1 the input itself, unless there is such a stage.
+        """Return the last stage for each reduction.
+
+        For reduction 1 it is the input itself, unless there is such a stage.
 
         Raises:
             SettingError: No stage has one of them; the message lists those that there are.
@@ -88,16 +98,21 @@ class Encoder:
         at.setdefault(1, (None, self.settings["in_channels"]))  # type: ignore[arg-type]
         missing = [reduction for reduction in reductions if reduction not in at]
         if missing:
-            there = ", ".join(f"{name} ({'1/' + str(_reduction(stage)) if _reduction(stage) else 'no image'})"
-                              for name, stage in self.stages.items())  # fmt: skip
+            there = []
+            for name, stage in self.stages.items():
+                reduction = _reduction(stage)
+                there.append(f"{name} ({f'1/{reduction}' if reduction else 'no image'})")
             raise SettingError(
-                f"{owner}: encoder {self.architecture.name!r} has no stage at {_fractions(missing)} of the input's "
-                f"size, which this decoder needs; its stages are {there}"
+                f"{owner}: encoder {self.architecture.name!r} has no stage at "
+                f"{_fractions(missing)} of the input's size, which this decoder needs; its stages "
+                f"are {', '.join(there)}"
             )
         return tuple(Tap(reduction, *at[reduction]) for reduction in reductions)
 
     def dilated(self, output_stride: int, owner: str) -> Encoder:
-        """The same one, with its last stages dilated so that they are no smaller than that.
+        """Return the same encoder with its last stages dilated.
+
+        No stage is then smaller than `output_stride` says.
 
         Raises:
             SettingError: It has no such setting.
@@ -106,14 +121,15 @@ class Encoder:
             raise SettingError(f"{owner}: output_stride={output_stride!r}; wanted 8, 16 or 32")
         if "output_stride" not in self.architecture.settings:
             raise SettingError(
-                f"{owner}: encoder {self.architecture.name!r} cannot keep its last stages at 1/{output_stride} of the "
-                f"input's size, since it has no setting output_stride: take a residual network"
+                f"{owner}: encoder {self.architecture.name!r} cannot keep its last stages at "
+                f"1/{output_stride} of the input's size, since it has no setting output_stride: "
+                "take a residual network"
             )
         settings = {**self.settings, "output_stride": output_stride}
         return Encoder(self.architecture, settings, self.stages, self.unused)
 
     def build(self) -> Any:
-        """The network, for a block of the network that is being built."""
+        """Build the network, as a block of the network that is being built."""
         network = self.architecture.network(**self.architecture.arguments(**self.settings))
         blocks = dict(network.named_blocks())
         for path in self.unused:
@@ -123,21 +139,22 @@ class Encoder:
 
 
 def _unused(run: Run) -> tuple[str, ...]:
-    """The topmost blocks that did not run, and below which nothing did."""
-    ran = {path[:end] for path in run.trace.blocks for end in (*_dots(path), len(path))}
+    """Return the topmost blocks that did not run, and below which nothing did."""
+    used = {""}
+    for path in run.trace.blocks:
+        while path:
+            used.add(path)
+            path = path.rpartition(".")[0]
     unused: list[str] = []
     for path, _ in run.network.named_blocks():
-        if path and path not in ran and not path.startswith(tuple(f"{above}." for above in unused)):
+        below_unused = path.startswith(tuple(f"{above}." for above in unused))
+        if path not in used and not below_unused:
             unused.append(path)
     return tuple(unused)
 
 
-def _dots(path: str) -> list[int]:
-    return [at for at, letter in enumerate(path) if letter == "."]
-
-
 def _reduction(stage: Stage) -> int | None:
-    """The nearest power of two, the same along each axis; None when there is none."""
+    """Return the nearest power of two if it is the same along each axis, else None."""
     nearest = {2 ** round(math.log2(max(1, reduction))) for reduction in stage.reduction}
     return nearest.pop() if len(nearest) == 1 else None
 
@@ -147,11 +164,12 @@ def _fractions(reductions: Sequence[int]) -> str:
 
 
 class EncoderDecoder(Model):
-    """The base of segmentation networks made of an `encoder`, a `decoder` and a `segmentation_head`.
+    """The base of networks made of an `encoder`, a `decoder` and a `segmentation_head`.
 
-    Names, order, shapes and start values are those of segmentation_models_pytorch. The encoder is any classifier of the
-    zoo that has stages at the reductions which the decoder takes; its layers keep their names below ``encoder.``, and
-    the state is that of the whole classifier without its head, also where the decoder takes the first stages only.
+    Names, order, shapes and start values are those of segmentation_models_pytorch. The encoder is
+    any classifier of the zoo that has stages at the reductions which the decoder takes; its layers
+    keep their names below ``encoder.``, and the state is that of the whole classifier without its
+    head, also where the decoder takes the first stages only.
 
     Attributes:
         multiple: What each spatial axis of the input must be a multiple of.
@@ -168,13 +186,21 @@ class EncoderDecoder(Model):
         """The encoder's stem."""
         return tuple(f"encoder.{path}" for path in getattr(self.encoder, "stem_paths", ()))
 
-    def encode_with(self, encoder: Any, depths: Iterable[int], in_channels: int, dims: int,
-                    settings: Mapping[str, Any] | None, output_stride: int = 32) -> tuple[int, ...]:  # fmt: skip
+    def encode_with(
+        self,
+        encoder: Any,
+        depths: Iterable[int],
+        in_channels: int,
+        dims: int,
+        settings: Mapping[str, Any] | None,
+        output_stride: int = 32,
+    ) -> tuple[int, ...]:
         """Build the encoder.
 
         Args:
             encoder: A name of the zoo, an `Architecture`, or a class written once.
-            depths: How often what the decoder takes is halved, from the finest to the coarsest; 0 is the input.
+            depths: How often what the decoder takes is halved, from the finest to the coarsest; 0
+                is the input.
             in_channels, dims: Of the input.
             settings: Further settings of the encoder.
             output_stride: Dilate what would be smaller than this.
@@ -182,7 +208,8 @@ class EncoderDecoder(Model):
         Returns:
             The channels of what the decoder takes.
         """
-        owner, depths = type(self).__name__, tuple(depths)
+        owner = type(self).__name__
+        depths = tuple(depths)
         checks.positive(in_channels, "in_channels", owner)
         by_dims(self.nn, dims, "Conv")
         plan = Encoder.of(encoder, in_channels, dims, settings)
@@ -197,9 +224,10 @@ class EncoderDecoder(Model):
         return self.segmentation_head(self.forward_stages(x)["decoder"])
 
     def forward_stages(self, x):
-        """The encoder's stages, as far as the decoder needs them, and ``decoder``: what the head reads."""
+        """Return the encoder's stages that the decoder needs, and ``decoder``, the head's input."""
         _divisible(self, x, self.multiple)
-        stages = run_stages_of(self.encoder, (x,), tuple(name for name, _ in self.taken if name is not None))
+        names = tuple(name for name, _ in self.taken if name is not None)
+        stages = run_stages_of(self.encoder, (x,), names)
         taken = [x if name is None else stages[name] for name, _ in self.taken]
         if self.multiple > 1:
             self._check_sizes(x, taken)
@@ -207,63 +235,82 @@ class EncoderDecoder(Model):
         return stages
 
     def _check_sizes(self, x, taken):
-        """An error when a stage is not exactly so many times smaller: the encoder does not pad its convolutions."""
+        """Check that each stage is smaller than the input by exactly the factor expected.
+
+        It is not where the encoder does not pad its convolutions.
+        """
         for (name, reduction), array in zip(self.taken, taken, strict=True):
             wanted = tuple(size // reduction for size in x.shape[2:])
             if tuple(array.shape[2:]) != wanted:
                 raise ShapeError(
-                    f"{checks.where(self)}: an input of shape {tuple(x.shape)} gives a stage {name!r} of size "
-                    f"{tuple(array.shape[2:])}, wanted {wanted}: take another encoder, or EncoderUNet (encoder_unet), "
-                    f"which takes any sizes"
+                    f"{checks.where(self)}: an input of shape {tuple(x.shape)} gives a stage "
+                    f"{name!r} of size {tuple(array.shape[2:])}, wanted {wanted}: take another "
+                    "encoder, or EncoderUNet (encoder_unet), which takes any sizes"
                 )
 
 
 def run_stages_of(model: Any, inputs: tuple[Any, ...], wanted: tuple[str, ...]) -> dict[str, Any]:
-    """The stages of a model by name: at least those wanted, no later ones where the model can stop."""
+    """Run the stages of a model: at least those wanted, no later ones where it can stop."""
     if getattr(model, "can_stop", False):
         return model.forward_stages(*inputs, until=wanted)
     return model.forward_stages(*inputs)
 
 
 def depth_of(encoder_depth: int, least: int, owner: str) -> int:
-    """How often the encoder halves the size.
+    """Return how often the encoder halves the size.
 
     Raises:
         SettingError: It is less than the decoder needs, or more than 5.
     """
     if isinstance(encoder_depth, bool) or encoder_depth not in range(least, 6):
-        raise SettingError(f"{owner}: encoder_depth={encoder_depth!r}; wanted a whole number from {least} to 5")
+        raise SettingError(
+            f"{owner}: encoder_depth={encoder_depth!r}; wanted a whole number from {least} to 5"
+        )
     return encoder_depth
 
 
 def segmentation_head(
     nn: Any, in_channels: int, num_classes: int, kernel_size: int, dims: int, upsampling: int = 1
 ) -> Any:
-    """A convolution to the classes, and a resize to the size of the input (linear, with aligned corners)."""
+    """Make a convolution to the classes, and a resize to the size of the input.
+
+    The resize is linear, with aligned corners.
+    """
     checks.positive(num_classes, "num_classes", "segmentation head")
-    conv = by_dims(nn, dims, "Conv")(in_channels, num_classes, kernel_size, padding=kernel_size // 2)
+    kind = by_dims(nn, dims, "Conv")
+    conv = kind(in_channels, num_classes, kernel_size, padding=kernel_size // 2)
     if upsampling == 1:
         return nn.Sequential(conv)
-    return nn.Sequential(conv, nn.Upsample(scale_factor=float(upsampling), mode="linear", align_corners=True))
+    resize = nn.Upsample(scale_factor=float(upsampling), mode="linear", align_corners=True)
+    return nn.Sequential(conv, resize)
 
 
 def widths(decoder_channels: Sequence[int], depth: int, owner: str) -> tuple[int, ...]:
-    """The widths of a decoder's blocks, from the coarsest to the finest.
+    """Return the widths of a decoder's blocks, from the coarsest to the finest.
 
     Raises:
         SettingError: They are not as many as the encoder is deep.
     """
     if isinstance(decoder_channels, int | str) or len(decoder_channels) != depth:
-        raise SettingError(f"{owner}: decoder_channels={decoder_channels!r}; wanted encoder_depth={depth} widths")
+        raise SettingError(
+            f"{owner}: decoder_channels={decoder_channels!r}; wanted encoder_depth={depth} widths"
+        )
     return tuple(checks.positive(width, "decoder_channels", owner) for width in decoder_channels)
 
 
-HEAD_START: dict[str, Distribution] = {"segmentation_head.0.weight": XavierUniform(), "segmentation_head.0.bias": ZEROS}
-DECODER_START: dict[str, Distribution] = {"decoder.*.0.weight": HeUniform(), "decoder.*.0.bias": ZEROS, **HEAD_START}
+HEAD_START: dict[str, Distribution] = {
+    "segmentation_head.0.weight": XavierUniform(),
+    "segmentation_head.0.bias": ZEROS,
+}
+DECODER_START: dict[str, Distribution] = {
+    "decoder.*.0.weight": HeUniform(),
+    "decoder.*.0.bias": ZEROS,
+    **HEAD_START,
+}
 
 
 def _divisible(model: Any, x: Any, multiple: int) -> None:
-    """Each spatial axis is a multiple of what the decoder's joins need.
+    """Check that each spatial axis is a multiple of what the decoder's joins need.
 
     Raises:
         ShapeError: One is not; the message tells what to pad to.
@@ -272,6 +319,6 @@ def _divisible(model: Any, x: Any, multiple: int) -> None:
     if any(length % multiple for length in size):
         padded = tuple(-(-length // multiple) * multiple for length in size)
         raise ShapeError(
-            f"{checks.where(model)}: an input of shape {tuple(x.shape)}; each spatial axis must be a multiple of "
-            f"{multiple}: pad it to {padded}"
+            f"{checks.where(model)}: an input of shape {tuple(x.shape)}; each spatial axis must be "
+            f"a multiple of {multiple}: pad it to {padded}"
         )

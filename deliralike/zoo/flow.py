@@ -1,4 +1,4 @@
-"""From where to where the data of a network flow: its blocks as boxes, with what each takes and gives."""
+"""The flow of data through a network: its blocks as boxes, with their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from deliralike.zoo.registry import Shape, is_shape
 from deliralike.zoo.summary import run_on_shapes
 
 _DEEPEST = 4
-_COLUMNS, _FEW, _MANY = 12, 6, 20  # more than so many are too small to read; but rather many than very few
+_COLUMNS = 12  # boxes of more columns are too small to read
+_FEW = 6  # a drawing of fewer columns may become as wide as _MANY
+_MANY = 20
 
 
 @dataclass(frozen=True)
@@ -42,14 +44,20 @@ class Box:
 
 
 def flow(
-    network: Any, input_shape: Shape | Sequence[Shape] | None = None, depth: int | None = None, idle: bool = False,
+    network: Any,
+    input_shape: Shape | Sequence[Shape] | None = None,
+    depth: int | None = None,
+    idle: bool = False,
     **settings: Any,
-) -> list[Box]:  # fmt: skip
-    """The boxes of a network in the order of their calls, the inputs first, without building it on a framework.
+) -> list[Box]:
+    """Return the boxes of a network in the order of their calls, the inputs first.
+
+    No framework is loaded.
 
     Args:
         network, input_shape, settings: As for `deliralike.zoo.outline`.
-        depth: How many calls deep blocks are looked into; as deep as gives about 12 columns when None.
+        depth: How many calls deep blocks are looked into; as deep as gives about 12 columns when
+            None.
         idle: Whether to show also what has no parameters and keeps the shape: activations, dropout.
 
     Example:
@@ -62,21 +70,24 @@ def flow(
 
     def boxes_at(depth: int) -> list[Box]:
         boxes = _boxes(network, input_shape, depth, settings)
-        return _collapsed(boxes if idle else _busy(boxes))
+        if not idle:
+            boxes = _without_idle(boxes)
+        return _collapsed(boxes)
 
     if depth is not None:
         return boxes_at(depth)
-    found = boxes_at(1)
+    best = boxes_at(1)
     for deeper in range(2, _DEEPEST + 1):
         boxes = boxes_at(deeper)
-        if max(columns(boxes)) >= (_MANY if len(found) < _FEW else _COLUMNS):
+        limit = _MANY if len(best) < _FEW else _COLUMNS
+        if max(columns(boxes)) >= limit:
             break
-        found = boxes
-    return found
+        best = boxes
+    return best
 
 
 def columns(boxes: Sequence[Box]) -> list[int]:
-    """For each box, the length of the longest way to it."""
+    """Return the length of the longest way to each box."""
     at: list[int] = []
     for box in boxes:
         at.append(1 + max((at[source] for source in box.sources), default=-1))
@@ -84,19 +95,25 @@ def columns(boxes: Sequence[Box]) -> list[int]:
 
 
 def _boxes(network: Any, input_shape: Any, depth: int, settings: dict[str, Any]) -> list[Box]:
-    ran = run_on_shapes(network, input_shape, settings, depth=depth)
-    first = len(ran.inputs)
-    boxes = [Box("", "input", (), (1, *entry.shape), 0) for entry in ran.inputs]
-    for call in ran.trace.flow:
+    run = run_on_shapes(network, input_shape, settings, depth=depth)
+    first = len(run.inputs)
+    boxes = [Box("", "input", (), (1, *entry.shape), 0) for entry in run.inputs]
+    for call in run.trace.flow:
         path = call.block.path
-        below = [b for b in ran.trace.blocks.values() if b.path == path or b.path.startswith(f"{path}.")]
+        parameters = 0
+        for block in run.trace.blocks.values():
+            if block.path == path or block.path.startswith(f"{path}."):
+                parameters += block.parameters
         sources = tuple(sorted(source + first for source in call.sources))
-        boxes.append(Box(path, call.block.type, sources, call.output, sum(block.parameters for block in below)))
+        boxes.append(Box(path, call.block.type, sources, call.output, parameters))
     return boxes
 
 
-def _busy(boxes: list[Box]) -> list[Box]:
-    """Without those that have one source, no parameters, and keep its shape: what takes from them takes from it."""
+def _without_idle(boxes: list[Box]) -> list[Box]:
+    """Leave out boxes that have one source, no parameters, and keep the shape.
+
+    What takes its input from such a box then takes it from that box's source.
+    """
     kept: list[Box] = []
     place: dict[int, int] = {}
     for index, box in enumerate(boxes):
@@ -110,16 +127,19 @@ def _busy(boxes: list[Box]) -> list[Box]:
 
 
 def _collapsed(boxes: list[Box]) -> list[Box]:
-    """Equal boxes that do nothing but follow each other become one with a count."""
-    uses = Counter(source for box in boxes for source in box.sources)
+    """Join equal boxes that only follow each other into one with a count."""
+    uses: Counter[int] = Counter()
+    for box in boxes:
+        uses.update(box.sources)
     kept: list[Box] = []
     place: dict[int, int] = {}
     for index, box in enumerate(boxes):
         box = replace(box, sources=tuple(sorted({place[source] for source in box.sources})))
-        before = kept[-1] if kept else None
-        follows = before is not None and box.sources == (len(kept) - 1,) and uses[index - 1] == 1
-        if before is not None and follows and (box.type, box.output) == (before.type, before.output):
-            kept[-1] = replace(before, count=before.count + 1, parameters=before.parameters + box.parameters)
+        follows = box.sources == (len(kept) - 1,) and uses[index - 1] == 1
+        if follows and (box.type, box.output) == (kept[-1].type, kept[-1].output):
+            before = kept[-1]
+            parameters = before.parameters + box.parameters
+            kept[-1] = replace(before, count=before.count + 1, parameters=parameters)
         else:
             kept.append(box)
         place[index] = len(kept) - 1

@@ -1,4 +1,4 @@
-"""Other layouts of a state: the names, and here and there the shapes, that another library gives the same weights."""
+"""Other layouts of a state: names, and some shapes, that another library gives the same weights."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,16 +15,22 @@ State = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class KeyMap:
-    r"""One other layout, described from our names; so it works in both directions.
+    r"""One other layout of the same weights.
+
+    It is described from our names, so it works in both directions.
 
     Attributes:
         name: Whose layout it is: ``"timm"``, ``"torchvision"`` …
-        rename: Our names, in order, as their names: a dict from ours to theirs. Names that they lack are left out.
-        shapes: For patterns of our names, how an array comes to our shape and how it goes to theirs.
-        mend: What turns a state of theirs into one of arrays that we have too, before it is renamed.
-        complete: What adds to a state in their layout the arrays that only they have, after it is renamed.
-        notes: What somebody must know who takes weights from one to the other: where outputs still differ.
-        framework: The backend of a framework that comes with this very network, if it does.
+        rename: Our names, in order, as their names: a dict from ours to theirs. Names that they
+            lack are left out.
+        shapes: For patterns of our names, how an array comes to our shape and how it goes to
+            theirs.
+        mend: What turns a state of theirs into one of arrays that we have too, before it is
+            renamed.
+        complete: What adds to a state in their layout the arrays that only they have, after it is
+            renamed.
+        notes: Differences between the outputs that remain after the weights are converted.
+        framework: The backend of a framework that comes with this very network, if any does.
 
     Example:
         >>> names = by_patterns({r"fc\.(.*)": r"head.\1"})
@@ -43,7 +49,7 @@ class KeyMap:
     framework: str = ""
 
     def table(self, names: Iterable[str]) -> dict[str, str]:
-        """Our names as theirs.
+        """Return the table from our names to theirs.
 
         Raises:
             StateError: Two of our names would be one of theirs, so that there were no way back.
@@ -52,51 +58,70 @@ class KeyMap:
         first: dict[str, str] = {}
         for ours, theirs in table.items():
             if first.setdefault(theirs, ours) != ours:
-                raise StateError(f"the layout {self.name!r} gives {first[theirs]!r} and {ours!r} the name {theirs!r}")
+                raise StateError(
+                    f"the layout {self.name!r} gives {first[theirs]!r} and {ours!r} the name "
+                    f"{theirs!r}"
+                )
         return table
 
     def to_ours(self, state: State, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """A state in their layout in ours. What they have and we do not keeps its name, behind the others.
+        """Convert a state from their layout to ours.
+
+        Arrays that only they have keep their names and come last.
 
         Args:
             names: All of our names, in order.
         """
-        state = state if self.mend is None else self.mend(state)
+        if self.mend is not None:
+            state = self.mend(state)
         table = self.table(names)
-        known = {ours: self._transformed(ours, state[theirs], 0) for ours, theirs in table.items() if theirs in state}
-        taken = set(table.values())
-        return known | {name: value for name, value in state.items() if name not in taken and name not in known}
+        known = {}
+        for ours, theirs in table.items():
+            if theirs in state:
+                known[ours] = self._transformed(ours, state[theirs], 0)
+        taken = {*table.values(), *known}
+        return known | {name: value for name, value in state.items() if name not in taken}
 
     def to_theirs(self, state: State) -> dict[str, np.ndarray]:
-        """A state in our layout in theirs, in our order; what they lack is left out.
+        """Convert a state from our layout to theirs, in our order.
+
+        Arrays that they lack are left out.
 
         Raises:
             StateError: An array would not come back as it was.
         """
         theirs = {}
         for ours, name in self.table(state).items():
-            theirs[name] = self._transformed(ours, state[ours], 1)
-            if theirs[name] is not state[ours]:
+            value = state[ours]
+            theirs[name] = self._transformed(ours, value, 1)
+            if theirs[name] is not value:
                 back = self._transformed(ours, theirs[name], 0)
-                if back.shape != state[ours].shape or not np.array_equal(back, state[ours], equal_nan=True):
-                    raise StateError(f"{ours!r} would not come back from the layout {self.name!r} as it is")
-        return theirs if self.complete is None else dict(self.complete(theirs))
+                if not np.array_equal(back, value, equal_nan=True):
+                    raise StateError(
+                        f"{ours!r} would not come back from the layout {self.name!r} as it is"
+                    )
+        if self.complete is not None:
+            return dict(self.complete(theirs))
+        return theirs
 
     def reshapes(self, ours: str) -> bool:
         """Whether the array of that name lies otherwise in their layout."""
         return any(fnmatchcase(ours, pattern) for pattern in self.shapes)
 
     def _transformed(self, ours: str, value: np.ndarray, direction: int) -> np.ndarray:
-        found = (pair for pattern, pair in self.shapes.items() if fnmatchcase(ours, pattern))
-        pair = next(found, None)
-        return value if pair is None else pair[direction](value)
+        for pattern, pair in self.shapes.items():
+            if fnmatchcase(ours, pattern):
+                return pair[direction](value)
+        return value
 
 
 Replacement = str | Callable[[re.Match[str]], str]
 
 
 def by_patterns(table: Mapping[str, Replacement]) -> Callable[[Sequence[str]], dict[str, str]]:
-    r"""A renaming by regular expressions: each name by the first one that matches it whole; others are left out.
+    r"""Make a renaming by regular expressions.
+
+    Each name is renamed by the first one that matches it whole; names without a match are left out.
 
     Args:
         table: For each pattern a template like ``r"head.\1"``, or a function of the match.
@@ -109,11 +134,16 @@ def by_patterns(table: Mapping[str, Replacement]) -> Callable[[Sequence[str]], d
 
     def renamed(name: str) -> str | None:
         for pattern, replacement in patterns:
-            if match := pattern.fullmatch(name):
-                return match.expand(replacement) if isinstance(replacement, str) else replacement(match)
+            match = pattern.fullmatch(name)
+            if match is None:
+                continue
+            if isinstance(replacement, str):
+                return match.expand(replacement)
+            return replacement(match)
         return None
 
     def rename(names: Sequence[str]) -> dict[str, str]:
-        return {name: new for name in names if (new := renamed(name)) is not None}
+        table = {name: renamed(name) for name in names}
+        return {name: new for name, new in table.items() if new is not None}
 
     return rename

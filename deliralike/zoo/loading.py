@@ -1,4 +1,4 @@
-"""Weights of others taken over: names and shapes are brought to those of the network, and every step is reported."""
+"""Load weights of others: names and shapes are fitted, and every step is reported."""
 
 from __future__ import annotations
 
@@ -14,14 +14,24 @@ import numpy as np
 from deliralike import weights as weight_files
 from deliralike.errors import StateError
 from deliralike.state import LoadReport, Slot, host_array
-from deliralike.zoo import headless
+from deliralike.zoo import stem_and_head
 from deliralike.zoo.keymaps import KeyMap
 
 State = Mapping[str, np.ndarray]
 
 # What trainers and other networks put before the names of a network; see `load`.
-PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "network.", "encoder.", "backbone.", "transformer.", "bert.",
-            "vit.")  # fmt: skip
+PREFIXES = (
+    "module.",
+    "_orig_mod.",
+    "model.",
+    "net.",
+    "network.",
+    "encoder.",
+    "backbone.",
+    "transformer.",
+    "bert.",
+    "vit.",
+)
 _MOST_STEPS, _MOST_REASONS = 3, 5
 _REMEDY = "\n  strict=False leaves these alone"
 _LOGGER = logging.getLogger("deliralike")
@@ -35,7 +45,7 @@ class Adapted:
         name: Of the network.
         came: The shape in the file.
         wanted: The shape in the network.
-        how: In words.
+        how: A description in words.
     """
 
     name: str
@@ -46,11 +56,12 @@ class Adapted:
 
 @dataclass(frozen=True)
 class WeightsReport:
-    """What `load` did with weights, name by name.
+    """The result of `load`, name by name.
 
     Attributes:
         source: The file; ``"a mapping"`` for a mapping.
-        layout: In words, where the weights lay in the source and how its names became the network's.
+        layout: In words, where the weights lay in the source and how its names became the
+            network's.
         loaded: The network's names that were taken over, adapted ones too.
         adapted: Those among them that were made to fit.
         skipped: Names that were left alone on purpose, and why.
@@ -74,41 +85,59 @@ class WeightsReport:
         return not (self.adapted or self.skipped or self.missing or self.unexpected)
 
     def __str__(self) -> str:
-        """A line for what was loaded, and one for each kind of exception."""
+        """Return a line for what was loaded, and one for each kind of exception."""
         lines = [f"{self.source}, {self.layout}: {len(self.loaded)} names loaded"]
-        lines += [f"adapted: {entry.name} from {entry.came} to {entry.wanted}, {entry.how}" for entry in self.adapted]
-        reasons = dict.fromkeys(why for _, why in self.skipped)
-        lines += [f"left alone: {_some([name for name, why in self.skipped if why == reason])}: {reason}"
-                  for reason in list(reasons)[:_MOST_REASONS]]  # fmt: skip
-        lines += [f"left alone: {len(reasons) - _MOST_REASONS} more kinds"] if len(reasons) > _MOST_REASONS else []
-        lines += [f"missing: {_some(self.missing)}"] if self.missing else []
-        lines += [f"unexpected: {_some(self.unexpected)}"] if self.unexpected else []
-        return "\n  ".join([*lines, *(f"note: {note}" for note in self.notes)])
+        for entry in self.adapted:
+            lines.append(f"adapted: {entry.name} from {entry.came} to {entry.wanted}, {entry.how}")
+        lines += self._skipped_lines()
+        if self.missing:
+            lines.append(f"missing: {_some(self.missing)}")
+        if self.unexpected:
+            lines.append(f"unexpected: {_some(self.unexpected)}")
+        for note in self.notes:
+            lines.append(f"note: {note}")
+        return "\n  ".join(lines)
+
+    def _skipped_lines(self) -> list[str]:
+        """Return a line for each reason, up to a limit."""
+        names: dict[str, list[str]] = {}
+        for name, reason in self.skipped:
+            names.setdefault(reason, []).append(name)
+        lines = [f"left alone: {_some(names[reason])}: {reason}" for reason in names]
+        if len(lines) > _MOST_REASONS:
+            more = f"left alone: {len(lines) - _MOST_REASONS} more kinds"
+            lines = [*lines[:_MOST_REASONS], more]
+        return lines
 
 
-def load(network: Any, weights: str | os.PathLike[str] | Mapping[str, Any], strict: bool = True) -> WeightsReport:
-    """Take over weights that were saved under the names, prefixes or layout of another library or trainer.
+def load(
+    network: Any, weights: str | os.PathLike[str] | Mapping[str, Any], strict: bool = True
+) -> WeightsReport:
+    """Load weights that were saved under the names or layout of another library or trainer.
 
-    In this order: the file is read (`deliralike.weights.read`; no code runs) and, where it is a checkpoint, the state
-    under one of its usual keys is taken (``state_dict``, ``model``, ``model_state_dict``, ``network_weights``,
-    ``model_ema``, ``ema``, ``state_dict_ema`` …). Prefixes (``module.``, ``_orig_mod.``, ``model.``, ``net.``,
-    ``network.``, ``encoder.``, ``backbone.``, ``transformer.``, ``bert.``, ``vit.``) are taken off or put before the
-    names, and the network's key maps are tried. Of all these the one under which the most names have the right shapes
-    is taken, the plainest where several are equal; the report says which. Then the network mends the state
-    (``adapt_state``), and arrays of another shape are adapted: the stem's where the network has another number of input
-    channels than the file (to one: their sum; to others: repeated in order and scaled by old / new, as timm does), and
-    those the network itself knows (``adapt_weight``, position tables). The head keeps its start values where the number
-    of classes differs or the file has none; a network without a head leaves the file's. A tied array may come under
-    any of its names, and a norm's ``num_batches_tracked`` may be missing.
+    In this order: the file is read (`deliralike.weights.read`; no code runs) and, where it is a
+    checkpoint, the state under one of its usual keys is taken (``state_dict``, ``model``,
+    ``model_state_dict``, ``network_weights``, ``model_ema``, ``ema``, ``state_dict_ema`` …).
+    Prefixes (``module.``, ``_orig_mod.``, ``model.``, ``net.``, ``network.``, ``encoder.``,
+    ``backbone.``, ``transformer.``, ``bert.``, ``vit.``) are taken off or put before the names, and
+    the network's key maps are tried. Of all these the one under which the most names have the right
+    shapes is taken, the plainest where several are equal; the report says which. Then the network
+    mends the state (``adapt_state``), and arrays of another shape are adapted: the stem's where the
+    network has another number of input channels than the file (to one: their sum; to others:
+    repeated in order and scaled by old / new, as timm does), and those the network itself knows
+    (``adapt_weight``, position tables). The head keeps its start values where the number of classes
+    differs or the file has none; a network without a head leaves the file's. A tied array may come
+    under any of its names, and a norm's ``num_batches_tracked`` may be missing.
 
     Args:
         network: Of the zoo, or any other abstract network, on any backend.
         weights: A file, or arrays by name.
-        strict: Refuse missing and unexpected names and other wrong shapes. If not strict, they are left alone.
+        strict: Refuse missing and unexpected names and other wrong shapes. If not strict, they are
+            left alone.
 
     Returns:
-        What was done; it is also logged to the logger ``"deliralike"``, as a warning unless it is `complete` and has no
-        notes.
+        What was done; it is also logged to the logger ``"deliralike"``, as a warning unless it is
+        `complete` and has no notes.
 
     Raises:
         StateError: The weights do not fit, or nothing in them does; the network is as it was.
@@ -126,14 +155,18 @@ def load(network: Any, weights: str | os.PathLike[str] | Mapping[str, Any], stri
     report = plan.report(source)
     report = replace(report, notes=(*notes, *report.notes))
     if not plan.arrays or (strict and not plan.fits):
-        problem = f"{source}, {plan.problem()}" + (_REMEDY if plan.arrays else "")
-        raise StateError(f"the weights do not fit {type(network).__name__}, which was left unchanged: {problem}")
+        remedy = _REMEDY if plan.arrays else ""
+        raise StateError(
+            f"the weights do not fit {type(network).__name__}, which was left unchanged: "
+            f"{source}, {plan.problem()}{remedy}"
+        )
     network.load_neutral_state(plan.arrays, strict=False)
-    _LOGGER.log(logging.INFO if report.complete and not report.notes else logging.WARNING, "%s", report)
+    level = logging.INFO if report.complete and not report.notes else logging.WARNING
+    _LOGGER.log(level, "%s", report)
     return report
 
 
-# Where the weights are, and under which names --------------------------------------------------------------------
+# Where the weights are, and under which names
 
 
 @dataclass(frozen=True)
@@ -156,11 +189,12 @@ class Choice:
 
 
 def _states(weights: Any) -> tuple[str, Mapping[str, State], tuple[str, ...]]:
-    """What they are called, the states in them, and notes on how these were found."""
+    """Return the name of a source, the states in it, and notes on how these were found."""
     if not isinstance(weights, Mapping):
-        found = weight_files.contents(weights)
-        return str(weights), found.states, found.notes
-    states, problem = {}, StateError("the mapping is empty")
+        contents = weight_files.contents(weights)
+        return str(weights), contents.states, contents.notes
+    states = {}
+    problem = StateError("the mapping is empty")
     for key, state in _flat(weights):
         try:
             states[key] = {str(name): host_array(str(name), value) for name, value in state.items()}
@@ -172,7 +206,7 @@ def _states(weights: Any) -> tuple[str, Mapping[str, State], tuple[str, ...]]:
 
 
 def _flat(weights: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The mappings within that hold no others."""
+    """Yield the mappings within that hold no others, each with its key."""
     nested = {name: value for name, value in weights.items() if isinstance(value, Mapping)}
     if not nested and weights:
         yield key, weights
@@ -180,21 +214,34 @@ def _flat(weights: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Mapp
         yield from _flat(value, f"{key}.{name}".strip("."))
 
 
-def _best(slots: Mapping[str, Slot], states: Mapping[str, State], keymaps: Sequence[KeyMap]) -> Choice:
-    """The way under which the most names and shapes fit; the first one, which changes least, among equals."""
+def _best(
+    slots: Mapping[str, Slot], states: Mapping[str, State], keymaps: Sequence[KeyMap]
+) -> Choice:
+    """Return the choice under which the most names and shapes fit.
+
+    Of equal choices it is the first one, which changes least.
+    """
     wanted = {name: slot.shape for name, slot in slots.items()}
-    choices = (choice for key, state in states.items() for choice in _choices(wanted, state, key, keymaps))
-    best, score = None, (-1, -1)
-    for choice in choices:
-        shapes = {name: np.shape(value) for name, value in choice.state.items() if name in wanted}
-        here = (sum(shape == wanted[name] for name, shape in shapes.items()), len(shapes))
-        if here > score:
-            best, score = choice, here
-        if score == (len(wanted), len(wanted)):
-            break
+    perfect = (len(wanted), len(wanted))
+    best = None
+    best_score = (-1, -1)
+    for key, state in states.items():
+        for choice in _choices(wanted, state, key, keymaps):
+            score = _score(choice, wanted)
+            if score == perfect:
+                return choice
+            if score > best_score:
+                best, best_score = choice, score
     if best is None:
         raise StateError("there are no weights")
     return best
+
+
+def _score(choice: Choice, wanted: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:
+    """Return the number of names whose shapes fit, and the number of names that are known."""
+    known = [name for name in choice.state if name in wanted]
+    fitting = sum(np.shape(choice.state[name]) == wanted[name] for name in known)
+    return fitting, len(known)
 
 
 def _choices(
@@ -211,28 +258,37 @@ def _choices(
                 yield choice
 
 
-def _by_keymap(state: State, keymap: KeyMap, wanted: Mapping[str, Any], steps: list[str]) -> Choice | None:
+def _by_keymap(
+    state: State, keymap: KeyMap, wanted: Mapping[str, Any], steps: list[str]
+) -> Choice | None:
     table = keymap.table(wanted)
     if not any(theirs in state for theirs in table.values()):
         return None
     try:
         ours = keymap.to_ours(state, wanted)
-    except (ValueError, IndexError, KeyError):  # an array that this layout's transforms cannot take: it is another one
-        return None
+    except (ValueError, IndexError, KeyError):
+        return None  # the layout's transforms cannot take an array, so the layout is another one
+    words = ", ".join([*steps, f"in the layout {keymap.name!r}"])
     lacking = frozenset(name for name in wanted if name not in table)
-    return Choice(ours, ", ".join([*steps, f"in the layout {keymap.name!r}"]), lacking, keymap.notes, keymap)
+    return Choice(ours, words, lacking, keymap.notes, keymap)
 
 
-def _prefixed(state: State, wanted: Mapping[str, Any]) -> Iterator[tuple[dict[str, str], list[str]]]:
-    """The state's names as they are, then without and with prefixes, those with the fewest steps first."""
+def _prefixed(
+    state: State, wanted: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """Yield the state's names as they are, then without and with prefixes.
+
+    Those with the fewest steps come first.
+    """
     todo: deque[tuple[dict[str, str], list[str]]] = deque([({name: name for name in state}, [])])
-    seen: set[tuple[str, ...]] = set()
+    visited: set[tuple[str, ...]] = set()
     while todo:
         names, steps = todo.popleft()
         marks = tuple(names.values())
-        if marks in seen or len(set(marks)) < len(marks):  # taking the prefix off would make two names one
+        collide = len(set(marks)) < len(marks)  # without the prefix two names would be one
+        if collide or marks in visited:
             continue
-        seen.add(marks)
+        visited.add(marks)
         yield names, steps
         if len(steps) < _MOST_STEPS:
             todo.extend(_next(names, steps, wanted))
@@ -243,43 +299,52 @@ def _next(
 ) -> Iterator[tuple[dict[str, str], list[str]]]:
     for prefix in PREFIXES:
         if any(name.startswith(prefix) for name in names.values()):
-            yield {old: new.removeprefix(prefix) for old, new in names.items()}, [*steps, f"without {prefix!r}"]
+            shorter = {old: new.removeprefix(prefix) for old, new in names.items()}
+            yield shorter, [*steps, f"without {prefix!r}"]
         if any(name.startswith(prefix) for name in wanted):
-            yield {old: f"{prefix}{new}" for old, new in names.items()}, [*steps, f"with {prefix!r}"]
+            longer = {old: f"{prefix}{new}" for old, new in names.items()}
+            yield longer, [*steps, f"with {prefix!r}"]
 
 
-# What becomes of each array --------------------------------------------------------------------------------------
+# What becomes of each array
 
 
-def _other_outputs(shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> tuple[int, int] | None:
-    """The two numbers of outputs of heads whose shapes differ in nothing else; else None.
+def _other_outputs(
+    shapes: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
+) -> tuple[int, int] | None:
+    """Return the two numbers of outputs of heads whose shapes differ in nothing else, or None.
 
     The layers of a head that is a block may have as many inputs as outputs.
     """
-    if any(len(came) != len(wanted) for came, wanted in shapes):
-        return None
-    pairs = {(a, b) for came, wanted in shapes for a, b in zip(came, wanted, strict=True) if a != b}
-    first = any(came[0] != wanted[0] for came, wanted in shapes)
-    return next(iter(pairs)) if len(pairs) == 1 and first else None
+    pairs = set()
+    first_axis = False
+    for came, wanted in shapes:
+        if len(came) != len(wanted):
+            return None
+        pairs |= {(a, b) for a, b in zip(came, wanted, strict=True) if a != b}
+        first_axis |= came[:1] != wanted[:1]
+    return next(iter(pairs)) if len(pairs) == 1 and first_axis else None
 
 
 class Plan:
-    """What is to be loaded, adapted and left alone; nothing is changed by making it."""
+    """The arrays to be loaded, adapted and left alone; making a plan changes nothing."""
 
     @classmethod
     def of(cls, network: Any, states: Mapping[str, State]) -> Plan:
-        """The plan for the best of some states, under the best reading of its names."""
+        """Make the plan for the best of some states, under the best reading of its names."""
         slots = network.neutral_slots()
         network = getattr(network, "root", network)  # a replicated one says nothing of its model
         return cls(network, slots, _best(slots, states, tuple(getattr(network, "keymaps", ()))))
 
     def __init__(self, network: Any, slots: Mapping[str, Slot], choice: Choice) -> None:
         """Go through all names."""
-        self._network, self._slots, self.choice = network, slots, choice
+        self._network = network
+        self._slots = slots
+        self.choice = choice
         mend = getattr(network, "adapt_state", dict)
         self._state = dict(mend(dict(choice.state)))
-        self._stem = self._below(headless.paths(network, "stem"))
-        self._heads = {path: self._below((path,)) for path in headless.paths(network, "head")}
+        self._stem = self._below(stem_and_head.paths(network, "stem"))
+        self._heads = {path: self._below((path,)) for path in stem_and_head.paths(network, "head")}
         self.arrays: dict[str, np.ndarray] = {}
         self.adapted: list[Adapted] = []
         self.skipped: dict[str, str] = {}
@@ -299,29 +364,45 @@ class Plan:
 
     @property
     def as_it_is(self) -> bool:
-        """Whether everything fits without being changed, but for a head that one of the two does not have."""
+        """Whether everything fits without being changed.
+
+        A head that one of the two lacks does not count.
+        """
         replaced = any(name in self._state and name in self._slots for name in self.skipped)
         return bool(self.arrays) and self.fits and not self.adapted and not replaced
 
     def report(self, source: str) -> WeightsReport:
-        """What is done, if it is done."""
+        """Report what is done if the plan is carried out."""
         reasons = {name: f"came as {came}, wanted {wanted}" for name, came, wanted in self.wrong}
         skipped = tuple((self.skipped | reasons).items())
-        return WeightsReport(source, self.choice.words, tuple(self.arrays), tuple(self.adapted), skipped, self.missing,
-                             self.unexpected, self.choice.notes)  # fmt: skip
+        return WeightsReport(
+            source,
+            self.choice.words,
+            tuple(self.arrays),
+            tuple(self.adapted),
+            skipped,
+            self.missing,
+            self.unexpected,
+            self.choice.notes,
+        )
 
     def problem(self) -> str:
-        """What is wrong, for an error."""
+        """Describe what is wrong, for an error."""
         if not self.arrays:
-            ours, theirs = _some(list(self._slots), 3), _some(list(self._state), 3)
-            return (f"{self.choice.words}: there is nothing for it; the network's names are like {ours}, "
-                    f"the weights' like {theirs}")  # fmt: skip
+            ours = _some(list(self._slots), 3)
+            theirs = _some(list(self._state), 3)
+            return (
+                f"{self.choice.words}: there is nothing for it; the network's names are like "
+                f"{ours}, the weights' like {theirs}"
+            )
         return str(self.report("")).removeprefix(", ")
 
     def _below(self, paths: Sequence[str]) -> frozenset[str]:
-        """The names below some paths, and every other name of the same arrays."""
-        names = [name for name in self._slots if any(name.startswith(f"{path}.") or name == path for path in paths)]
-        own = {id(self._slots[name].native) for name in names}
+        """Return the names below some paths, and every other name of the same arrays."""
+        own = set()
+        for name, slot in self._slots.items():
+            if any(name == path or name.startswith(f"{path}.") for path in paths):
+                own.add(id(slot.native))
         return frozenset(name for name, slot in self._slots.items() if id(slot.native) in own)
 
     def _take(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> None:
@@ -329,48 +410,68 @@ class Plan:
         if came == shape:
             self.arrays[name] = value
             return
-        if (fitted := self._adapt(name, value, shape)) is None:
+        adaptation = self._adapt(name, value, shape)
+        if adaptation is None:
             self.wrong.append((name, came, shape))
             return
-        made, how = fitted
-        if made.shape != shape:
-            raise StateError(f"{type(self._network).__name__}.adapt_weight made {name!r} {made.shape}, wanted {shape}")
-        self.arrays[name] = made
+        adapted, how = adaptation
+        if adapted.shape != shape:
+            raise StateError(
+                f"{type(self._network).__name__}.adapt_weight made {name!r} {adapted.shape}, "
+                f"wanted {shape}"
+            )
+        self.arrays[name] = adapted
         self.adapted.append(Adapted(name, came, shape, how))
 
-    def _adapt(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, str] | None:
+    def _adapt(
+        self, name: str, value: np.ndarray, shape: tuple[int, ...]
+    ) -> tuple[np.ndarray, str] | None:
         if name in self._stem:
             return self._other_channels(name, value, shape)
         if any(name in names for names in self._heads.values()):
             return None
         adapt = getattr(self._network, "adapt_weight", None)
-        made = adapt(name, value, shape) if adapt is not None else None
-        return None if made is None else (np.asarray(made), "by the network itself")
-
-    def _other_channels(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, str] | None:
-        same_kernel = value.ndim == len(shape) > 2 and value.shape[:1] + value.shape[2:] == shape[:1] + shape[2:]
-        if not same_kernel or headless.is_grouped(self._network, name):
+        if adapt is None:
             return None
-        old, new = value.shape[1], shape[1]
+        adapted = adapt(name, value, shape)
+        if adapted is None:
+            return None
+        return np.asarray(adapted), "by the network itself"
+
+    def _other_channels(
+        self, name: str, value: np.ndarray, shape: tuple[int, ...]
+    ) -> tuple[np.ndarray, str] | None:
+        if value.ndim != len(shape) or value.ndim < 3:
+            return None
+        same_kernel = value.shape[0] == shape[0] and value.shape[2:] == shape[2:]
+        if not same_kernel or stem_and_head.is_grouped(self._network, name):
+            return None
+        old = value.shape[1]
+        new = shape[1]
         exact = value.astype(np.result_type(value, np.float32), copy=False)
         if new == 1:
-            return exact.sum(1, keepdims=True).astype(value.dtype), f"summed over {old} input channels"
-        made = np.take(exact, np.arange(new) % old, axis=1) * (old / new)
-        return made.astype(value.dtype), f"{old} input channels repeated to {new} and scaled by {old}/{new}"
+            adapted = exact.sum(1, keepdims=True)
+            how = f"summed over {old} input channels"
+        else:
+            adapted = np.take(exact, np.arange(new) % old, axis=1) * (old / new)
+            how = f"{old} input channels repeated to {new} and scaled by {old}/{new}"
+        return adapted.astype(value.dtype), how
 
     def _leave_heads(self) -> None:
-        """A head for other classes keeps its start values, and so does one that the file does not have."""
+        """Leave heads at their start values where the classes differ or the file has no head."""
         shapes = {name: (came, wanted) for name, came, wanted in self.wrong}
         for path, names in self._heads.items():
             if not names:
                 continue
-            others = [shapes[name] for name in names if name in shapes]
-            if (outputs := _other_outputs(others)) is not None:
-                why = f"{outputs[0]} outputs came, the network has {outputs[1]}; the start values stay"
-            elif not any(name in self._state for name in names) and not self._tied_elsewhere(path, names):
-                why = "the file has no such head; the start values stay"
+            outputs = _other_outputs([shapes[name] for name in names if name in shapes])
+            absent = not any(name in self._state for name in names)
+            if outputs is not None:
+                why = f"{outputs[0]} outputs came, the network has {outputs[1]}"
+            elif absent and not self._tied_elsewhere(path, names):
+                why = "the file has no such head"
             else:
                 continue
+            why += "; the start values stay"
             self.skipped |= {name: why for name in self._slots if name in names}
             self.arrays = {name: value for name, value in self.arrays.items() if name not in names}
             self.wrong = [entry for entry in self.wrong if entry[0] not in names]
@@ -379,18 +480,25 @@ class Plan:
         return any(not name.startswith(f"{path}.") for name in names)
 
     def _missing(self) -> tuple[str, ...]:
-        """Names that the source lacks; one whose array came under another name is not missing."""
-        given = {id(self._slots[name].native) for name in self._slots if name in self._state}
-        missing = [name for name in self._slots if name not in self._state and name not in self.skipped
-                   and id(self._slots[name].native) not in given]  # fmt: skip
-        computed = {name for name in missing if name in self.choice.lacking and not self._slots[name].is_parameter}
-        return tuple(name for name in missing if name not in computed)
+        """Return the names that the source lacks.
+
+        A name whose array came under another name is not missing.
+        """
+        given = {id(slot.native) for name, slot in self._slots.items() if name in self._state}
+        missing = []
+        for name, slot in self._slots.items():
+            computed = name in self.choice.lacking and not slot.is_parameter
+            if computed or name in self._state or name in self.skipped:
+                continue
+            if id(slot.native) not in given:
+                missing.append(name)
+        return tuple(missing)
 
     def _unexpected(self) -> tuple[str, ...]:
-        """Names that the network lacks, without those of a head that it could have."""
+        """Return the names that the network lacks, without those of a head that it could have."""
         unexpected = [name for name in self._state if name not in self._slots]
         if unexpected and not any(self._heads.values()):
-            heads = headless.names(self._network, self._slots)
+            heads = stem_and_head.names(self._network, self._slots)
             if self.choice.keymap is not None and heads:
                 heads = heads | set(self.choice.keymap.table([*self._slots, *heads]).values())
             why = "the network was built without a head"

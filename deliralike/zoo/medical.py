@@ -1,4 +1,4 @@
-"""What the medical families share: convolution, normalisation and activation as MONAI names them; sizes; tied names."""
+"""Blocks of the medical families, named as in MONAI, and checks of their sizes."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +16,10 @@ NORMS = ("instance", "batch", "group")
 ACTIVATIONS = {"relu": "ReLU", "leaky_relu": "LeakyReLU", "prelu": "PReLU", "elu": "ELU"}
 
 
-def normalisation(nn: Any, norm: str, channels: int, dims: int, affine: bool = True, num_groups: int = 8) -> Any:
-    """A normalisation by name.
+def normalisation(
+    nn: Any, norm: str, channels: int, dims: int, affine: bool = True, num_groups: int = 8
+) -> Any:
+    """Make a normalisation by name.
 
     Args:
         norm: ``"instance"``, ``"batch"`` or ``"group"``.
@@ -37,7 +39,7 @@ def normalisation(nn: Any, norm: str, channels: int, dims: int, affine: bool = T
 
 
 def activation(nn: Any, act: str, **settings: Any) -> Any:
-    """An activation by name: ``"relu"``, ``"leaky_relu"``, ``"prelu"`` or ``"elu"``.
+    """Make an activation by name: ``"relu"``, ``"leaky_relu"``, ``"prelu"`` or ``"elu"``.
 
     Raises:
         SettingError: There is no such activation.
@@ -48,7 +50,9 @@ def activation(nn: Any, act: str, **settings: Any) -> Any:
 
 
 class ADN(Network):
-    """Normalisation N (if any), dropout D and activation A (if any), in this order; the shape stays.
+    """Normalisation N (if any), dropout D and activation A (if any), in this order.
+
+    The shape stays.
 
     Source: MONAI's ``ADN``, whose names are followed.
 
@@ -62,16 +66,29 @@ class ADN(Network):
         negative_slope: Of a leaky ReLU; PyTorch's own when None.
     """
 
-    def __init__(self, channels: int, dims: int, norm: str | None = "instance", act: str | None = "prelu",
-                 dropout: float = 0.0, affine: bool = False, num_groups: int = 8,
-                 negative_slope: float | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        channels: int,
+        dims: int,
+        norm: str | None = "instance",
+        act: str | None = "prelu",
+        dropout: float = 0.0,
+        affine: bool = False,
+        num_groups: int = 8,
+        negative_slope: float | None = None,
+    ) -> None:
         super().__init__()
         nn = self.nn
-        options: dict[str, Any] = {} if negative_slope is None else {"negative_slope": negative_slope}
+        if norm is None:
+            self.N = nn.Identity()
+        else:
+            self.N = normalisation(nn, norm, channels, dims, affine, num_groups)
+        self.D = nn.Dropout(dropout)
+        options: dict[str, Any] = {}
+        if negative_slope is not None:
+            options["negative_slope"] = negative_slope
         if act in ("relu", "leaky_relu"):
             options["inplace"] = True  # as the references do: nobody else needs what N and D give
-        self.N = nn.Identity() if norm is None else normalisation(nn, norm, channels, dims, affine, num_groups)
-        self.D = nn.Dropout(dropout)
         self.A = nn.Identity() if act is None else activation(nn, act, **options)
 
     def forward(self, x):
@@ -79,7 +96,9 @@ class ADN(Network):
 
 
 class Convolution(Network):
-    """A convolution, or a transposed one, that keeps the size at stride 1; then `ADN` unless it stands alone.
+    """A convolution, or a transposed one, that keeps the size at stride 1.
+
+    `ADN` follows it unless it stands alone.
 
     Source: MONAI's ``Convolution``, whose names are followed.
 
@@ -94,29 +113,44 @@ class Convolution(Network):
         adn: What follows; see `ADN`.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up; ``*size * stride``
-        where `transposed`.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up;
+        ``*size * stride`` where `transposed`.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, dims: int, kernel_size: Sizes = 3, stride: Sizes = 1,
-                 bias: bool = True, transposed: bool = False, alone: bool = False, **adn: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        dims: int,
+        kernel_size: Sizes = 3,
+        stride: Sizes = 1,
+        bias: bool = True,
+        transposed: bool = False,
+        alone: bool = False,
+        **adn: Any,
+    ) -> None:
         super().__init__()
-        kernel, strides = odd(kernel_size, dims), geometry.steps(stride, dims, "stride")
+        kernel = odd(kernel_size, dims)
+        strides = geometry.steps(stride, dims, "stride")
         padding = tuple((k - 1) // 2 for k in kernel)
         options: dict[str, Any] = {"padding": padding, "bias": bias}
         if transposed:
+            kind = by_dims(self.nn, dims, "ConvTranspose")
             options["output_padding"] = tuple(s - 1 for s in strides)
-        kind = by_dims(self.nn, dims, "ConvTranspose" if transposed else "Conv")
+        else:
+            kind = by_dims(self.nn, dims, "Conv")
         self.conv = kind(in_channels, out_channels, kernel, strides, **options)
         self.adn = None if alone else ADN(out_channels, dims, **adn)
 
     def forward(self, x):
         x = self.conv(x)
-        return x if self.adn is None else self.adn(x)
+        if self.adn is not None:
+            x = self.adn(x)
+        return x
 
 
 def odd(kernel_size: Sizes, dims: int) -> tuple[int, ...]:
-    """A kernel's size for each axis; only odd ones keep an image's size.
+    """Return a kernel's size for each axis; only odd ones keep an image's size.
 
     Raises:
         SettingError: A size is even, or their number is not that of the axes.
@@ -128,7 +162,7 @@ def odd(kernel_size: Sizes, dims: int) -> tuple[int, ...]:
 
 
 def per_stage(value: Any, count: int, name: str, what: str) -> tuple[Any, ...]:
-    """One setting for each stage, from one for all or a list of as many.
+    """Return one setting for each stage, from one for all or a list of as many.
 
     Raises:
         SettingError: There are not as many as stages.
@@ -140,83 +174,101 @@ def per_stage(value: Any, count: int, name: str, what: str) -> tuple[Any, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         return (value,) * count
     if len(value) != count:
-        raise SettingError(f"{what}: {name}={value!r}; wanted one value for each of the {count} stages")
+        raise SettingError(
+            f"{what}: {name}={value!r}; wanted one value for each of the {count} stages"
+        )
     return tuple(value)
 
 
 def widths(value: Any, least: int, name: str, what: str) -> tuple[int, ...]:
-    """The widths of stages.
+    """Return the widths of stages as a tuple.
 
     Raises:
         SettingError: Too few of them, or one is no positive whole number.
     """
     if not isinstance(value, Sequence) or isinstance(value, str) or len(value) < least:
-        raise SettingError(f"{what}: {name}={value!r}; wanted at least {least} widths, one for each stage")
+        raise SettingError(
+            f"{what}: {name}={value!r}; wanted at least {least} widths, one for each stage"
+        )
     return tuple(checks.positive(width, name, what) for width in value)
 
 
 def reductions(strides: Sequence[Sizes], dims: int) -> tuple[int, ...]:
-    """How many times smaller the last stage is along each axis, from the strides of all.
+    """Return how many times smaller the last stage is along each axis, from the strides of all.
 
     Example:
         >>> reductions([1, (1, 2, 2), 2], 3)
         (2, 4, 4)
     """
-    return tuple(map(math.prod, zip(*(geometry.steps(stride, dims, "strides") for stride in strides), strict=True)))
+    per_axis = [geometry.steps(stride, dims, "strides") for stride in strides]
+    return tuple(math.prod(axis) for axis in zip(*per_axis, strict=True))
 
 
 def divides(model: Any, x: Any, factors: Sequence[int], stage: str, several: bool = False) -> None:
-    """The size of an input ``(batch, channels, *size)`` can be divided down to the coarsest stage.
+    """Check that the size of an input can be divided down to the coarsest stage.
 
     Args:
         factors: How many times smaller that stage is along each axis.
         stage: Its name.
-        several: Whether it needs more than one element for each sample, as an instance normalisation does.
+        several: Whether it needs more than one element for each sample, as an instance
+            normalisation does.
 
     Raises:
-        ShapeError: A size cannot be divided, or the input is too small; the message names the stage.
+        ShapeError: A size cannot be divided, or the input is too small; the message names the
+            stage.
     """
     size = tuple(x.shape[2:])
     if len(size) != len(factors):
         return  # the stem says what is wrong
     if any(n < factor or n % factor for n, factor in zip(size, factors, strict=True)):
         raise ShapeError(
-            f"{checks.where(model)}: an input of shape {tuple(x.shape)} does not fit the stage {stage!r}: its spatial "
-            f"sizes must be multiples of {tuple(factors)}"
+            f"{checks.where(model)}: an input of shape {tuple(x.shape)} does not fit the stage "
+            f"{stage!r}: its spatial sizes must be multiples of {tuple(factors)}"
         )
     if several and size == tuple(factors):
         raise ShapeError(
-            f"{checks.where(model)}: an input of shape {tuple(x.shape)} is too small for the stage {stage!r}, whose "
-            f"normalisation needs more than one element: at least one axis must be twice as long"
+            f"{checks.where(model)}: an input of shape {tuple(x.shape)} is too small for the stage "
+            f"{stage!r}, whose normalisation needs more than one element: at least one axis must "
+            "be twice as long"
         )
 
 
 def volume(sides: Sequence[int]) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:
-    """One sample's shape, from the settings: a signal, an image or a volume with the sides for 1, 2 and 3 axes."""
+    """Return a function from the settings to one sample's shape.
+
+    Args:
+        sides: The length of each axis of a signal, of an image and of a volume.
+    """
 
     def shape(settings: Mapping[str, Any]) -> tuple[int, ...]:
-        side = dict(enumerate(sides, start=1)).get(settings["dims"], 0)  # the network refuses another number of axes
-        return (settings["in_channels"], *(side,) * settings["dims"])
+        dims = settings["dims"]
+        side = sides[dims - 1] if dims in (1, 2, 3) else 0  # the network refuses other numbers
+        return (settings["in_channels"], *(side,) * dims)
 
     return shape
 
 
-def without_twins(state: Mapping[str, np.ndarray], first: Callable[[str], str]) -> Mapping[str, np.ndarray]:
-    """A state with one name for each tied array: its first, where the others come with the same values.
+def without_twins(
+    state: Mapping[str, np.ndarray], first: Callable[[str], str]
+) -> Mapping[str, np.ndarray]:
+    """Return a state with one name for each tied array: its first one.
+
+    The other names are left out where they come with the same values.
 
     Args:
         first: Gives the first name of an array by any of its names.
     """
-    firsts = {name: first(name) for name in state}
-    return {
-        name: value
-        for name, value in state.items()
-        if firsts[name] == name or firsts[name] not in state or not np.array_equal(state[firsts[name]], value)
-    }
+    kept = {}
+    for name, value in state.items():
+        twin = first(name)
+        is_twin = twin != name and twin in state
+        if not is_twin or not np.array_equal(state[twin], value):
+            kept[name] = value
+    return kept
 
 
 def two_or_three(dims: int, what: str) -> None:
-    """`dims` is 2 or 3, as the reference has it.
+    """Check that `dims` is 2 or 3, as in the reference.
 
     Raises:
         SettingError: It is not.

@@ -1,4 +1,4 @@
-"""What mobile families share: convolution, normalisation and activation in a row; the squeeze-and-excitation gate."""
+"""Blocks of the mobile families: convolution with normalisation, squeeze-and-excitation gate."""
 
 from collections.abc import Sequence
 
@@ -9,15 +9,17 @@ from deliralike.zoo.blocks import by_dims
 
 
 class ConvNormActivation(Sequential):
-    """A convolution without bias (``0``), a batch normalisation (``1``) and, if wanted, an activation (``2``).
+    """A convolution without bias (``0``), a batch normalisation (``1``) and an activation (``2``).
 
     Source: torchvision's ``Conv2dNormActivation``, whose names are followed.
 
     Args:
         in_channels, out_channels: Channels before and after.
         kernel_size: An odd number, so that the padding keeps the size at stride 1.
-        stride, dilation, groups, padding: As in the convolution; the padding that keeps the size at stride 1 when None.
-        activation: The name of a layer that takes `inplace`: ``"ReLU"``, ``"SiLU"``, ``"Hardswish"`` …; None for none.
+        stride, dilation, groups, padding: As in the convolution; the padding that keeps the size at
+            stride 1 when None.
+        activation: The name of a layer that takes `inplace`: ``"ReLU"``, ``"SiLU"``,
+            ``"Hardswish"`` …; None for none.
         eps, momentum: Of the normalisation.
         dims: Number of spatial axes: 1, 2 or 3.
 
@@ -25,20 +27,38 @@ class ConvNormActivation(Sequential):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: int = 3, stride: Sizes = 1,
-                 dilation: int = 1, groups: int = 1, activation: str | None = "ReLU", eps: float = 1e-5,
-                 momentum: float = 0.1, dims: int = 2, padding: Sizes | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int = 3,
+        stride: Sizes = 1,
+        dilation: int = 1,
+        groups: int = 1,
+        activation: str | None = "ReLU",
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        dims: int = 2,
+        padding: Sizes | None = None,
+    ) -> None:
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
-        padding = (kernel_size - 1) // 2 * dilation if padding is None else padding
-        blocks = [conv(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias=False),
-                  norm(out_channels, eps, momentum)]  # fmt: skip
-        super().__init__(*blocks, *([getattr(self.nn, activation)(inplace=True)] if activation else []))
+        if padding is None:
+            padding = (kernel_size - 1) // 2 * dilation
+        options = {"dilation": dilation, "groups": groups, "bias": False}
+        blocks = [
+            conv(in_channels, out_channels, kernel_size, stride, padding, **options),
+            norm(out_channels, eps, momentum),
+        ]
+        if activation:
+            blocks.append(getattr(self.nn, activation)(inplace=True))
+        super().__init__(*blocks)
 
 
 class SqueezeExcitation(Network):
-    """Scales each channel by a gate that is computed from the averages of all channels.
+    """A gate for each channel, computed from the averages of all channels.
 
-    Source: Hu et al. 2018, arXiv 1709.01507, figure 1; torchvision's ``SqueezeExcitation``, whose names are followed.
+    Source: Hu et al. 2018, arXiv 1709.01507, figure 1; torchvision's ``SqueezeExcitation``, whose
+    names are followed.
 
     Args:
         in_channels: Channels of input and output.
@@ -51,8 +71,14 @@ class SqueezeExcitation(Network):
         ``(batch, in_channels, *size)`` gives the same shape.
     """
 
-    def __init__(self, in_channels: int, squeeze_channels: int, activation: str = "ReLU", gate: str = "Sigmoid",
-                 dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        squeeze_channels: int,
+        activation: str = "ReLU",
+        gate: str = "Sigmoid",
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         conv, pool = by_dims(self.nn, dims, "Conv", "AdaptiveAvgPool")
         self.avgpool = pool(1)
@@ -62,12 +88,16 @@ class SqueezeExcitation(Network):
         self.scale_activation = getattr(self.nn, gate)()
 
     def forward(self, x):
-        gate = self.fc2(self.activation(self.fc1(self.avgpool(x))))  # (batch, in_channels, *(1,) * dims)
-        return self.scale_activation(gate) * x
+        gate = self.avgpool(x)  # (batch, in_channels, 1, ...)
+        gate = self.activation(self.fc1(gate))
+        gate = self.scale_activation(self.fc2(gate))
+        return gate * x
 
 
 def make_divisible(value: float, divisor: int = 8) -> int:
-    """The multiple of `divisor` nearest to a width, at least `divisor`, and never below 90 % of the width.
+    """Round a width to the nearest multiple of `divisor`.
+
+    The result is at least `divisor`, and never below 90 % of the width.
 
     Source: the MobileNets in TensorFlow's model garden; torchvision.
 
@@ -80,17 +110,22 @@ def make_divisible(value: float, divisor: int = 8) -> int:
 
 
 def stage_ends(strides: Sequence[int]) -> tuple[tuple[str, int], ...]:
-    """The stages of a row of blocks called ``features``: each ends before a block that halves the size.
+    """Return the stages of a row of blocks called ``features``.
+
+    Each ends before a block that halves the size.
 
     Args:
-        strides: Of the blocks in order; one more block follows them, which is the end of the last stage.
+        strides: Of the blocks in order; one more block follows them, which is the end of the last
+            stage.
 
     Returns:
-        What `deliralike.zoo.blocks.run_stages` takes; a stage has the name of its last block, as in torchvision.
+        What `deliralike.zoo.blocks.run_stages` takes; a stage has the name of its last block, as in
+        torchvision.
 
     Example:
         >>> stage_ends([2, 1, 2, 1, 1])
         (('features.1', 2), ('features.5', 6))
     """
-    ends = [at for at, stride in enumerate(strides) if stride > 1 and at > 0] + [len(strides) + 1]
+    ends = [at for at, stride in enumerate(strides) if stride > 1 and at > 0]
+    ends.append(len(strides) + 1)
     return tuple((f"features.{end - 1}", end) for end in ends)

@@ -1,4 +1,4 @@
-"""What a network of the zoo tells about itself besides its layers: stages, stem, head, other layouts of names."""
+"""The base of the zoo's networks: stages, stem, head, and other layouts of names."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -13,16 +13,20 @@ from deliralike.zoo.keymaps import KeyMap
 class Model(Network):
     """The base of the zoo's networks.
 
-    A model runs in stages: `forward_stages` gives what each of them puts out, by name, and ``forward`` is its last
-    stage followed by the head. With ``num_classes=0`` a classifier has no head and gives the pooled features.
+    A model runs in stages: `forward_stages` gives what each of them puts out, by name, and
+    ``forward`` is its last stage followed by the head. With ``num_classes=0`` a classifier has no
+    head and gives the pooled features.
 
     Attributes:
         stem_paths: Dotted paths of the layers that read the input's channels.
-        head_paths: Dotted paths of the layers whose outputs are the classes (or the output channels).
+        head_paths: Dotted paths of the layers whose outputs are the classes (or the output
+            channels).
         outputs: The name of the setting that holds their number.
         keymaps: Other layouts of the state that are in use, for example timm's.
-        can_stop: Whether ``forward_stages(..., until=names)`` stops as soon as it has the stages of those names.
-        channels_last: Whether a stage gives ``(batch, tokens, channels)``, as those of networks over sequences do.
+        can_stop: Whether ``forward_stages(..., until=names)`` stops as soon as it has the stages of
+            those names.
+        channels_last: Whether a stage gives ``(batch, tokens, channels)``, as those of networks
+            over sequences do.
     """
 
     stem_paths: ClassVar[tuple[str, ...]] = ()
@@ -33,20 +37,26 @@ class Model(Network):
     channels_last: ClassVar[bool] = False
 
     def forward_stages(self, *inputs: Any) -> dict[str, Any]:
-        """What each stage puts out, from the first to the last; every model has its own.
+        """Return the output of each stage by name, from the first to the last.
+
+        Every model has its own stages.
 
         Shapes:
             As ``forward`` takes; for images a stage gives ``(batch, channels, *size / reduction)``.
         """
         raise CapabilityError(f"{type(self).__name__} names no stages: write forward_stages")
 
-    def adapt_weight(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
-        """A weight of another shape made to fit, where this model knows how (position tables); else None.
+    def adapt_weight(
+        self, name: str, value: np.ndarray, shape: tuple[int, ...]
+    ) -> np.ndarray | None:
+        """Make a weight of another shape fit where this model knows how (position tables).
+
+        The default returns None: this model does not know how.
 
         Stem and head are not asked for: they are adapted by `deliralike.zoo.load`.
         """
         return None
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """A whole state in this model's names before it is taken over; as it is unless there is something to mend."""
+        """Mend a whole state in this model's names before it is loaded; unchanged by default."""
         return state

@@ -1,4 +1,4 @@
-"""Where architectures are found by name: the one table, and how a name becomes a network on a backend."""
+"""The one table of architectures by name, and how a name becomes a network on a backend."""
 
 from __future__ import annotations
 
@@ -31,14 +31,17 @@ class Input:
 
     Attributes:
         shape: Without the batch: ``(channels, *size)`` for images.
-        below: For whole numbers (tokens, time steps): they lie from 0 to ``below - 1``. None for floating numbers.
+        below: For whole numbers (tokens, time steps): they lie from 0 to ``below - 1``. None for
+            floating numbers.
     """
 
     shape: Shape
     below: int | None = None
 
-    def draw(self, generator: np.random.Generator, batch: int, dtype: str = "float32") -> np.ndarray:
-        """A batch of standard normal numbers, or of whole ones in the range (int64)."""
+    def draw(
+        self, generator: np.random.Generator, batch: int, dtype: str = "float32"
+    ) -> np.ndarray:
+        """Draw a batch of standard normal numbers, or of whole ones in the range (int64)."""
         shape = (batch, *self.shape)
         if self.below is not None:
             return generator.integers(0, self.below, shape)
@@ -53,14 +56,14 @@ class Architecture:
     """One entry of the zoo: a network with the settings that make it this variant.
 
     Attributes:
-        name: What `find` and `build` know it by.
+        name: The name by which `find` and `build` know it.
         network: The network written once, or a function that creates one and returns it.
         variant: The settings in which this entry differs from the network's own defaults.
         task: ``"classification"``, ``"segmentation"`` …
         dims: The numbers of spatial axes that it can have; ``(0,)`` for plain vectors.
         source: Paper, and the reference implementation whose names and counts are followed.
-        shape: One sample's shape ``(channels, *size)``, or an `Input`, or a list of both for several inputs; or a
-            function that gives this for a table of all settings.
+        shape: One sample's shape ``(channels, *size)``, or an `Input`, or a list of both for
+            several inputs; or a function that gives this for a table of all settings.
         parameters: The published number of parameters for the default settings, where there is one.
 
     Example:
@@ -81,38 +84,52 @@ class Architecture:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Every setting that has a default, with its value here: the variant's, else the network's own."""
-        names = _parameters(self.network).items()
-        defaults = {name: p.default for name, p in names if p.default is not inspect.Parameter.empty}
+        """Every setting that has a default, with the value of this variant."""
+        defaults = {}
+        for name, parameter in _parameters(self.network).items():
+            if parameter.default is not inspect.Parameter.empty:
+                defaults[name] = parameter.default
         return MappingProxyType(defaults | dict(self.variant))
 
     @property
     def input_shape(self) -> Shape | None:
-        """The shape of one sample (without the batch) for the default settings; None when it was not stated."""
+        """The shape of one sample (without the batch) for the default settings.
+
+        None when the architecture does not state it.
+        """
         return self.input_shape_for()
 
     def input_shape_for(self, *args: Any, **settings: Any) -> Shape | None:
-        """The shape of one sample for other settings; of the first input where there are several.
+        """Return the shape of one sample for other settings.
+
+        It is that of the first input where there are several.
 
         Example:
             >>> find("resnet18").input_shape_for(in_channels=1, dims=3)
             (1, 224, 224, 224)
         """
-        return self.inputs_for(*args, **settings)[0].shape if self.shape is not None else None
+        if self.shape is None:
+            return None
+        return self.inputs_for(*args, **settings)[0].shape
 
     def inputs_for(self, *args: Any, **settings: Any) -> tuple[Input, ...]:
-        """Every input of one sample.
+        """Return every input of one sample.
 
         Raises:
             ArgumentError: The architecture does not state its inputs.
         """
         if self.shape is None:
-            raise ArgumentError(f"{self.name} does not state the shape of its input: outline(..., input_shape=...)")
-        stated = self.shape(self.settings | self.arguments(*args, **settings)) if callable(self.shape) else self.shape
-        return inputs(stated)
+            raise ArgumentError(
+                f"{self.name} does not state the shape of its input: outline(..., input_shape=...)"
+            )
+        if callable(self.shape):
+            return inputs(self.shape(self.settings | self.arguments(*args, **settings)))
+        return inputs(self.shape)
 
-    def sample(self, batch: int = 1, *, seed: int = 0, dtype: str = "float32", **settings: Any) -> tuple[Any, ...]:
-        """A batch of random inputs of the right shapes and kinds, as NumPy arrays.
+    def sample(
+        self, batch: int = 1, *, seed: int = 0, dtype: str = "float32", **settings: Any
+    ) -> tuple[Any, ...]:
+        """Draw a batch of random inputs of the right shapes and kinds, as NumPy arrays.
 
         Example:
             >>> [array.shape for array in find("lenet").sample(batch=2)]
@@ -122,28 +139,42 @@ class Architecture:
         return tuple(entry.draw(generator, batch, dtype) for entry in self.inputs_for(**settings))
 
     def arguments(self, *args: Any, **settings: Any) -> dict[str, Any]:
-        """The arguments that the network is created with: the variant's, overridden by the given ones.
+        """Return the arguments that the network is created with.
+
+        They are the variant's, overridden by the given ones.
 
         Raises:
             ArgumentError: There is no such setting, or too many values came.
         """
-        names = _parameters(self.network)
-        open_ended = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in names.values())
-        allowed = [name for name, p in names.items() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        allowed = []
+        open_ended = False
+        for name, parameter in _parameters(self.network).items():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                open_ended = True
+            else:
+                allowed.append(name)
         if len(args) > len(allowed):
-            raise ArgumentError(f"{self.name} takes at most {len(allowed)} settings by position, {len(args)} came")
+            raise ArgumentError(
+                f"{self.name} takes at most {len(allowed)} settings by position, {len(args)} came"
+            )
         by_position = dict(zip(allowed, args, strict=False))
         for name in settings:
             if name in by_position:
-                raise ArgumentError(f"{self.name}: setting {name!r} came twice, by position and by name")
+                raise ArgumentError(
+                    f"{self.name}: setting {name!r} came twice, by position and by name"
+                )
             if name not in allowed and not open_ended:
-                raise ArgumentError(f"{self.name} has no setting {name!r}. {suggestion(name, allowed)}")
+                raise ArgumentError(
+                    f"{self.name} has no setting {name!r}. {suggestion(name, allowed)}"
+                )
         return dict(self.variant) | by_position | settings
 
     def on(
         self, backend: str | Backend, *, seed: int = 0, dtype: str = "float32", device: Any = None
     ) -> Callable[..., Any]:
-        """A function that creates this architecture on a backend; it takes settings that override the variant's.
+        """Return a function that creates this architecture on a backend.
+
+        The function takes settings that override the variant's.
 
         Args:
             backend: Its name, or the backend itself.
@@ -158,9 +189,12 @@ class Architecture:
         """
         return partial(self._build, _backend(backend), seed=seed, dtype=dtype, device=device)
 
-    def _build(self, backend: Backend, /, *args: Any, seed: int, dtype: str, device: Any, **settings: Any) -> Any:
+    def _build(
+        self, backend: Backend, /, *args: Any, seed: int, dtype: str, device: Any, **settings: Any
+    ) -> Any:
         arguments = self.arguments(*args, **settings)
-        return network.build(_on(self.network, backend), seed=seed, dtype=dtype, device=device, **arguments)
+        create = _on(self.network, backend)
+        return network.build(create, seed=seed, dtype=dtype, device=device, **arguments)
 
 
 def is_shape(value: Any) -> bool:
@@ -174,7 +208,7 @@ def is_shape(value: Any) -> bool:
 
 
 def inputs(stated: Inputs) -> tuple[Input, ...]:
-    """One shape, one input, or several of either, as inputs.
+    """Return one shape, one input, or several of either, as inputs.
 
     Example:
         >>> inputs((3, 32, 32))
@@ -184,11 +218,22 @@ def inputs(stated: Inputs) -> tuple[Input, ...]:
         return (stated,)
     if all(isinstance(size, int | np.integer) for size in stated):
         return (Input(tuple(stated)),)  # type: ignore[arg-type]
-    return tuple(entry if isinstance(entry, Input) else Input(tuple(entry)) for entry in stated)  # type: ignore
+    entries = []
+    for entry in stated:
+        entries.append(entry if isinstance(entry, Input) else Input(tuple(entry)))  # type: ignore[arg-type]
+    return tuple(entries)
 
 
-def build(name: str, *, backend: str | Backend, seed: int = 0, dtype: str = "float32", device: Any = None,
-          weights: str | os.PathLike[str] | Mapping[str, Any] | None = None, **settings: Any) -> Any:  # fmt: skip
+def build(
+    name: str,
+    *,
+    backend: str | Backend,
+    seed: int = 0,
+    dtype: str = "float32",
+    device: Any = None,
+    weights: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> Any:
     """Create a network of the zoo by name: a native network of the backend.
 
     Args:
@@ -197,8 +242,9 @@ def build(name: str, *, backend: str | Backend, seed: int = 0, dtype: str = "flo
         seed: Keys the start values, which are the same on every backend.
         dtype: ``"float32"``, ``"float64"`` …
         device: One of ``backend.devices()``; the backend's first when not given.
-        weights: A file, or arrays by name, to take the weights from instead; see `load`. The file may be one for
-            another number of input channels or classes: its stem is then adapted, its head left at the start values.
+        weights: A file, or arrays by name, to take the weights from instead; see `load`. The file
+            may be one for another number of input channels or classes: its stem is then adapted,
+            its head left at the start values.
         settings: What to change in the architecture; see ``find(name).settings``.
 
     Raises:
@@ -206,7 +252,8 @@ def build(name: str, *, backend: str | Backend, seed: int = 0, dtype: str = "flo
         ArgumentError: The architecture has no such setting.
         SettingError: A setting's value makes no sense.
         BackendUnavailable: The backend is unknown, not installed or broken.
-        StateError, WeightFileError: The weights do not fit, or the file is missing or cannot be read.
+        StateError, WeightFileError: The weights do not fit, or the file is missing or cannot be
+            read.
 
     Example:
         >>> build("resnet18", backend="torch", num_classes=10).count_parameters()
@@ -214,15 +261,18 @@ def build(name: str, *, backend: str | Backend, seed: int = 0, dtype: str = "flo
     """
     bound = find(name).on(backend, seed=seed, dtype=dtype, device=device)
     with _blaming_settings(name, settings):
-        built = bound(**settings)
+        model = bound(**settings)
     if weights is not None:
-        loading.load(built, weights)
-    return built
+        loading.load(model, weights)
+    return model
 
 
 @contextmanager
 def _blaming_settings(name: str, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Say with which settings a network could not be built, where Python says no more than which operation failed."""
+    """Say with which settings a network could not be built.
+
+    Python itself only says which operation failed.
+    """
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
@@ -230,13 +280,13 @@ def _blaming_settings(name: str, settings: Mapping[str, Any]) -> Iterator[None]:
             raise
         shown = ", ".join(f"{key}={value!r}" for key, value in settings.items())
         raise SettingError(
-            f"{name} cannot be built with {shown}: {error}. A setting is of another type than the network expects; see "
-            f"deliralike.zoo.find({name!r}).settings"
+            f"{name} cannot be built with {shown}: {error}. A setting is of another type than the "
+            f"network expects; see deliralike.zoo.find({name!r}).settings"
         ) from error
 
 
 def find(name: str) -> Architecture:
-    """The architecture of that name.
+    """Return the architecture of that name.
 
     Raises:
         UnknownName: There is none; the message names the nearest.
@@ -245,15 +295,18 @@ def find(name: str) -> Architecture:
         >>> find("resnet81")
         Traceback (most recent call last):
         ...
-        deliralike.errors.UnknownName: the zoo has no 'resnet81'. Did you mean 'resnet8' or 'resnet18'?
+        deliralike.errors.UnknownName: the zoo has no 'resnet81'. Did you mean 'resnet8' or
+        'resnet18'?
     """
     if name not in _architectures:
         raise UnknownName(f"the zoo has no {name!r}. {suggestion(name, _architectures)}")
     return _architectures[name]
 
 
-def list(pattern: str = "*", *, task: str | None = None, dims: int | None = None) -> tuple[str, ...]:
-    """The names of the architectures that match, in the order in which they were registered.
+def list(
+    pattern: str = "*", *, task: str | None = None, dims: int | None = None
+) -> tuple[str, ...]:
+    """Return the names of the architectures that match, in the order of their registration.
 
     Args:
         pattern: A name with ``*`` and ``?``.
@@ -270,29 +323,33 @@ def list(pattern: str = "*", *, task: str | None = None, dims: int | None = None
     tasks = {architecture.task for architecture in _architectures.values()}
     if task is not None and task not in tasks:
         raise UnknownName(f"the zoo has no task {task!r}. {suggestion(task, tasks)}")
-    return tuple(
-        name
-        for name, architecture in _architectures.items()
-        if fnmatch.fnmatchcase(name, pattern)
-        and task in (None, architecture.task)
-        and (dims is None or dims in architecture.dims)
-    )
+    names = []
+    for name, architecture in _architectures.items():
+        right_task = task in (None, architecture.task)
+        right_dims = dims is None or dims in architecture.dims
+        if right_task and right_dims and fnmatch.fnmatchcase(name, pattern):
+            names.append(name)
+    return tuple(names)
 
 
 def register(network: Any = None, *, name: str | None = None, **description: Any) -> Any:
-    """Add an architecture: a network written once, or a function that creates one. Also a decorator.
+    """Add an architecture: a network written once, or a function that creates one.
+
+    Also a decorator.
 
     Args:
         network: The class or function; its defaults are the architecture's settings.
         name: What to find it by; the class's or function's own name when not given.
-        description: ``variant``, ``task``, ``dims``, ``source``, ``shape``, ``parameters``; see `Architecture`.
+        description: ``variant``, ``task``, ``dims``, ``source``, ``shape``, ``parameters``; see
+            `Architecture`.
 
     Returns:
         The class or function as it came.
 
     Raises:
         ArgumentError: The description has no such entry.
-        SettingError: Another network has that name. One that is defined anew (a notebook's cell) takes its own place.
+        SettingError: Another network has that name. One that is defined anew (a notebook's cell)
+            takes its own place.
 
     Example:
         >>> @register(dims=(2,), shape=(1, 28, 28))
@@ -304,9 +361,7 @@ def register(network: Any = None, *, name: str | None = None, **description: Any
     """
     if network is None:
         return partial(register, name=name, **description)
-    known = [
-        parameter for parameter in inspect.signature(Architecture).parameters if parameter not in ("name", "network")
-    ]
+    known = inspect.signature(Architecture).parameters.keys() - {"name", "network"}
     for entry in description:
         if entry not in known:
             raise ArgumentError(f"register has no entry {entry!r}. {suggestion(entry, known)}")
@@ -321,7 +376,8 @@ def _refuse_another(new: Architecture) -> None:
     old = _architectures.get(new.name)
     if old is not None and _origin(old.network) != _origin(new.network):
         raise SettingError(
-            f"the zoo has {new.name!r} already, {'.'.join(_origin(old.network))}: register yours with another name=..."
+            f"the zoo has {new.name!r} already, {'.'.join(_origin(old.network))}: register yours "
+            "with another name=..."
         )
 
 
@@ -334,7 +390,7 @@ def _origin(network: Callable[..., Any]) -> tuple[str, str]:
 
 
 def _parameters(network: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The arguments of a class or function, without ``self``."""
+    """Return the arguments of a class or function, without ``self``."""
     if not isinstance(network, type):
         return dict(inspect.signature(network).parameters)
     parameters = dict(inspect.signature(network.__init__).parameters)  # type: ignore[misc]
@@ -358,8 +414,10 @@ def _on(network: Any, backend: Backend) -> Callable[..., Any]:
 
 
 def _backend(backend: str | Backend) -> Backend:
-    """A backend by name; loaded on demand, since the zoo itself knows none."""
-    return importlib.import_module("deliralike.backends").get(backend) if isinstance(backend, str) else backend
+    """Return a backend by name; it is loaded on demand, since the zoo itself knows none."""
+    if isinstance(backend, str):
+        return importlib.import_module("deliralike.backends").get(backend)
+    return backend
 
 
 _architectures: dict[str, Architecture] = {}

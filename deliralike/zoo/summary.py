@@ -1,4 +1,4 @@
-"""What a network consists of, layer by layer, without building it: shapes, parameters, multiply-adds."""
+"""The layers of a network without building it: shapes, parameters, multiply-adds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Outline:
         inputs: The shapes of the inputs.
         output: The shape of the output, or a nest of shapes.
         parameters: The number of parameters; shared ones count once.
-        multiply_adds: Those of all convolutions and matrix products (resizing and normalisation do not count).
+        multiply_adds: Those of all convolutions and matrix products (resizing and normalisation do
+            not count).
         rows: One for each layer.
 
     Example:
@@ -65,26 +66,37 @@ class Outline:
     rows: tuple[Row, ...]
 
     def __str__(self) -> str:
-        """A table in plain text."""
+        """Return a table in plain text."""
         shapes = ", ".join(map(str, self.inputs))
-        title = (f"{self.name}: input {shapes}, output {self.output}, {self.parameters:,} parameters, "
-                 f"{self.multiply_adds:,} multiply-adds")  # fmt: skip
-        head = ("layer", "type", "output", "parameters", "multiply-adds")
-        cells = [head, *((r.name or "(itself)", r.type, str(r.output), f"{r.parameters:,}", f"{r.multiply_adds:,}")
-                         for r in self.rows)]  # fmt: skip
+        title = (
+            f"{self.name}: input {shapes}, output {self.output}, {self.parameters:,} parameters, "
+            f"{self.multiply_adds:,} multiply-adds"
+        )
+        cells = [("layer", "type", "output", "parameters", "multiply-adds")]
+        for row in self.rows:
+            name = row.name or "(itself)"
+            numbers = f"{row.parameters:,}", f"{row.multiply_adds:,}"
+            cells.append((name, row.type, str(row.output), *numbers))
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(cell.ljust(w) if i < 3 else cell.rjust(w) for i, (cell, w) in
-                           enumerate(zip(row, widths, strict=True))) for row in cells]  # fmt: skip
-        return "\n".join([title, *lines])
+        lines = [title]
+        for words in cells:
+            padded = [word.ljust(width) for word, width in zip(words[:3], widths[:3], strict=True)]
+            padded += [word.rjust(width) for word, width in zip(words[3:], widths[3:], strict=True)]
+            lines.append("  ".join(padded))
+        return "\n".join(lines)
 
 
-def outline(network: Any, input_shape: Shape | Sequence[Shape] | None = None, **settings: Any) -> Outline:
-    """Parameters, multiply-adds and shapes of a network, in milliseconds: no framework is loaded, nothing computed.
+def outline(
+    network: Any, input_shape: Shape | Sequence[Shape] | None = None, **settings: Any
+) -> Outline:
+    """Return the parameters, multiply-adds and shapes of a network in milliseconds.
+
+    No framework is loaded, and nothing is computed.
 
     Args:
         network: A name of the zoo, an `Architecture`, or a class written once.
-        input_shape: One sample's shape, without the batch; a list of shapes for several inputs. The architecture's own
-            when not given.
+        input_shape: One sample's shape, without the batch; a list of shapes for several inputs. The
+            architecture's own when not given.
         settings: What to change in the architecture, or the arguments of the class.
 
     Raises:
@@ -95,24 +107,26 @@ def outline(network: Any, input_shape: Shape | Sequence[Shape] | None = None, **
         >>> outline("unet", (1, 65, 47), features=(8, 16, 8)).output
         (1, 2, 65, 47)
     """
-    ran = run_on_shapes(network, input_shape, settings)
-    rows = tuple(
-        Row(block.path, block.type, block.output, block.parameters, block.multiply_adds)
-        for block in ran.trace.blocks.values()
-        if block.is_leaf or block.parameters or block.multiply_adds
-    )
+    run = run_on_shapes(network, input_shape, settings)
+    rows = []
+    for block in run.trace.blocks.values():
+        if block.is_leaf or block.parameters or block.multiply_adds:
+            numbers = block.parameters, block.multiply_adds
+            rows.append(Row(block.path, block.type, block.output, *numbers))
     return Outline(
         name=architecture_of(network).name,
-        inputs=tuple((1, *entry.shape) for entry in ran.inputs),
-        output=nest.map(lambda leaf: getattr(leaf, "shape", leaf), ran.output),
-        parameters=ran.network.count_parameters(),
+        inputs=tuple((1, *entry.shape) for entry in run.inputs),
+        output=nest.map(lambda leaf: getattr(leaf, "shape", leaf), run.output),
+        parameters=run.network.count_parameters(),
         multiply_adds=sum(row.multiply_adds for row in rows),
-        rows=rows,
+        rows=tuple(rows),
     )
 
 
 def count_parameters(network: Any, **settings: Any) -> int:
-    """The number of parameters, shared ones counted once, without running the network: faster than an outline.
+    """Count the parameters, shared ones once, without running the network.
+
+    This is faster than an outline.
 
     Args:
         network, settings: As for `outline`.
@@ -126,14 +140,19 @@ def count_parameters(network: Any, **settings: Any) -> int:
 
 
 def architecture_of(network: Any) -> Architecture:
-    """A name of the zoo, an architecture or a class written once, as an architecture."""
+    """Return the architecture for a name of the zoo, an architecture or a class written once."""
     if isinstance(network, Architecture):
         return network
-    return find(network) if isinstance(network, str) else Architecture(network.__name__, network)
+    if isinstance(network, str):
+        return find(network)
+    return Architecture(network.__name__, network)
 
 
 def _inputs(architecture: Architecture, given: Any, settings: dict[str, Any]) -> tuple[Input, ...]:
-    """The inputs that were given, of the kinds that the architecture states; else its own."""
+    """Return the inputs that were given, of the kinds that the architecture states.
+
+    If none were given, they are the architecture's own.
+    """
     if given is None:
         return architecture.inputs_for(**settings)
     entries = inputs(given)
@@ -144,7 +163,10 @@ def _inputs(architecture: Architecture, given: Any, settings: dict[str, Any]) ->
 
 
 def _of_kind(given: Input | None, own: Input | None) -> Input:
-    """An input that was given, of the architecture's kind unless it states its own; the architecture's if none was."""
+    """Return an input that was given, of the architecture's kind unless it states its own.
+
+    If none was given, it is the architecture's.
+    """
     if given is None or own is None or given.below is not None:
         return given or own  # type: ignore[return-value]
     return replace(given, below=own.below)
@@ -152,13 +174,13 @@ def _of_kind(given: Input | None, own: Input | None) -> Input:
 
 @dataclass(frozen=True)
 class Run:
-    """What a network did on shapes alone.
+    """The record of a run on shapes alone.
 
     Attributes:
         network: The network, on the backend of shapes.
-        inputs: What it was given.
-        trace: What its blocks did.
-        output: What it gave for a batch of one.
+        inputs: The inputs of the run.
+        trace: The calls of its blocks.
+        output: The output for a batch of one.
     """
 
     network: Any
@@ -168,9 +190,15 @@ class Run:
 
 
 def run_on_shapes(
-    network: Any, input_shape: Any, settings: dict[str, Any], method: str = "__call__", depth: int | None = None
+    network: Any,
+    input_shape: Any,
+    settings: dict[str, Any],
+    method: str = "__call__",
+    depth: int | None = None,
 ) -> Run:
-    """Run a network, or a method of it, in evaluation mode on shapes alone; see `outline` for the arguments.
+    """Run a network, or a method of it, in evaluation mode on shapes alone.
+
+    See `outline` for the arguments.
 
     Args:
         depth: How many calls deep to follow the data; see `deliralike.zoo.flow`.
@@ -181,24 +209,26 @@ def run_on_shapes(
     module = importlib.import_module("deliralike.backends.outline")
     architecture = architecture_of(network)
     entries = _inputs(architecture, input_shape, settings)
-    built = architecture.on(module.BACKEND)(**settings).eval()
-    if not hasattr(built, method):
+    model = architecture.on(module.BACKEND)(**settings).eval()
+    if not hasattr(model, method):
         raise CapabilityError(
-            f"{type(built).__name__} has no {method}: derive it from deliralike.zoo.Model and write it"
+            f"{type(model).__name__} has no {method}: derive it from deliralike.zoo.Model and "
+            "write it"
         )
     with module.tracing(depth) as trace:
-        output = getattr(built, method)(*module.inputs(entries))
-    return Run(built, entries, trace, output)
+        output = getattr(model, method)(*module.inputs(entries))
+    return Run(model, entries, trace, output)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What one stage of a model puts out, for one sample.
+    """The output of one stage of a model, for one sample.
 
     Attributes:
         channels: The number of its channels.
         shape: ``(channels, *size)``; ``(tokens, channels)`` of a network over sequences.
-        reduction: How many times smaller than the input it is along each spatial axis, rounded; empty without any.
+        reduction: How many times smaller than the input it is along each spatial axis, rounded;
+            empty without any.
     """
 
     channels: int
@@ -206,8 +236,10 @@ class Stage:
     reduction: tuple[int, ...]
 
 
-def stages(network: Any, input_shape: Shape | Sequence[Shape] | None = None, **settings: Any) -> dict[str, Stage]:
-    """The stages of a model by name, from the first to the last, without building it on any framework.
+def stages(
+    network: Any, input_shape: Shape | Sequence[Shape] | None = None, **settings: Any
+) -> dict[str, Stage]:
+    """Return the stages of a model by name, from the first to the last, on shapes alone.
 
     Args:
         network, input_shape, settings: As for `outline`.
@@ -216,21 +248,28 @@ def stages(network: Any, input_shape: Shape | Sequence[Shape] | None = None, **s
         CapabilityError: The network names no stages: it is no `Model`.
 
     Example:
-        >>> {name: (stage.channels, stage.reduction) for name, stage in stages("resnet18").items()}
-        {'stem': (64, (2, 2)), 'layer1': (64, (4, 4)), 'layer2': (128, (8, 8)), 'layer3': (256, (16, 16)), 'layer4': (512, (32, 32))}
-    """  # noqa: E501 - what it prints
+        >>> for name, stage in stages("resnet18").items():
+        ...     print(name, stage.channels, stage.reduction)
+        stem 64 (2, 2)
+        layer1 64 (4, 4)
+        layer2 128 (8, 8)
+        layer3 256 (16, 16)
+        layer4 512 (32, 32)
+    """
     return stages_of(run_on_shapes(network, input_shape, settings, "forward_stages"))
 
 
-def stages_of(ran: Run) -> dict[str, Stage]:
-    """What the stages put out in a run of ``forward_stages``."""
-    shapes = {name: output.shape[1:] for name, output in ran.output.items()}
-    if getattr(ran.network, "channels_last", False):
+def stages_of(run: Run) -> dict[str, Stage]:
+    """Return the stages of a run of ``forward_stages``."""
+    shapes = {name: output.shape[1:] for name, output in run.output.items()}
+    if getattr(run.network, "channels_last", False):
         return {name: Stage(shape[-1], shape, ()) for name, shape in shapes.items()}
-    size = ran.inputs[0].shape[1:]
+    size = run.inputs[0].shape[1:]
     return {name: _stage(shape, size) for name, shape in shapes.items()}
 
 
 def _stage(shape: Shape, size: Shape) -> Stage:
-    spatial = shape[1:] if len(shape) == len(size) + 1 else ()
-    return Stage(shape[0], shape, tuple(round(before / after) for before, after in zip(size, spatial, strict=False)))
+    if len(shape) != len(size) + 1:
+        return Stage(shape[0], shape, ())
+    reduction = [round(before / after) for before, after in zip(size, shape[1:], strict=True)]
+    return Stage(shape[0], shape, tuple(reduction))

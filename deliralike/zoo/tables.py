@@ -8,7 +8,9 @@ _A = -0.75  # the free coefficient of the cubic kernel, as in PyTorch and OpenCV
 
 
 def resampled(table: np.ndarray, side: int, align_corners: bool) -> np.ndarray:
-    """A square grid ``(old, old, ...)`` at ``side x side`` points by cubic interpolation, as PyTorch's bicubic mode.
+    """Resample a square grid ``(old, old, ...)`` at ``side x side`` points.
+
+    The interpolation is cubic, that of PyTorch's bicubic mode.
 
     Args:
         table: Its first two axes are the grid.
@@ -20,11 +22,12 @@ def resampled(table: np.ndarray, side: int, align_corners: bool) -> np.ndarray:
         1.5
     """
     matrix = _cubic(len(table), side, align_corners)
-    return np.einsum("ai,bj,ij...->ab...", matrix, matrix, table.astype(np.float64)).astype(table.dtype)
+    exact = np.einsum("ai,bj,ij...->ab...", matrix, matrix, table.astype(np.float64))
+    return exact.astype(table.dtype)
 
 
 def square_side(count: int) -> int | None:
-    """The side of a square grid of so many points; None when there is no such square.
+    """Return the side of a square grid of so many points; None when there is no such square.
 
     Example:
         >>> square_side(196), square_side(197)
@@ -35,21 +38,29 @@ def square_side(count: int) -> int | None:
 
 
 def _cubic(old: int, new: int, align_corners: bool) -> np.ndarray:
-    """The matrix that resamples one axis: four neighbours for each new point, the last one repeated at the ends."""
+    """Make the matrix that resamples one axis.
+
+    Each new point has four neighbours; the last element is repeated at the ends.
+    """
     if align_corners:
-        points = np.arange(new) * ((old - 1) / (new - 1) if new > 1 else 0.0)
+        step = (old - 1) / (new - 1) if new > 1 else 0.0
+        points = np.arange(new) * step
     else:
         points = (np.arange(new) + 0.5) * (old / new) - 0.5
     below = np.floor(points).astype(int)
     matrix = np.zeros((new, old))
     for offset in (-1, 0, 1, 2):
         neighbour = np.clip(below + offset, 0, old - 1)
-        np.add.at(matrix, (np.arange(new), neighbour), _kernel(np.abs(points - (below + offset))))
+        weight = _kernel(np.abs(points - (below + offset)))
+        np.add.at(matrix, (np.arange(new), neighbour), weight)
     return matrix
 
 
 def _kernel(distance: np.ndarray) -> np.ndarray:
-    """Keys' cubic convolution kernel at distances from 0 to 2. Source: Keys 1981, doi 10.1109/TASSP.1981.1163711."""
+    """Evaluate Keys' cubic convolution kernel at distances from 0 to 2.
+
+    Source: Keys 1981, doi 10.1109/TASSP.1981.1163711.
+    """
     near = ((_A + 2) * distance - (_A + 3)) * distance**2 + 1
     far = _A * (((distance - 5) * distance + 8) * distance - 4)
     return np.where(distance <= 1, near, far)

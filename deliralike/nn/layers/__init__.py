@@ -1,4 +1,7 @@
-"""The layers of the vocabulary, written once. A backend binds them all, and may put native ones in their place."""
+"""The layers of the vocabulary, written once.
+
+A backend binds them all, and may put native ones in their place.
+"""
 
 from typing import Any
 
@@ -14,11 +17,29 @@ from deliralike.nn.layers import (
     recurrent,
 )
 
-_MODULES = (activation, attention, containers, convolution, dropout, linear, normalization, pooling, recurrent)
+_MODULES = (
+    activation,
+    attention,
+    containers,
+    convolution,
+    dropout,
+    linear,
+    normalization,
+    pooling,
+    recurrent,
+)
 
-LAYERS: dict[str, Any] = {
-    name: layer
-    for module in _MODULES
-    for name, layer in vars(module).items()
-    if isinstance(layer, type) and layer.__module__ == module.__name__ and not name.startswith("_")
-}
+
+def _public_layers() -> dict[str, Any]:
+    """The classes that the modules define themselves, by name."""
+    layers = {}
+    for module in _MODULES:
+        for name, value in vars(module).items():
+            if name.startswith("_") or not isinstance(value, type):
+                continue
+            if value.__module__ == module.__name__:
+                layers[name] = value
+    return layers
+
+
+LAYERS: dict[str, Any] = _public_layers()

@@ -8,7 +8,7 @@ from deliralike.nn.start import Constant
 
 
 def _plain(name: str, function: str, base: type = Network) -> type:
-    """The layer that calls one function of the vocabulary, which takes no settings."""
+    """Make the layer that calls one function of the vocabulary, which takes no settings."""
 
     def forward(self, x):
         return getattr(self.nn, function)(x)
@@ -27,9 +27,10 @@ class _InPlace(Network):
 
 
 def _in_place(name: str, function: str) -> type:
-    """The layer that calls one function of the vocabulary and takes that hint."""
+    """Make the layer that calls one function of the vocabulary and takes that hint."""
     hint = (
-        "inplace: Whether PyTorch may write over the input, which saves memory in training. Others need no such hint."
+        "inplace: Whether PyTorch may write over the input, which saves memory in training. Others "
+        "need no such hint."
     )
     plain = _plain(name, function, base=_InPlace)
     plain.__doc__ = f"{plain.__doc__}\n\nArgs:\n    {hint}"
@@ -47,7 +48,7 @@ Softplus = _plain("Softplus", "softplus")
 
 
 class Identity(Network):
-    """Gives back its input."""
+    """Return the input unchanged."""
 
     def forward(self, x):
         return x
@@ -65,7 +66,10 @@ class LeakyReLU(Network):
 
 
 class PReLU(Network):
-    """Leaky ReLU with a learned slope for all channels (``num_parameters=1``) or one for each channel (axis 1)."""
+    """Leaky ReLU with a learned slope.
+
+    There is one slope for all channels (``num_parameters=1``), or one for each channel (axis 1).
+    """
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
         super().__init__()

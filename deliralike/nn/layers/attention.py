@@ -23,8 +23,14 @@ class MultiheadAttention(Network):
 
     start_values = {"out_proj.bias": ZEROS}
 
-    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
-                 batch_first: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        batch_first: bool = False,
+    ) -> None:
         super().__init__()
         self.embed_dim = checks.positive(embed_dim, "embed_dim", "MultiheadAttention")
         self.num_heads = checks.positive(num_heads, "num_heads", "MultiheadAttention")
@@ -35,16 +41,24 @@ class MultiheadAttention(Network):
         self.out_proj = Linear(embed_dim, embed_dim, bias)
         self.attention_dropout = Dropout(dropout)
 
-    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
-                average_attn_weights=True):  # fmt: skip
+    def forward(
+        self,
+        query,
+        key,
+        value,
+        key_padding_mask=None,
+        need_weights=True,
+        attn_mask=None,
+        average_attn_weights=True,
+    ):
         """Attend from each query to the keys.
 
         Args:
             query, key, value: Tokens.
             key_padding_mask: ``(batch, keys)``; True where a key is padding.
             need_weights: Whether to return the weights as well.
-            attn_mask: ``(queries, keys)`` or ``(batch * num_heads, queries, keys)``: True where attention is
-                forbidden, or numbers that are added to the scores.
+            attn_mask: ``(queries, keys)`` or ``(batch * num_heads, queries, keys)``: True where
+                attention is forbidden, or numbers that are added to the scores.
             average_attn_weights: Whether the weights are averaged over the heads.
 
         Returns:
@@ -52,77 +66,98 @@ class MultiheadAttention(Network):
         """
         nn = self.nn
         self._check(query, key, value)
-        together = query is key is value
+        self_attention = query is key is value
         if not self.batch_first:
             query, key, value = (nn.permute(tokens, (1, 0, 2)) for tokens in (query, key, value))
-        q, k, v = self._packed(query) if together else self._projected(query, key, value)
-        mask = self._dropped(q, k)
+        if self_attention:
+            q, k, v = self._project_packed(query)
+        else:
+            q = self._project(query, 0)
+            k = self._project(key, 1)
+            v = self._project(value, 2)
+        mask = self._dropout_mask(q, k)
         bias = self._bias(q, k.shape[2], attn_mask, key_padding_mask)
         y, weights = nn.attention(q, k, v, bias, mask, need_weights=need_weights)
-        y = self.out_proj(nn.reshape(nn.permute(y, (0, 2, 1, 3)), tuple(query.shape)))
-        y = y if self.batch_first else nn.permute(y, (1, 0, 2))
+        y = nn.permute(y, (0, 2, 1, 3))  # (batch, tokens, heads, width)
+        y = self.out_proj(nn.reshape(y, tuple(query.shape)))
+        if not self.batch_first:
+            y = nn.permute(y, (1, 0, 2))
         if not need_weights:
             return y, None
-        weights = weights if mask is None else weights * mask
-        return y, nn.mean(weights, 1) if average_attn_weights else weights
+        if mask is not None:
+            weights = weights * mask
+        if average_attn_weights:
+            weights = nn.mean(weights, 1)
+        return y, weights
 
     def _check(self, query, key, value) -> None:
-        batch = 0 if self.batch_first else 1
         for tokens in (query, key, value):
             checks.last_axes(self, tokens, (self.embed_dim,))
         shapes = [tuple(tokens.shape) for tokens in (query, key, value)]
-        if {len(shape) for shape in shapes} != {3} or len({s[batch] for s in shapes}) > 1 or shapes[1] != shapes[2]:
-            wanted = f"({'batch, tokens' if self.batch_first else 'tokens, batch'}, {self.embed_dim})"
-            raise ShapeError(
-                f"{checks.where(self)}: got query, key and value of shapes {shapes}, wanted {wanted} with one batch "
-                f"size, and as many values as keys"
-            )
+        batch = 0 if self.batch_first else 1
+        three_axes = all(len(shape) == 3 for shape in shapes)
+        if three_axes and shapes[0][batch] == shapes[1][batch] and shapes[1] == shapes[2]:
+            return
+        axes = "batch, tokens" if self.batch_first else "tokens, batch"
+        raise ShapeError(
+            f"{checks.where(self)}: got query, key and value of shapes {shapes}, wanted "
+            f"({axes}, {self.embed_dim}) with one batch size, and as many values as keys"
+        )
 
-    def _dropped(self, q, k):
-        """What the weights are multiplied with in training, or None."""
+    def _dropout_mask(self, q, k):
+        """The factors of the weights in training, or None: zero where a weight is dropped."""
         p = self.attention_dropout.p if self.training else 0
         if not p:
             return None
         shape = (*q.shape[:3], k.shape[2])
-        return self.nn.keep_mask(self.attention_dropout, shape, p, q) * (1.0 / (1.0 - p) if p < 1 else 0.0)
+        scale = 1.0 / (1.0 - p) if p < 1 else 0.0
+        return self.nn.keep_mask(self.attention_dropout, shape, p, q) * scale
 
-    def _packed(self, tokens):
-        """Queries, keys and values of the same tokens by one product; each (batch, heads, tokens, width)."""
+    def _project_packed(self, tokens):
+        """Queries, keys and values of the same tokens by one product.
+
+        Shapes:
+            Each is ``(batch, heads, tokens, width)``.
+        """
         nn, heads = self.nn, self.num_heads
         projected = nn.linear(tokens, self.in_proj_weight, self.in_proj_bias)
         split = nn.reshape(projected, (*tokens.shape[:2], 3, heads, self.embed_dim // heads))
         packed = nn.permute(split, (2, 0, 3, 1, 4))
         return packed[0], packed[1], packed[2]
 
-    def _projected(self, *tokens):
-        """Queries, keys and values; each (batch, heads, tokens, width)."""
-        nn, width = self.nn, self.embed_dim
-        for part, x in enumerate(tokens):
-            rows = slice(part * width, (part + 1) * width)
-            bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
-            projected = nn.linear(x, self.in_proj_weight[rows], bias)
-            split = nn.reshape(projected, (*x.shape[:2], self.num_heads, width // self.num_heads))
-            yield nn.permute(split, (0, 2, 1, 3))
+    def _project(self, tokens, part: int):
+        """The queries (`part` 0), keys (1) or values (2): (batch, heads, tokens, width)."""
+        nn, heads, width = self.nn, self.num_heads, self.embed_dim
+        rows = slice(part * width, (part + 1) * width)
+        bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
+        projected = nn.linear(tokens, self.in_proj_weight[rows], bias)
+        split = nn.reshape(projected, (*tokens.shape[:2], heads, width // heads))
+        return nn.permute(split, (0, 2, 1, 3))
 
     def _bias(self, q, keys: int, attn_mask, key_padding_mask):
         """Both masks as one term of the scores; (batch or 1, heads or 1, queries or 1, keys)."""
-        terms, (batch, heads, queries, _) = [], q.shape
+        nn = self.nn
+        batch, heads, queries, _ = q.shape
+        bias = None
         if attn_mask is not None:
-            together, each = (queries, keys), (batch * heads, queries, keys)
-            term = self._scores_term("attn_mask", attn_mask, q, together, each)
-            terms.append(
-                self.nn.reshape(term, (1, 1, *together) if len(term.shape) == 2 else (batch, heads, *together))
-            )
+            shapes = (queries, keys), (batch * heads, queries, keys)
+            term = self._scores_term("attn_mask", attn_mask, q, shapes)
+            leading = (1, 1) if len(term.shape) == 2 else (batch, heads)
+            bias = nn.reshape(term, (*leading, queries, keys))
         if key_padding_mask is not None:
-            term = self._scores_term("key_padding_mask", key_padding_mask, q, (batch, keys))
-            terms.append(self.nn.reshape(term, (batch, 1, 1, keys)))
-        return None if not terms else terms[0] if len(terms) == 1 else terms[0] + terms[1]
+            term = self._scores_term("key_padding_mask", key_padding_mask, q, [(batch, keys)])
+            term = nn.reshape(term, (batch, 1, 1, keys))
+            bias = term if bias is None else bias + term
+        return bias
 
-    def _scores_term(self, name, mask, q, *shapes):
+    def _scores_term(self, name, mask, q, shapes):
         if tuple(mask.shape) not in shapes:
             wanted = " or ".join(map(str, shapes))
-            raise ShapeError(f"{checks.where(self)}: got {name} of shape {tuple(mask.shape)}, wanted {wanted}")
+            raise ShapeError(
+                f"{checks.where(self)}: got {name} of shape {tuple(mask.shape)}, wanted {wanted}"
+            )
         if "bool" not in str(mask.dtype):
             return mask
         forbidden = self.nn.constant(np.array(-np.inf), like=q)
-        return self.nn.where(mask, forbidden, self.nn.constant(np.array(0.0), like=q))
+        allowed = self.nn.constant(np.array(0.0), like=q)
+        return self.nn.where(mask, forbidden, allowed)

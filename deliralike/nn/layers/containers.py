@@ -1,4 +1,7 @@
-"""Containers of blocks: in order, as a list, by name. Names are those of PyTorch, ``0``, ``1`` and so on."""
+"""Containers of blocks: in order, as a list, by name.
+
+Names are those of PyTorch, ``0``, ``1`` and so on.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,17 +18,17 @@ class _Numbered(Network):
             setattr(self, str(index), block)
 
     def __len__(self) -> int:
-        """The number of blocks."""
+        """Return the number of blocks."""
         return self.length
 
     def __getitem__(self, index: int) -> Any:
-        """The block at a position, also counted from the end."""
+        """Return the block at a position, also counted from the end."""
         if not -self.length <= index < self.length:
             raise IndexError(f"{type(self).__name__} has {self.length} blocks, no block {index}")
         return getattr(self, str(index % self.length))
 
     def __iter__(self) -> Iterator[Any]:
-        """The blocks in order."""
+        """Iterate over the blocks in order."""
         return (self[index] for index in range(self.length))
 
 
@@ -56,7 +59,9 @@ class ModuleDict(Network):
         self.names = tuple(blocks)
         for name, block in blocks.items():
             if hasattr(self, name):
-                raise SettingError(f"ModuleDict: a block cannot be called {name!r}, which every network has")
+                raise SettingError(
+                    f"ModuleDict: a block cannot be called {name!r}, which every network has"
+                )
             setattr(self, name, block)
 
     def __getitem__(self, name: str) -> Any:
@@ -66,7 +71,7 @@ class ModuleDict(Network):
         return getattr(self, name)
 
     def __len__(self) -> int:
-        """The number of blocks."""
+        """Return the number of blocks."""
         return len(self.names)
 
     def __iter__(self) -> Iterator[str]:

@@ -29,71 +29,138 @@ class _Windows(Network):
         self.bias = self.nn.Parameter((self.out_channels,), start) if bias else None
 
     @classmethod
-    def _settings(cls, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, padding: Sizes | str,
-                  dilation: Sizes, groups: int) -> dict:  # fmt: skip
-        """The settings with one number for each axis; an error names the one that makes no sense."""
+    def _settings(
+        cls,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes,
+        padding: Sizes | str,
+        dilation: Sizes,
+        groups: int,
+    ) -> dict:
+        """The settings with one number for each axis.
+
+        An error names the setting that makes no sense.
+        """
         name = cls.__name__
-        settings = {
+        settings: dict[str, Any] = {
             "in_channels": checks.positive(in_channels, "in_channels", name),
             "out_channels": checks.positive(out_channels, "out_channels", name),
             "groups": checks.positive(groups, "groups", name),
             "kernel_size": geometry.steps(kernel_size, cls.n, "kernel_size"),
             "stride": geometry.steps(stride, cls.n, "stride"),
             "dilation": geometry.steps(dilation, cls.n, "dilation"),
-            "padding": padding if isinstance(padding, str) else geometry.per_axis(padding, cls.n, "padding"),
         }
+        if not isinstance(padding, str):
+            padding = geometry.per_axis(padding, cls.n, "padding")
+        settings["padding"] = padding
         checks.divides(in_channels, groups, f"{name}: in_channels", "groups")
         checks.divides(out_channels, groups, f"{name}: out_channels", "groups")
-        geometry.conv_padding(settings["padding"], settings["kernel_size"], settings["stride"], settings["dilation"])
+        geometry.conv_padding(
+            settings["padding"], settings["kernel_size"], settings["stride"], settings["dilation"]
+        )
         return settings
 
 
 class _Conv(_Windows):
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
-                 padding: Sizes | str = 0, dilation: Sizes = 1, groups: int = 1,
-                 bias: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
-        settings = self.check_settings(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        settings = self.check_settings(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups
+        )
         self._take(settings, (out_channels, in_channels // groups, *settings["kernel_size"]), bias)
 
     @classmethod
-    def check_settings(cls, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
-                       padding: Sizes | str = 0, dilation: Sizes = 1, groups: int = 1,
-                       bias: bool = True) -> dict:  # fmt: skip
-        return cls._settings(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+    def check_settings(
+        cls,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> dict:
+        return cls._settings(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups
+        )
 
     def check_input(self, x) -> None:
         checks.channels(self, x, self.in_channels, self.n)
         if min(x.shape[2:]) >= max(self.kernel_size) * max(self.dilation):
             return  # it fits whatever the padding is; this is asked at every call
         pads = geometry.conv_padding(self.padding, self.kernel_size, self.stride, self.dilation)
-        checks.window_fits(self, x, tuple(map(geometry.conv_size, x.shape[2:], self.kernel_size, self.stride, pads,
-                                              self.dilation)))  # fmt: skip
+        rows = zip(x.shape[2:], self.kernel_size, self.stride, pads, self.dilation, strict=True)
+        checks.window_fits(self, x, tuple(geometry.conv_size(*row) for row in rows))
 
     def forward(self, x):
         self.check_input(x)
-        return self.nn.conv(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        return self.nn.conv(
+            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+        )
 
 
 class _ConvTranspose(_Windows):
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
-                 padding: Sizes = 0, output_padding: Sizes = 0, groups: int = 1, bias: bool = True,
-                 dilation: Sizes = 1) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Sizes = 1,
+    ) -> None:
         super().__init__()
         settings = self.check_settings(
-            in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            output_padding,
+            groups,
+            bias,
+            dilation,
         )
         self._take(settings, (in_channels, out_channels // groups, *settings["kernel_size"]), bias)
 
     @classmethod
-    def check_settings(cls, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
-                       padding: Sizes = 0, output_padding: Sizes = 0, groups: int = 1, bias: bool = True,
-                       dilation: Sizes = 1) -> dict:  # fmt: skip
+    def check_settings(
+        cls,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Sizes = 1,
+    ) -> dict:
         if isinstance(padding, str):
             raise SettingError(f"{cls.__name__}: padding={padding!r}; wanted whole numbers")
-        settings = cls._settings(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
-        extra = geometry.at_least(geometry.per_axis(output_padding, cls.n, "output_padding"), 0, "output_padding")
-        return settings | {"output_padding": geometry.below_steps(extra, settings["stride"], settings["dilation"])}
+        settings = cls._settings(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups
+        )
+        extra = geometry.per_axis(output_padding, cls.n, "output_padding")
+        extra = geometry.at_least(extra, 0, "output_padding")
+        extra = geometry.below_steps(extra, settings["stride"], settings["dilation"])
+        return settings | {"output_padding": extra}
 
     def check_input(self, x) -> None:
         checks.channels(self, x, self.in_channels, self.n)
@@ -101,28 +168,42 @@ class _ConvTranspose(_Windows):
     def forward(self, x, output_size: Sizes | None = None):
         self.check_input(x)
         extra = self.extra_for(x, output_size)
-        return self.nn.conv_transpose(x, self.weight, self.bias, self.stride, self.padding, extra, self.groups,
-                                      self.dilation)  # fmt: skip
+        return self.nn.conv_transpose(
+            x, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+        )
 
     def extra_for(self, x, output_size: Sizes | None) -> tuple[int, ...]:
-        """The padding of the output that gives it a size; the layer's own when none is asked for."""
-        least = tuple(map(geometry.conv_transposed_size, x.shape[2:], self.kernel_size, self.stride, self.padding,
-                          self.dilation))  # fmt: skip
+        """The padding of the output that gives it a size.
+
+        It is the layer's own when no size is asked for.
+        """
+        rows = zip(
+            x.shape[2:], self.kernel_size, self.stride, self.padding, self.dilation, strict=True
+        )
+        least = tuple(geometry.conv_transposed_size(*row) for row in rows)
         if output_size is None:
-            checks.window_fits(self, x, tuple(m + e for m, e in zip(least, self.output_padding, strict=True)))
+            sizes = [a + b for a, b in zip(least, self.output_padding, strict=True)]
+            checks.window_fits(self, x, tuple(sizes))
             return tuple(self.output_padding)
         wanted = geometry.per_axis(output_size, self.n, "output_size")
-        extra = tuple(w - m for w, m in zip(wanted, least, strict=True))
-        if any(e < 0 or e >= max(s, d) for e, s, d in zip(extra, self.stride, self.dilation, strict=True)):
-            most = [m + max(s, d) - 1 for m, s, d in zip(least, self.stride, self.dilation, strict=True)]
-            raise ShapeError(
-                f"{checks.where(self)}: output_size={wanted} cannot be reached; wanted {least} to {tuple(most)}"
-            )
-        return extra
+        steps = [max(pair) for pair in zip(self.stride, self.dilation, strict=True)]
+        most = tuple(size + step - 1 for size, step in zip(least, steps, strict=True))
+        extra = []
+        for low, size, high in zip(least, wanted, most, strict=True):
+            if not low <= size <= high:
+                raise ShapeError(
+                    f"{checks.where(self)}: output_size={wanted} cannot be reached; wanted {least} "
+                    f"to {most}"
+                )
+            extra.append(size - low)
+        return tuple(extra)
 
 
 class Conv1d(_Conv):
-    """Convolution over ``(batch, in_channels, length)``; see `deliralike.nn.windows.Windows.conv`."""
+    """Convolution over ``(batch, in_channels, length)``.
+
+    See `deliralike.nn.windows.Windows.conv`.
+    """
 
     n = 1
 

@@ -1,4 +1,7 @@
-"""Dropout of elements, channels and residual paths. Active in training mode only; what is kept is scaled up."""
+"""Dropout of elements, channels and residual paths.
+
+Active in training mode only; what is kept is scaled up.
+"""
 
 from deliralike.network import Network
 from deliralike.nn import checks
@@ -28,11 +31,12 @@ class _Dropout(Network):
             return x
         if self.p == 1:
             return x * 0.0
-        return x * (self.nn.keep_mask(self, self.mask_shape(x), self.p, x) * (1.0 / (1.0 - self.p)))
+        mask = self.nn.keep_mask(self, self.mask_shape(x), self.p, x)
+        return x * (mask * (1.0 / (1.0 - self.p)))
 
 
 class Dropout(_Dropout):
-    """Drops elements with probability `p`. Source: Srivastava et al. 2014."""
+    """Dropout of elements with probability `p`. Source: Srivastava et al. 2014."""
 
 
 class _ChannelDropout(_Dropout):
@@ -46,25 +50,28 @@ class _ChannelDropout(_Dropout):
 
 
 class Dropout1d(_ChannelDropout):
-    """Drops whole channels of ``(batch, channels, length)``."""
+    """Dropout of whole channels of ``(batch, channels, length)``."""
 
     n = 1
 
 
 class Dropout2d(_ChannelDropout):
-    """Drops whole channels of ``(batch, channels, height, width)``."""
+    """Dropout of whole channels of ``(batch, channels, height, width)``."""
 
     n = 2
 
 
 class Dropout3d(_ChannelDropout):
-    """Drops whole channels of ``(batch, channels, depth, height, width)``."""
+    """Dropout of whole channels of ``(batch, channels, depth, height, width)``."""
 
     n = 3
 
 
 class DropPath(_Dropout):
-    """Drops a residual branch for whole samples (stochastic depth). Source: Huang et al. 2016, arXiv 1603.09382."""
+    """Dropout of a residual branch for whole samples (stochastic depth).
+
+    Source: Huang et al. 2016, arXiv 1603.09382.
+    """
 
     def mask_shape(self, x) -> tuple[int, ...]:
         return (x.shape[0], *(1,) * (len(x.shape) - 1))

@@ -32,7 +32,9 @@ class Linear(Network):
 
 
 class Embedding(Network):
-    """Rows of a table, looked up by whole numbers; the row `padding_idx` starts at zero and gets no gradient.
+    """Rows of a table, looked up by whole numbers.
+
+    The row `padding_idx` starts at zero and gets no gradient.
 
     Shapes:
         ``(...)`` gives ``(..., embedding_dim)``.
@@ -41,20 +43,27 @@ class Embedding(Network):
         IndexRangeError: An index is negative or not below `num_embeddings`.
     """
 
-    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None) -> None:
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
+    ) -> None:
         super().__init__()
         self.check_settings(num_embeddings, embedding_dim, padding_idx)
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        self.weight = self.nn.Parameter((num_embeddings, embedding_dim), Normal(zero_row=self.padding_idx))
+        start = Normal(zero_row=self.padding_idx)
+        self.weight = self.nn.Parameter((num_embeddings, embedding_dim), start)
 
     @classmethod
-    def check_settings(cls, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None) -> None:
+    def check_settings(
+        cls, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
+    ) -> None:
         checks.positive(num_embeddings, "num_embeddings", "Embedding")
         checks.positive(embedding_dim, "embedding_dim", "Embedding")
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise SettingError(
-                f"Embedding: padding_idx={padding_idx} is not a row of a table with {num_embeddings} rows"
+                f"Embedding: padding_idx={padding_idx} is not a row of a table with "
+                f"{num_embeddings} rows"
             )
 
     def forward(self, index):

@@ -18,12 +18,21 @@ class _RunningNorm(Network):
 
     n: int | None = None
 
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-                 track_running_stats: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+    ) -> None:
         super().__init__()
         self.check_settings(num_features)
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.affine, self.track_running_stats = affine, track_running_stats
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
         self.weight = self.nn.Parameter((num_features,), ONES) if affine else None
         self.bias = self.nn.Parameter((num_features,), ZEROS) if affine else None
         if track_running_stats:
@@ -40,27 +49,37 @@ class _RunningNorm(Network):
         raise NotImplementedError
 
     def _update(self, mean, var, count: int) -> None:
-        """Move the running statistics towards a batch's mean and biased variance over `count` values."""
+        """Move the running statistics towards a batch's mean and biased variance.
+
+        `count` is the number of values behind them.
+        """
         nn = self.nn
-        mean, var = nn.stop_gradient(mean), nn.stop_gradient(var) * (count / (count - 1))
+        mean = nn.stop_gradient(mean)
+        var = nn.stop_gradient(var) * (count / (count - 1))
         share = self._share(mean)
         self.running_mean = self.running_mean * (1.0 - share) + mean * share
         self.running_var = self.running_var * (1.0 - share) + var * share
 
 
 class _BatchNorm(_RunningNorm):
-    synchronised = False  # whether it takes its statistics from all replicas, whatever they do about other layers
+    # whether this layer takes its statistics from all replicas, whatever others do
+    synchronised = False
 
     def _share(self, mean):
         self.num_batches_tracked = self.num_batches_tracked + 1
-        return 1.0 / self.nn.cast(self.num_batches_tracked, mean) if self.momentum is None else self.momentum
+        if self.momentum is None:
+            return 1.0 / self.nn.cast(self.num_batches_tracked, mean)
+        return self.momentum
 
     def forward(self, x):
         checks.channels(self, x, self.num_features, self._rank(x))
-        if not (self.training or not self.track_running_stats):
-            return self.nn.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.eps)
+        if self.track_running_stats and not self.training:
+            return self.nn.batch_norm(
+                x, self.running_mean, self.running_var, self.weight, self.bias, self.eps
+            )
         count = math.prod(x.shape) // x.shape[1]
-        if (here := self.replica()) is None:
+        here = self.replica()
+        if here is None:
             checks.several_values(self, x)
             y, mean, var = self.nn.batch_norm_train(x, self.weight, self.bias, self.eps)
         else:
@@ -70,17 +89,20 @@ class _BatchNorm(_RunningNorm):
         return y
 
     def replica(self):
-        """The replica that runs this layer, if its statistics are to be those of all replicas together."""
+        """The replica that runs this layer if it shares its statistics, else None."""
         here = current_replica()
-        together = here is not None and here.count > 1 and (here.synchronised or self.synchronised)
-        return here if together else None
+        if here is None or here.count <= 1:
+            return None
+        return here if here.synchronised or self.synchronised else None
 
     def _over_replicas(self, x, count, here):
         what = checks.where(self)
         count = sum(here.exchange(f"{what}: the number of values", count))
         checks.several_values(self, x, count)
-        mean, var = self.nn.batch_statistics(x, count, partial(here.all_sum, topic=f"{what}: a sum"))
-        return self.nn.batch_norm(x, mean, var, self.weight, self.bias, self.eps), mean, var, count
+        total = partial(here.all_sum, topic=f"{what}: a sum")
+        mean, var = self.nn.batch_statistics(x, count, total)
+        y = self.nn.batch_norm(x, mean, var, self.weight, self.bias, self.eps)
+        return y, mean, var, count
 
     def _rank(self, x) -> int | None:
         return self.n
@@ -89,8 +111,9 @@ class _BatchNorm(_RunningNorm):
 class BatchNorm1d(_BatchNorm):
     """Batch normalisation of ``(batch, num_features)`` or ``(batch, num_features, length)``.
 
-    Normalises with the biased variance; ``running_var`` is the unbiased one. `momentum` is the weight of the *new*
-    value, and None means a plain average. Source: Ioffe and Szegedy 2015, arXiv 1502.03167.
+    Normalises with the biased variance; ``running_var`` is the unbiased one. `momentum` is the
+    weight of the *new* value, and None means a plain average. Source: Ioffe and Szegedy 2015, arXiv
+    1502.03167.
     """
 
     def _rank(self, x) -> int | None:
@@ -110,28 +133,43 @@ class BatchNorm3d(_BatchNorm):
 
 
 class _InstanceNorm(_RunningNorm):
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = False,
-                 track_running_stats: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+    ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats)
 
     def _share(self, mean):
-        return self.momentum or 0.0  # as in PyTorch: batches are not counted here, so None has no plain average
+        return (
+            self.momentum or 0.0
+        )  # as in PyTorch: batches are not counted here, so None has no plain average
 
     def forward(self, x):
         nn = self.nn
         checks.channels(self, x, self.num_features, self.n)
         if self.track_running_stats and not self.training:
-            return nn.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.eps)
+            return nn.batch_norm(
+                x, self.running_mean, self.running_var, self.weight, self.bias, self.eps
+            )
         count = math.prod(x.shape[2:])
         checks.several_values(self, x[:1])
         if self.track_running_stats:
             dims = tuple(range(2, len(x.shape)))
-            self._update(nn.mean(nn.mean(x, dims), 0), nn.mean(nn.var(x, dims), 0), count)
+            mean = nn.mean(nn.mean(x, dims), 0)
+            var = nn.mean(nn.var(x, dims), 0)
+            self._update(mean, var, count)
         return nn.group_norm(x, self.num_features, self.weight, self.bias, self.eps)
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Normalisation of each sample and channel of ``(batch, num_features, length)``. Source: arXiv 1607.08022."""
+    """Normalisation of each sample and channel of ``(batch, num_features, length)``.
+
+    Source: arXiv 1607.08022.
+    """
 
     n = 1
 
@@ -143,15 +181,20 @@ class InstanceNorm2d(_InstanceNorm):
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Normalisation of each sample and channel of ``(batch, num_features, depth, height, width)``."""
+    """Normalisation of each sample and channel of ``(batch, features, depth, height, width)``."""
 
     n = 3
 
 
 class GroupNorm(Network):
-    """Normalisation of groups of channels of each sample ``(batch, num_channels, ...)``. Source: arXiv 1803.08494."""
+    """Normalisation of groups of channels of each sample ``(batch, num_channels, ...)``.
 
-    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
+    Source: arXiv 1803.08494.
+    """
+
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True
+    ) -> None:
         super().__init__()
         self.check_settings(num_groups, num_channels)
         self.num_groups, self.num_channels = num_groups, num_channels
@@ -173,11 +216,20 @@ class GroupNorm(Network):
 class LayerNorm(Network):
     """Normalisation over the last axes ``(..., *normalized_shape)``. Source: arXiv 1607.06450."""
 
-    def __init__(self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True,
-                 bias: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
+        shape = (
+            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        )
+        self.normalized_shape = shape
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
         self.weight = self.nn.Parameter(shape, ONES) if elementwise_affine else None
         self.bias = self.nn.Parameter(shape, ZEROS) if elementwise_affine and bias else None
 

@@ -20,23 +20,39 @@ class _Pool(Network):
 
 class _WindowPool(_Pool):
     def __init__(
-        self, kernel_size: Sizes, stride: Sizes | None, padding: Sizes, dilation: Sizes, ceil_mode: bool
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None,
+        padding: Sizes,
+        dilation: Sizes,
+        ceil_mode: bool,
     ) -> None:
         super().__init__()
-        self.kernel_size, self.padding, self.dilation, self.ceil_mode = kernel_size, padding, dilation, ceil_mode
+        self.kernel_size = kernel_size
         self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+        self.dilation = dilation
+        self.ceil_mode = ceil_mode
         self.settings = geometry.pool_settings(self.n, kernel_size, stride, padding, dilation)
 
     def forward(self, x):
         checks.spatial_axes(self, x, self.n)
-        ceil_mode = [self.ceil_mode] * self.n
-        checks.window_fits(self, x, tuple(map(geometry.pool_size, x.shape[2:], *self.settings, ceil_mode)))
+        kernel, stride, padding, dilation = self.settings
+        rows = zip(x.shape[2:], kernel, stride, padding, dilation, strict=True)
+        size = tuple(geometry.pool_size(*row, self.ceil_mode) for row in rows)
+        checks.window_fits(self, x, size)
         return self.pool(x)
 
 
 class _MaxPool(_WindowPool):
-    def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1,
-                 ceil_mode: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
+    ) -> None:
         super().__init__(kernel_size, stride, padding, dilation, ceil_mode)
 
     def pool(self, x):
@@ -44,8 +60,14 @@ class _MaxPool(_WindowPool):
 
 
 class _AvgPool(_WindowPool):
-    def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, ceil_mode: bool = False,
-                 count_include_pad: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
         super().__init__(kernel_size, stride, padding, 1, ceil_mode)
         self.count_include_pad = count_include_pad
 
@@ -68,13 +90,93 @@ class _AdaptiveMaxPool(_AdaptiveAvgPool):
         return self.nn.adaptive_max_pool(x, self.output_size)
 
 
+class MaxPool1d(_MaxPool):
+    """The maximum of each window of ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class MaxPool2d(_MaxPool):
+    """The maximum of each window of ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class MaxPool3d(_MaxPool):
+    """The maximum of each window of ``(batch, channels, depth, height, width)``."""
+
+    n = 3
+
+
+class AvgPool1d(_AvgPool):
+    """The average of each window of ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class AvgPool2d(_AvgPool):
+    """The average of each window of ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class AvgPool3d(_AvgPool):
+    """The average of each window of ``(batch, channels, depth, height, width)``."""
+
+    n = 3
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+    """Averages over windows that cover evenly ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+    """Averages over windows that cover evenly ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+    """Averages over windows that cover evenly ``(batch, channels, depth, height, width)``."""
+
+    n = 3
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+    """Maxima over windows that cover evenly ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+    """Maxima over windows that cover evenly ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    """Maxima over windows that cover evenly ``(batch, channels, depth, height, width)``."""
+
+    n = 3
+
+
 class Upsample(Network):
     """Resize the axes after the second; see `deliralike.nn.windows.Windows.interpolate`."""
 
-    def __init__(self, size: Sizes | None = None, scale_factor: float | Sequence[float] | None = None,
-                 mode: str = "nearest", align_corners: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        size: Sizes | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+        mode: str = "nearest",
+        align_corners: bool = False,
+    ) -> None:
         super().__init__()
-        self.size, self.scale_factor, self.mode, self.align_corners = size, scale_factor, mode, align_corners
+        self.size = size
+        self.scale_factor = scale_factor
+        self.mode = mode
+        self.align_corners = align_corners
 
     def forward(self, x):
         return self.nn.interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners)
@@ -94,22 +196,3 @@ class PixelShuffle(Network):
 
     def forward(self, x):
         return self.nn.pixel_shuffle(x, self.upscale_factor)
-
-
-def _ranked(base: type, name: str, what: str) -> dict[str, type]:
-    """The layer for each number of spatial axes, 1 to 3."""
-    sizes = ("length", "height, width", "depth, height, width")
-    return {
-        f"{name}{n}d": type(base)(f"{name}{n}d", (base,), {
-            "n": n, "__module__": __name__, "__doc__": f"{what} ``(batch, channels, {sizes[n - 1]})``."})
-        for n in (1, 2, 3)
-    }  # fmt: skip
-
-
-POOLS = (
-    _ranked(_MaxPool, "MaxPool", "The maximum of each window of")
-    | _ranked(_AvgPool, "AvgPool", "The average of each window of")
-    | _ranked(_AdaptiveAvgPool, "AdaptiveAvgPool", "Averages over windows that cover evenly")
-    | _ranked(_AdaptiveMaxPool, "AdaptiveMaxPool", "Maxima over windows that cover evenly")
-)
-globals().update(POOLS)  # by name, so that pickle finds them

@@ -1,6 +1,6 @@
 """LSTM and GRU layers with PyTorch's names, gate order and two bias vectors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,35 +17,50 @@ class _Recurrent(Network):
     states: int
     layer: Any
 
-    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
-                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+    ) -> None:
         super().__init__()
         name = type(self).__name__
         self.input_size = checks.positive(input_size, "input_size", name)
         self.hidden_size = checks.positive(hidden_size, "hidden_size", name)
         self.num_layers = checks.positive(num_layers, "num_layers", name)
-        self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
+        self.bias = bias
+        self.batch_first = batch_first
+        self.bidirectional = bidirectional
         self.suffixes = ("", "_reverse") if bidirectional else ("",)
         for layer in range(num_layers):
             width = input_size if layer == 0 else hidden_size * len(self.suffixes)
             for suffix in self.suffixes:
                 self._add_parameters(f"_l{layer}{suffix}", width)
-        self.between = self.nn.ModuleList([Dropout(dropout) for _ in range(num_layers - 1)])  # each has its own masks
+        # one for each gap between two layers, since each draws its own masks
+        self.between = self.nn.ModuleList([Dropout(dropout) for _ in range(num_layers - 1)])
 
     def _add_parameters(self, suffix: str, width: int) -> None:
-        start, rows = fan_in_uniform(self.hidden_size), self.gates * self.hidden_size
+        start = fan_in_uniform(self.hidden_size)
+        rows = self.gates * self.hidden_size
         setattr(self, f"weight_ih{suffix}", self.nn.Parameter((rows, width), start))
         setattr(self, f"weight_hh{suffix}", self.nn.Parameter((rows, self.hidden_size), start))
         for name in ("bias_ih", "bias_hh"):
-            setattr(self, f"{name}{suffix}", self.nn.Parameter((rows,), start) if self.bias else None)
+            bias = self.nn.Parameter((rows,), start) if self.bias else None
+            setattr(self, f"{name}{suffix}", bias)
 
     def outputs(self, x, lengths=None):
-        """The outputs alone, for sequences of several lengths as well: as PyTorch gives for packed sequences.
+        """Return the outputs alone, also for sequences of several lengths.
+
+        They are what PyTorch gives for packed sequences.
 
         Args:
             x: As for ``forward``.
-            lengths: ``(batch,)``: the number of valid steps of each sequence; what comes after them changes nothing,
-                and the outputs there are zero. None when all steps are valid.
+            lengths: ``(batch,)``: the number of valid steps of each sequence; what comes after them
+                changes nothing, and the outputs there are zero. None when all steps are valid.
 
         Raises:
             ShapeError: There is not one length for each sequence.
@@ -58,77 +73,93 @@ class _Recurrent(Network):
         self._check_lengths(lengths, x)
         steps = nn.constant(np.arange(x.shape[0])[:, None], like=lengths)  # (time, 1)
         from_end = nn.expand_dims(lengths, 0) - 1 - steps  # (time, batch)
-        index = nn.expand_dims(nn.where(from_end >= 0, from_end, from_end * 0 + steps), 2)
+        index = nn.where(from_end >= 0, from_end, from_end * 0 + steps)
+        index = nn.expand_dims(index, 2)  # (time, batch, 1)
 
         def reverse(y):
             return nn.take_along(y, nn.broadcast_to(index, y.shape), 0)
 
         y, _ = self._run(x, states, reverse)
-        return self._restore(y * nn.expand_dims(nn.cast(from_end >= 0, y), 2))
+        valid = nn.expand_dims(nn.cast(from_end >= 0, y), 2)
+        return self._restore(y * valid)
 
     def _check_lengths(self, lengths, x) -> None:
         time, batch = x.shape[:2]
         if tuple(lengths.shape) != (batch,):
             raise ShapeError(
-                f"{checks.where(self)}: got lengths of shape {tuple(lengths.shape)} for {batch} sequences, wanted "
-                f"({batch},)"
+                f"{checks.where(self)}: got lengths of shape {tuple(lengths.shape)} for {batch} "
+                f"sequences, wanted ({batch},)"
             )
         checks.whole_numbers(lengths, f"{checks.where(self)}: lengths")
         self.nn.checked(lengths, checks.InRange(time + 1, f"{checks.where(self)}: lengths"))
 
     def _run(self, x, states: tuple, reverse: Callable[[Any], Any]) -> tuple[Any, tuple]:
-        """All layers and directions; a state is ``(layers * directions, batch, hidden)``."""
-        nn, last = self.nn, []
+        """Run all layers and directions; a state is ``(layers * directions, batch, hidden)``."""
+        nn = self.nn
+        last = []
         for layer in range(self.num_layers):
             if layer:
                 x = self._dropped(x, self.between[layer - 1])
-            outputs = []
-            for direction, suffix in enumerate(self.suffixes):
-                state = tuple(s[layer * len(self.suffixes) + direction] for s in states)
-                y, state = self._direction(reverse(x) if direction else x, state, f"_l{layer}{suffix}")
-                outputs.append(reverse(y) if direction else y)
+            first = layer * len(self.suffixes)
+            y, state = self._direction(x, [s[first] for s in states], f"_l{layer}")
+            last.append(state)
+            if self.bidirectional:
+                start = [s[first + 1] for s in states]
+                backward, state = self._direction(reverse(x), start, f"_l{layer}_reverse")
                 last.append(state)
-            x = outputs[0] if len(outputs) == 1 else nn.concatenate(outputs, dim=-1)
+                y = nn.concatenate([y, reverse(backward)], dim=-1)
+            x = y
         return x, tuple(nn.stack(parts, dim=0) for parts in zip(*last, strict=True))
 
     def _flip(self, x):
         return self.nn.flip(x, 0)
 
     def _dropped(self, x, dropout):
-        """Dropout keyed by sample: the batch axis comes first while the mask is drawn."""
-        return self.nn.permute(dropout(self.nn.permute(x, (1, 0, 2))), (1, 0, 2))
+        """Apply dropout keyed by sample: the batch axis comes first while the mask is drawn."""
+        batch_first = dropout(self.nn.permute(x, (1, 0, 2)))
+        return self.nn.permute(batch_first, (1, 0, 2))
 
-    def _direction(self, x, state: tuple, suffix: str) -> tuple[Any, tuple]:
+    def _direction(self, x, state: Sequence[Any], suffix: str) -> tuple[Any, tuple]:
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        y, *state = self.layer(x, *state, *(getattr(self, f"{name}{suffix}") for name in names))
-        return y, tuple(state)
+        parameters = [getattr(self, f"{name}{suffix}") for name in names]
+        y, *last = self.layer(x, *state, *parameters)
+        return y, tuple(last)
 
     def _arrange(self, x, states: tuple) -> tuple[Any, tuple]:
         checks.last_axes(self, x, (self.input_size,))
         if len(x.shape) != 3:
             axes = "(batch, time" if self.batch_first else "(time, batch"
             raise ShapeError(
-                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted three axes: {axes}, "
-                f"{self.input_size})"
+                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted three axes: "
+                f"{axes}, {self.input_size})"
             )
-        x = self.nn.permute(x, (1, 0, 2)) if self.batch_first else x
+        if self.batch_first:
+            x = self.nn.permute(x, (1, 0, 2))
         shape = (self.num_layers * len(self.suffixes), x.shape[1], self.hidden_size)
         for state in states:
             if state is not None and tuple(state.shape) != shape:
-                raise ShapeError(f"{checks.where(self)}: got a state of shape {tuple(state.shape)}, wanted {shape}")
-        zeros = None if all(s is not None for s in states) else self.nn.zeros(shape, like=x)
-        return x, tuple(zeros if state is None else state for state in states)
+                raise ShapeError(
+                    f"{checks.where(self)}: got a state of shape {tuple(state.shape)}, wanted "
+                    f"{shape}"
+                )
+        if any(state is None for state in states):
+            zeros = self.nn.zeros(shape, like=x)
+            states = tuple(zeros if state is None else state for state in states)
+        return x, tuple(states)
 
     def _restore(self, x):
         return self.nn.permute(x, (1, 0, 2)) if self.batch_first else x
 
 
 class LSTM(_Recurrent):
-    """Long short-term memory; gate blocks in the order i, f, g, o. Source: Hochreiter and Schmidhuber 1997.
+    """Long short-term memory; gate blocks in the order i, f, g, o.
+
+    Source: Hochreiter and Schmidhuber 1997.
 
     Shapes:
-        ``(time, batch, input_size)`` (or batch first) gives ``(time, batch, hidden_size * directions)`` and the last
-        ``(h, c)``, each ``(num_layers * directions, batch, hidden_size)``.
+        ``(time, batch, input_size)`` (or batch first) gives
+        ``(time, batch, hidden_size * directions)`` and the last ``(h, c)``, each
+        ``(num_layers * directions, batch, hidden_size)``.
     """
 
     gates, states = 4, 2
@@ -138,17 +169,21 @@ class LSTM(_Recurrent):
         return self.nn.lstm
 
     def forward(self, x, state=None):
-        x, states = self._arrange(x, (None, None) if state is None else tuple(state))
+        given = (None, None) if state is None else tuple(state)
+        x, states = self._arrange(x, given)
         y, states = self._run(x, states, self._flip)
         return self._restore(y), states
 
 
 class GRU(_Recurrent):
-    """Gated recurrent unit, reset applied after the product; gate blocks r, z, n. Source: arXiv 1406.1078.
+    """Gated recurrent unit, reset applied after the product; gate blocks r, z, n.
+
+    Source: arXiv 1406.1078.
 
     Shapes:
-        ``(time, batch, input_size)`` (or batch first) gives ``(time, batch, hidden_size * directions)`` and the last
-        ``h``, ``(num_layers * directions, batch, hidden_size)``.
+        ``(time, batch, input_size)`` (or batch first) gives
+        ``(time, batch, hidden_size * directions)`` and the last ``h``,
+        ``(num_layers * directions, batch, hidden_size)``.
     """
 
     gates, states = 3, 1

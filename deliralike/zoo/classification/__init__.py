@@ -1,4 +1,4 @@
-"""Networks that tell classes apart, one family a file; each module registers its own."""
+"""Classifiers, one family a file; each module registers its own."""
 
 from importlib import import_module
 from pkgutil import iter_modules

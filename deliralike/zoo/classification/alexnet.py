@@ -1,7 +1,7 @@
 """AlexNet, in the form with one tower that torchvision builds.
 
-Unlike the 2012 paper: one tower instead of two, no local response normalisation, other widths (64, 192, 384, 256, 256),
-and an adaptive pooling before the linear layers, so that other sizes pass.
+Unlike the 2012 paper: one tower instead of two, no local response normalisation, other widths (64,
+192, 384, 256, 256), and an adaptive pooling before the linear layers, so that other sizes pass.
 """
 
 from deliralike.nn import checks
@@ -15,8 +15,8 @@ _STAGES = (("conv1", 2), ("conv2", 5), ("conv5", 12), ("features", 13))
 class AlexNet(Model):
     """Five convolutions, three poolings and three linear layers.
 
-    Source: Krizhevsky 2014, arXiv 1404.5997 (one tower, no local response normalisation); names, order, shapes and
-    start values (PyTorch's own) are those of ``torchvision.models.alexnet``.
+    Source: Krizhevsky 2014, arXiv 1404.5997 (one tower, no local response normalisation); names,
+    order, shapes and start values (PyTorch's own) are those of ``torchvision.models.alexnet``.
 
     Args:
         num_classes: Number of outputs; 0 for no head: the features before the last linear layer.
@@ -29,30 +29,49 @@ class AlexNet(Model):
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``features.0``), or is smaller
-            than 63 along an axis.
+        ShapeError: The input has another number of axes or channels (the error names
+            ``features.0``), or is smaller than 63 along an axis.
     """
 
-    stem_paths, can_stop = ("features.0",), True
+    stem_paths = ("features.0",)
+    can_stop = True
 
-    def __init__(self, num_classes: int = 1000, in_channels: int = 3, dropout: float = 0.5, hidden: int = 4096) -> None:
+    def __init__(
+        self,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dropout: float = 0.5,
+        hidden: int = 4096,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "AlexNet")
         checks.positive(hidden, "hidden", "AlexNet")
         nn = self.nn
         self.features = nn.Sequential(
-            nn.Conv2d(in_channels, 64, 11, stride=4, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, stride=2),
-            nn.Conv2d(64, 192, 5, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, stride=2),
-            nn.Conv2d(192, 384, 3, padding=1), nn.ReLU(inplace=True),
-            nn.Conv2d(384, 256, 3, padding=1), nn.ReLU(inplace=True),
-            nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(3, stride=2),
-        )  # fmt: skip
+            nn.Conv2d(in_channels, 64, 11, stride=4, padding=2),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, stride=2),
+            nn.Conv2d(64, 192, 5, padding=2),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, stride=2),
+            nn.Conv2d(192, 384, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(384, 256, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(256, 256, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, stride=2),
+        )
         self.avgpool = nn.AdaptiveAvgPool2d(6)
         self.classifier = nn.Sequential(
-            nn.Dropout(dropout), nn.Linear(256 * 36, hidden), nn.ReLU(inplace=True),
-            nn.Dropout(dropout), nn.Linear(hidden, hidden), nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Linear(256 * 36, hidden),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(inplace=True),
             classifier(nn, hidden, num_classes, "AlexNet"),
-        )  # fmt: skip
+        )
         self.num_classes = num_classes
 
     @property
@@ -65,7 +84,10 @@ class AlexNet(Model):
         return self.classifier(self.nn.flatten(x))
 
     def forward_stages(self, x, until=None):
-        """The convolutions before each pooling, / 4, / 8 and / 16, and the last pooling, / 32 (all rounded down)."""
+        """Return the convolutions before each pooling, / 4 to / 16, and the last pooling, / 32.
+
+        Sizes are rounded down.
+        """
         large_enough(self, x, 63, "features")
         return run_stages(self.features, x, _STAGES, until)
 

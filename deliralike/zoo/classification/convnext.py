@@ -1,6 +1,6 @@
 """ConvNeXt, as torchvision builds it.
 
-As in the paper; stochastic depth as torchvision sets it, which differs with what it trained for.
+It follows the paper; stochastic depth is as torchvision sets it for each variant.
 """
 
 from collections.abc import Sequence
@@ -18,20 +18,26 @@ from deliralike.zoo.registry import register
 
 _TIMM_LAYERS = {"block.0": "conv_dw", "block.2": "norm", "block.3": "mlp.fc1", "block.5": "mlp.fc2"}
 
-# our features alternate: the stem, a stage, a downsampling, a stage …; timm's stages begin with their downsampling
+# our features alternate: the stem, a stage, a downsampling, a stage …; timm's stages begin with
+# their downsampling
 _TIMM = KeyMap(
     "timm",
-    by_patterns({
-        r"features\.0\.(\d\.\w+)": r"stem.\1",
-        r"features\.(\d+)\.(\d+)\.layer_scale": lambda m: f"stages.{int(m[1]) // 2}.blocks.{m[2]}.gamma",
-        r"features\.(\d+)\.(\d+)\.(block\.\d)\.(\w+)":
-            lambda m: f"stages.{int(m[1]) // 2}.blocks.{m[2]}.{_TIMM_LAYERS[m[3]]}.{m[4]}",
-        r"features\.(\d+)\.(\d\.\w+)": lambda m: f"stages.{int(m[1]) // 2}.downsample.{m[2]}",
-        r"classifier\.0\.(\w+)": r"head.norm.\1",
-        r"classifier\.2\.(\w+)": r"head.fc.\1",
-    }),
+    by_patterns(
+        {
+            r"features\.0\.(\d\.\w+)": r"stem.\1",
+            r"features\.(\d+)\.(\d+)\.layer_scale": lambda m: (
+                f"stages.{int(m[1]) // 2}.blocks.{m[2]}.gamma"
+            ),
+            r"features\.(\d+)\.(\d+)\.(block\.\d)\.(\w+)": lambda m: (
+                f"stages.{int(m[1]) // 2}.blocks.{m[2]}.{_TIMM_LAYERS[m[3]]}.{m[4]}"
+            ),
+            r"features\.(\d+)\.(\d\.\w+)": lambda m: f"stages.{int(m[1]) // 2}.downsample.{m[2]}",
+            r"classifier\.0\.(\w+)": r"head.norm.\1",
+            r"classifier\.2\.(\w+)": r"head.fc.\1",
+        }
+    ),
     {"*.layer_scale": (lambda gamma: gamma.reshape(-1, 1, 1), lambda scale: scale.reshape(-1))},
-)  # fmt: skip
+)
 
 
 class ChannelNorm(LayerNorm):
@@ -44,12 +50,13 @@ class ChannelNorm(LayerNorm):
     def forward(self, x):
         checks.channels(self, x, self.normalized_shape[0])
         first, last = _permutations(len(x.shape))
-        y = self.nn.layer_norm(self.nn.permute(x, first), self.normalized_shape, self.weight, self.bias, self.eps)
+        x = self.nn.permute(x, first)  # (batch, *size, channels)
+        y = self.nn.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
         return self.nn.permute(y, last)
 
 
 class Permute(Network):
-    """The axes in another order; it stands in a row of layers, where torchvision counts it."""
+    """A permutation of axes in a row of layers, where torchvision counts it."""
 
     def __init__(self, dims: Sequence[int]) -> None:
         super().__init__()
@@ -60,19 +67,27 @@ class Permute(Network):
 
 
 class CNBlock(Network):
-    """A 7x7 depthwise convolution and a two-layer perceptron over the channels, scaled, beside a shortcut.
+    """A 7x7 depthwise convolution and a perceptron over the channels, scaled, beside a shortcut.
 
-    Source: Liu et al. 2022, arXiv 2201.03545, figure 4; torchvision, whose numbers count the permutations too.
+    Source: Liu et al. 2022, arXiv 2201.03545, figure 4; torchvision, whose numbers count the
+    permutations too.
 
     Shapes:
         ``(batch, channels, *size)`` gives the same.
     """
 
-    start_values = {"block.?.weight": Normal(0.02), "block.?.bias": ZEROS, "block.2.weight": Constant(1.0)}
+    start_values = {
+        "block.?.weight": Normal(0.02),
+        "block.?.bias": ZEROS,
+        "block.2.weight": Constant(1.0),
+    }
 
-    def __init__(self, channels: int, layer_scale: float, stochastic_depth: float, dims: int) -> None:
+    def __init__(
+        self, channels: int, layer_scale: float, stochastic_depth: float, dims: int
+    ) -> None:
         super().__init__()
-        nn, (first, last) = self.nn, _permutations(dims + 2)
+        nn = self.nn
+        first, last = _permutations(dims + 2)
         self.layer_scale = nn.Parameter((channels, *(1,) * dims), Constant(layer_scale))
         self.block = nn.Sequential(
             by_dims(nn, dims, "Conv")(channels, channels, 7, padding=3, groups=channels),
@@ -101,61 +116,87 @@ class ConvNeXt(Model):
         layers: The number of blocks in each stage.
         widths: The channels in each stage.
         layer_scale: Where the scale of each block's channels starts.
-        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from the first.
+        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from
+            the first.
         num_classes: Number of outputs; 0 for no head: the pooled, normalised features.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size becomes a quarter, then a half between
-        stages, rounding down.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size becomes a quarter,
+        then a half between stages, rounding down.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``features.0.0``), or is smaller
-            than 32 along an axis (for four stages).
+        ShapeError: The input has another number of axes or channels (the error names
+            ``features.0.0``), or is smaller than 32 along an axis (for four stages).
     """
 
-    stem_paths, head_paths = ("features.0.0",), ("classifier.2",)
+    stem_paths = ("features.0.0",)
+    head_paths = ("classifier.2",)
     can_stop = True
     keymaps = (_TIMM,)
 
-    def __init__(self, layers: Sequence[int] = (3, 3, 9, 3), widths: Sequence[int] = (96, 192, 384, 768),
-                 layer_scale: float = 1e-6, stochastic_depth: float = 0.0, num_classes: int = 1000,
-                 in_channels: int = 3, dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        layers: Sequence[int] = (3, 3, 9, 3),
+        widths: Sequence[int] = (96, 192, 384, 768),
+        layer_scale: float = 1e-6,
+        stochastic_depth: float = 0.0,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "ConvNeXt")
         layers, widths = _stages(layers, widths)
-        nn, conv = self.nn, by_dims(self.nn, dims, "Conv")
-        chances = [stochastic_depth * block / max(1, sum(layers) - 1) for block in range(sum(layers))]
-        features = [nn.Sequential(conv(in_channels, widths[0], 4, 4), ChannelNorm(widths[0], eps=1e-6))]
+        nn = self.nn
+        conv = by_dims(self.nn, dims, "Conv")
+        chances = [
+            stochastic_depth * block / max(1, sum(layers) - 1) for block in range(sum(layers))
+        ]
+        features = [
+            nn.Sequential(conv(in_channels, widths[0], 4, 4), ChannelNorm(widths[0], eps=1e-6))
+        ]
         for stage, (count, width) in enumerate(zip(layers, widths, strict=True)):
             if stage:
                 before = widths[stage - 1]
-                features.append(nn.Sequential(ChannelNorm(before, eps=1e-6), conv(before, width, 2, 2)))
+                halving = nn.Sequential(ChannelNorm(before, eps=1e-6), conv(before, width, 2, 2))
+                features.append(halving)
             start = sum(layers[:stage])
-            blocks = [CNBlock(width, layer_scale, chance, dims) for chance in chances[start : start + count]]
+            blocks = []
+            for chance in chances[start : start + count]:
+                blocks.append(CNBlock(width, layer_scale, chance, dims))
             features.append(nn.Sequential(*blocks))
         self.features = nn.Sequential(*features)
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
         self.classifier = nn.Sequential(
-            ChannelNorm(widths[-1], eps=1e-6), nn.Flatten(1), classifier(nn, widths[-1], num_classes, "ConvNeXt")
+            ChannelNorm(widths[-1], eps=1e-6),
+            nn.Flatten(1),
+            classifier(nn, widths[-1], num_classes, "ConvNeXt"),
         )
 
     @property
     def start_values(self):  # type: ignore[override]
-        """Torchvision's. It truncates at 2, which is a hundred standard deviations, so at nothing."""
-        layers = ["features.0.0", *(f"features.{i}.1" for i in range(2, len(self.features), 2)), "classifier.2"]
-        return {f"{layer}.weight": Normal(0.02) for layer in layers} | {f"{layer}.bias": ZEROS for layer in layers}
+        """Torchvision's start values.
+
+        It truncates at 2, which is a hundred standard deviations, so at nothing.
+        """
+        halvings = [f"features.{i}.1" for i in range(2, len(self.features), 2)]
+        layers = ["features.0.0", *halvings, "classifier.2"]
+        weights = {f"{layer}.weight": Normal(0.02) for layer in layers}
+        return weights | {f"{layer}.bias": ZEROS for layer in layers}
 
     def forward(self, x):
         self._check_size(x)
         return self.classifier(self.avgpool(self.features(x)))
 
     def forward_stages(self, x, until=None):
-        """The stem and each stage, ``stage1`` …: the size divided by 4, 4, 8, 16 and 32."""
+        """Return the stem and each stage, ``stage1`` …: / 4, / 4, / 8, / 16 and / 32."""
         self._check_size(x)
-        ends = [("stem", 1), *((f"stage{i}", 2 * i) for i in range(1, len(self.features) // 2 + 1))]
+        ends = [("stem", 1)]
+        for i in range(1, len(self.features) // 2 + 1):
+            ends.append((f"stage{i}", 2 * i))
         return run_stages(self.features, x, ends, until)
 
     def _check_size(self, x) -> None:
@@ -164,16 +205,20 @@ class ConvNeXt(Model):
 
 
 def _permutations(rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The orders of axes that bring the channels to the end, and back."""
+    """Return the orders of axes that bring the channels to the end, and back."""
     spatial = range(2, rank)
     return (0, *spatial, 1), (0, rank - 1, *(axis - 1 for axis in spatial))
 
 
-def _stages(layers: Sequence[int], widths: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Blocks and channels of each stage, as many of the one as of the other."""
+def _stages(
+    layers: Sequence[int], widths: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the blocks and the channels of each stage."""
     plain = any(isinstance(numbers, int | str) for numbers in (layers, widths))
     if plain or not layers or len(layers) != len(widths):
-        raise SettingError(f"ConvNeXt: layers={layers!r}, widths={widths!r}; wanted two numbers for each stage")
+        raise SettingError(
+            f"ConvNeXt: layers={layers!r}, widths={widths!r}; wanted two numbers for each stage"
+        )
     counts = tuple(checks.positive(count, "layers", "ConvNeXt") for count in layers)
     return counts, tuple(checks.positive(width, "widths", "ConvNeXt") for width in widths)
 
@@ -189,7 +234,10 @@ _VARIANTS: dict[str, tuple[tuple[int, ...], int, float, int]] = {
 }
 
 for _name, (_layers, _width, _chance, _parameters) in _VARIANTS.items():
-    _settings: dict[str, Any] = {"layers": _layers, "widths": tuple(_width * 2**stage for stage in range(4))}
+    _settings: dict[str, Any] = {
+        "layers": _layers,
+        "widths": tuple(_width * 2**stage for stage in range(4)),
+    }
     register(
         ConvNeXt,
         name=_name,

@@ -1,6 +1,7 @@
 """Densely connected networks, as torchvision builds them.
 
-Unlike the paper's, the head's pooling takes images of any size, and no layer has dropout unless asked for.
+Unlike the paper's, the head's pooling takes images of any size, and no layer has dropout unless
+asked for.
 """
 
 import re
@@ -19,7 +20,9 @@ from deliralike.zoo.registry import register
 
 
 class DenseLayer(Network):
-    """Normalisation, 1x1 convolution, normalisation, 3x3 convolution: the channels that a layer adds.
+    """The layer of a dense block: normalisation, 1x1 and normalisation, 3x3 convolution.
+
+    Its output is the channels that it adds.
 
     Source: Huang et al. 2017, arXiv 1608.06993, section 3 ("DenseNet-B"); torchvision.
 
@@ -28,7 +31,12 @@ class DenseLayer(Network):
     """
 
     def __init__(
-        self, in_channels: int, growth_rate: int, bottleneck: int, dropout: float = 0.0, dims: int = 2
+        self,
+        in_channels: int,
+        growth_rate: int,
+        bottleneck: int,
+        dropout: float = 0.0,
+        dims: int = 2,
     ) -> None:
         super().__init__()
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
@@ -42,28 +50,41 @@ class DenseLayer(Network):
 
     def forward(self, x):
         y = self.conv1(self.relu1(self.norm1(x)))  # (batch, bottleneck, *size)
-        return self.dropout(self.conv2(self.relu2(self.norm2(y))))
+        y = self.conv2(self.relu2(self.norm2(y)))  # (batch, growth_rate, *size)
+        return self.dropout(y)
 
 
 class DenseBlock(Network):
-    """Layers that each see what all before them gave, and the block's input; the output is all of it together.
+    """Layers that each read the block's input and the outputs of all layers before.
+
+    The output is all of it together.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, in_channels + layers * growth_rate, *size)``.
+        ``(batch, in_channels, *size)`` gives
+        ``(batch, in_channels + layers * growth_rate, *size)``.
     """
 
-    def __init__(self, layers: int, in_channels: int, growth_rate: int, bottleneck: int, dropout: float = 0.0,
-                 dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        layers: int,
+        in_channels: int,
+        growth_rate: int,
+        bottleneck: int,
+        dropout: float = 0.0,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         self.layers = layers
         for i in range(layers):
-            layer = DenseLayer(in_channels + i * growth_rate, growth_rate, bottleneck, dropout, dims)
+            width = in_channels + i * growth_rate
+            layer = DenseLayer(width, growth_rate, bottleneck, dropout, dims)
             setattr(self, f"denselayer{i + 1}", layer)
 
     def forward(self, x):
         maps = [x]
         for i in range(self.layers):
-            maps.append(getattr(self, f"denselayer{i + 1}")(self.nn.concatenate(maps, 1)))
+            layer = getattr(self, f"denselayer{i + 1}")
+            maps.append(layer(self.nn.concatenate(maps, 1)))
         return self.nn.concatenate(maps, 1)
 
 
@@ -71,7 +92,8 @@ class Transition(Network):
     """Half the channels and half the size: normalisation, 1x1 convolution, average pooling.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, in_channels // 2, *size / 2)``, rounded down.
+        ``(batch, in_channels, *size)`` gives ``(batch, in_channels // 2, *size / 2)``, rounded
+        down.
     """
 
     def __init__(self, in_channels: int, dims: int = 2) -> None:
@@ -87,19 +109,32 @@ class Transition(Network):
 
 
 class Features(Network):
-    """Everything before the pooling: the stem, dense blocks with transitions between them, the last normalisation."""
+    """All layers before the pooling.
 
-    def __init__(self, growth_rate: int, layers: tuple[int, ...], width: int, bottleneck: int, dropout: float,
-                 in_channels: int, dims: int) -> None:  # fmt: skip
+    They are the stem, dense blocks with transitions between them, and the last normalisation.
+    """
+
+    def __init__(
+        self,
+        growth_rate: int,
+        layers: tuple[int, ...],
+        width: int,
+        bottleneck: int,
+        dropout: float,
+        in_channels: int,
+        dims: int,
+    ) -> None:
         super().__init__()
-        nn, self.layers = self.nn, layers
+        nn = self.nn
+        self.layers = layers
         conv, norm, pool = by_dims(nn, dims, "Conv", "BatchNorm", "MaxPool")
         self.conv0 = conv(in_channels, width, 7, stride=2, padding=3, bias=False)
         self.norm0 = norm(width)
         self.relu0 = nn.ReLU(inplace=True)
         self.pool0 = pool(3, stride=2, padding=1)
         for i, count in enumerate(layers, start=1):
-            setattr(self, f"denseblock{i}", DenseBlock(count, width, growth_rate, bottleneck, dropout, dims))
+            block = DenseBlock(count, width, growth_rate, bottleneck, dropout, dims)
+            setattr(self, f"denseblock{i}", block)
             width += count * growth_rate
             if i < len(layers):
                 setattr(self, f"transition{i}", Transition(width, dims))
@@ -113,21 +148,25 @@ class Features(Network):
         return self.relu(last)
 
     def steps(self):
-        """The stem, and each block followed by the normalisation and ReLU that its transition begins with.
+        """Return the stem, each block, and the normalisation and ReLU after each block.
 
-        So segmentation_models_pytorch cuts the network for its decoders; the last normalisation has no ReLU there.
+        With them a block's transition begins. segmentation_models_pytorch cuts the network there
+        for its decoders; the last normalisation has no ReLU there.
         """
-        steps, last = {"stem": self._stem}, len(self.layers)
+        steps = {"stem": self._stem}
+        last = len(self.layers)
         for i in range(1, last + 1):
             steps[f"denseblock{i}"] = partial(self._block, i)
-            steps[f"transition{i}.relu" if i < last else f"norm{i + 1}"] = partial(self._normalised, i)
+            name = f"transition{i}.relu" if i < last else f"norm{i + 1}"
+            steps[name] = partial(self._normalised, i)
         return steps
 
     def _stem(self, x):
         return self.relu0(self.norm0(self.conv0(x)))
 
     def _block(self, i, x):
-        return getattr(self, f"denseblock{i}")(self.pool0(x) if i == 1 else self._reduced(i - 1, x))
+        x = self.pool0(x) if i == 1 else self._reduced(i - 1, x)
+        return getattr(self, f"denseblock{i}")(x)
 
     def _reduced(self, i, x):
         transition = getattr(self, f"transition{i}")
@@ -148,47 +187,71 @@ def _old_names(names: Sequence[str]) -> dict[str, str]:
 
 
 class DenseNet(Model):
-    """A densely connected network with bottlenecks and compression ("DenseNet-BC"); the same names in all dimensions.
+    """A densely connected network ("DenseNet-BC") in 1, 2 and 3 dimensions.
+
+    It has bottlenecks and compression; the names are the same in all dimensions.
 
     Source: Huang et al. 2017, arXiv 1608.06993; names, order, shapes and start values are those of
-    ``torchvision.models.densenet``. Its published files have older names (``denselayer1.norm.1`` for
-    ``denselayer1.norm1``): the key map ``"old"``.
+    ``torchvision.models.densenet``. Its published files have older names (``denselayer1.norm.1``
+    for ``denselayer1.norm1``): the key map ``"old"``.
 
     Args:
         growth_rate: The channels that each layer adds.
         layers: The number of layers in each dense block.
         width: Channels of the stem.
-        bottleneck: The channels between the two convolutions of a layer, in multiples of the growth rate.
+        bottleneck: The channels between the two convolutions of a layer, in multiples of the growth
+            rate.
         num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
         dropout: After each layer.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the stem quarters the size, rounding up, each
-        transition halves it, rounding down.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the stem quarters the size,
+        rounding up, each transition halves it, rounding down.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``features.conv0``), or is too
-            small for a transition: the least size is 29 with four blocks.
+        ShapeError: The input has another number of axes or channels (the error names
+            ``features.conv0``), or is too small for a transition: the least size is 29 with four
+            blocks.
     """
 
-    stem_paths, can_stop = ("features.conv0",), True
-    start_values = {"*conv?.weight": HeNormal("in"), "*.conv.weight": HeNormal("in"), "classifier.bias": ZEROS}
+    stem_paths = ("features.conv0",)
+    can_stop = True
+    start_values = {
+        "*conv?.weight": HeNormal("in"),
+        "*.conv.weight": HeNormal("in"),
+        "classifier.bias": ZEROS,
+    }
     keymaps = (KeyMap("old", _old_names),)
 
-    def __init__(self, growth_rate: int = 32, layers: Sequence[int] = (6, 12, 24, 16), width: int = 64,
-                 bottleneck: int = 4, num_classes: int = 1000, in_channels: int = 3, dims: int = 2,
-                 dropout: float = 0.0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        growth_rate: int = 32,
+        layers: Sequence[int] = (6, 12, 24, 16),
+        width: int = 64,
+        bottleneck: int = 4,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dims: int = 2,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
-        for name, value in (("in_channels", in_channels), ("growth_rate", growth_rate), ("width", width),
-                            ("bottleneck", bottleneck)):  # fmt: skip
+        for name, value in (
+            ("in_channels", in_channels),
+            ("growth_rate", growth_rate),
+            ("width", width),
+            ("bottleneck", bottleneck),
+        ):
             checks.positive(value, name, "DenseNet")
         layers = _counts(layers)
-        # the last transition's input, 2 ** (len(layers) - 2) times smaller than the first one's, is two elements long
+        # The last transition's input has two elements; it is 2 ** (len(layers) - 2) times smaller
+        # than the first one's.
         self.least = 4 * 2 ** (len(layers) - 1) - 3
-        self.features = Features(growth_rate, layers, width, bottleneck * growth_rate, dropout, in_channels, dims)
+        self.features = Features(
+            growth_rate, layers, width, bottleneck * growth_rate, dropout, in_channels, dims
+        )
         self.avgpool = by_dims(self.nn, dims, "AdaptiveAvgPool")(1)
         self.classifier = classifier(self.nn, self.features.width, num_classes, "DenseNet")
         self.num_classes = num_classes
@@ -200,10 +263,11 @@ class DenseNet(Model):
 
     def forward(self, x):
         *_, last = self.forward_stages(x).values()
-        return self.classifier(self.nn.flatten(self.avgpool(self.features.relu(last))))
+        x = self.avgpool(self.features.relu(last))
+        return self.classifier(self.nn.flatten(x))
 
     def forward_stages(self, x, until=None):
-        """The stem, / 2, and each dense block, / 4 to / 32, as it is and normalised."""
+        """Return the stem, / 2, and each dense block, / 4 to / 32, as it is and normalised."""
         large_enough(self, x, self.least, f"transition{len(self.features.layers) - 1}")
         return in_turn(x, self.features.steps(), until)
 
@@ -223,10 +287,13 @@ _VARIANTS = {
 }
 
 for _name, (_growth_rate, _layers, _width, _count) in _VARIANTS.items():
+    _variant: dict[str, Any] = {"layers": _layers}
+    if _width != 64:
+        _variant |= {"growth_rate": _growth_rate, "width": _width}
     register(
         DenseNet,
         name=_name,
-        variant={"layers": _layers} | ({} if _width == 64 else {"growth_rate": _growth_rate, "width": _width}),
+        variant=_variant,
         dims=(1, 2, 3),
         source="Huang et al. 2017, arXiv 1608.06993; torchvision",
         shape=images(224),

@@ -1,7 +1,7 @@
 """EfficientNet and EfficientNetV2, as torchvision builds them.
 
-Unlike the paper's TensorFlow code: symmetric padding (``same_padding=True`` gives TensorFlow's), and PyTorch's epsilon
-in B0 to B4.
+Unlike the paper's TensorFlow code: symmetric padding (``same_padding=True`` gives TensorFlow's),
+and PyTorch's epsilon in B0 to B4.
 """
 
 import math
@@ -28,46 +28,73 @@ _TIMM_PARTS: dict[int, tuple[Mapping[str, str], ...]] = {
     1: ({"0": "conv", "1": "bn1"},),
     2: ({"0": "conv_exp", "1": "bn1"}, {"0": "conv_pwl", "1": "bn2"}),
     3: ({"0": "conv_dw", "1": "bn1"}, _GATE, {"0": "conv_pw", "1": "bn2"}),
-    4: ({"0": "conv_pw", "1": "bn1"}, {"0": "conv_dw", "1": "bn2"}, _GATE, {"0": "conv_pwl", "1": "bn3"}),
+    4: (
+        {"0": "conv_pw", "1": "bn1"},
+        {"0": "conv_dw", "1": "bn2"},
+        _GATE,
+        {"0": "conv_pwl", "1": "bn3"},
+    ),
 }
 
 
 def _timm(names: Sequence[str]) -> dict[str, str]:
-    """Timm's names; those within a block depend on how many parts it has."""
-    last = max((int(found[1]) for name in names if (found := re.match(r"features\.(\d+)\.", name))), default=0)
-    ends = {"features.0.0": "conv_stem", "features.0.1": "bn1", f"features.{last}.0": "conv_head",
-            f"features.{last}.1": "bn2", "classifier.1": "classifier"}  # fmt: skip
-    inside = [(name, re.fullmatch(r"(features\.\d+\.\d+)\.block\.(\d+)\.(\w+)\.(\w+)", name)) for name in names]
-    parts = {found[1]: int(found[2]) + 1 for _, found in inside if found}
+    """Return timm's names; those within a block depend on how many parts it has."""
+    last = 0
+    for name in names:
+        if match := re.match(r"features\.(\d+)\.", name):
+            last = max(last, int(match[1]))
+    ends = {
+        "features.0.0": "conv_stem",
+        "features.0.1": "bn1",
+        f"features.{last}.0": "conv_head",
+        f"features.{last}.1": "bn2",
+        "classifier.1": "classifier",
+    }
+    pattern = re.compile(r"(features\.\d+\.\d+)\.block\.(\d+)\.(\w+)\.(\w+)")
+    parts: dict[str, int] = {}
+    for name in names:
+        if match := pattern.fullmatch(name):
+            parts[match[1]] = int(match[2]) + 1
     renamed = {}
-    for name, found in inside:
+    for name in names:
         owner, _, field = name.rpartition(".")
-        if found:
-            _, stage, block = found[1].split(".")
-            theirs = _TIMM_PARTS[parts[found[1]]][int(found[2])][found[3]]
-            renamed[name] = f"blocks.{int(stage) - 1}.{block}.{theirs}.{found[4]}"
+        if match := pattern.fullmatch(name):
+            path, part, layer, _ = match.groups()
+            _, stage, block = path.split(".")
+            theirs = _TIMM_PARTS[parts[path]][int(part)][layer]
+            renamed[name] = f"blocks.{int(stage) - 1}.{block}.{theirs}.{field}"
         elif owner in ends:
             renamed[name] = f"{ends[owner]}.{field}"
     return renamed
 
 
 class SamePadded(ConvNormActivation):
-    """`ConvNormActivation` with TensorFlow's padding: as little as gives ``size / stride``, the odd one at the end."""
+    """`ConvNormActivation` with TensorFlow's padding.
+
+    It is as little as gives ``size / stride``, with the odd element at the end.
+    """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **{**settings, "padding": 0})
 
     def forward(self, x):
         conv = self[0]
-        pads = [
-            max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
-            for size, kernel, stride in zip(x.shape[2:], conv.kernel_size, conv.stride, strict=True)
-        ]
-        return super().forward(self.nn.pad(x, [(total // 2, total - total // 2) for total in pads]))
+        pads = []
+        for size, kernel, stride in zip(x.shape[2:], conv.kernel_size, conv.stride, strict=True):
+            total = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
+            pads.append((total // 2, total - total // 2))
+        return super().forward(self.nn.pad(x, pads))
 
 
-def _conv(in_channels: int, channels: int, kernel: int = 1, stride: int = 1, same_padding: bool = False,
-          activation: str | None = "SiLU", **options: Any) -> Any:  # fmt: skip
+def _conv(
+    in_channels: int,
+    channels: int,
+    kernel: int = 1,
+    stride: int = 1,
+    same_padding: bool = False,
+    activation: str | None = "SiLU",
+    **options: Any,
+) -> Any:
     kind = SamePadded if same_padding and stride > 1 else ConvNormActivation
     return kind(in_channels, channels, kernel, stride, activation=activation, **options)
 
@@ -89,7 +116,9 @@ class _Residual(Network):
 
 
 class MBConv(_Residual):
-    """Widening, a depthwise convolution, a gate for each channel, narrowing. Source: Tan and Le 2019, figure 1.
+    """Widening, a depthwise convolution, a gate for each channel, narrowing.
+
+    Source: Tan and Le 2019, figure 1.
 
     The gate's inner width is a quarter of the block's input, not of the widened channels.
 
@@ -97,31 +126,55 @@ class MBConv(_Residual):
         ``(batch, in_channels, *size)`` gives ``(batch, channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, channels: int, expansion: float, kernel: int, stride: int,
-                 stochastic_depth: float, **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        expansion: float,
+        kernel: int,
+        stride: int,
+        stochastic_depth: float,
+        **options: Any,
+    ) -> None:
         width = make_divisible(in_channels * expansion)
-        parts = [] if width == in_channels else [_conv(in_channels, width, **options)]
-        parts += [_conv(width, width, kernel, stride, groups=width, **options),
-                  SqueezeExcitation(width, max(1, in_channels // 4), "SiLU", dims=options["dims"]),
-                  _conv(width, channels, activation=None, **options)]  # fmt: skip
+        parts = []
+        if width != in_channels:
+            parts.append(_conv(in_channels, width, **options))
+        parts += [
+            _conv(width, width, kernel, stride, groups=width, **options),
+            SqueezeExcitation(width, max(1, in_channels // 4), "SiLU", dims=options["dims"]),
+            _conv(width, channels, activation=None, **options),
+        ]
         super().__init__(parts, stride == 1 and in_channels == channels, stochastic_depth)
 
 
 class FusedMBConv(_Residual):
-    """`MBConv` with one full convolution for the widening and the depthwise one, and no gate. Source: Tan and Le 2021.
+    """`MBConv` with one full convolution for the widening and the depthwise one, and no gate.
+
+    Source: Tan and Le 2021.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, channels: int, expansion: float, kernel: int, stride: int,
-                 stochastic_depth: float, **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        expansion: float,
+        kernel: int,
+        stride: int,
+        stochastic_depth: float,
+        **options: Any,
+    ) -> None:
         width = make_divisible(in_channels * expansion)
         if width == in_channels:
             parts = [_conv(in_channels, channels, kernel, stride, **options)]
         else:
-            parts = [_conv(in_channels, width, kernel, stride, **options),
-                     _conv(width, channels, activation=None, **options)]  # fmt: skip
+            parts = [
+                _conv(in_channels, width, kernel, stride, **options),
+                _conv(width, channels, activation=None, **options),
+            ]
         super().__init__(parts, stride == 1 and in_channels == channels, stochastic_depth)
 
 
@@ -129,20 +182,23 @@ BLOCKS: Mapping[str, Any] = {"mb": MBConv, "fused": FusedMBConv}
 
 
 class EfficientNet(Model):
-    """EfficientNet, versions 1 and 2, as torchvision builds it; the same names in 1, 2 and 3 dimensions.
+    """EfficientNet, versions 1 and 2, as torchvision builds it, in 1, 2 and 3 dimensions.
 
-    Source: Tan and Le 2019, arXiv 1905.11946; V2: Tan and Le 2021, arXiv 2104.00298. Names, order, shapes and start
-    values are those of ``torchvision.models.efficientnet``; the key map ``"timm"`` has timm's names. Weights that come
-    from TensorFlow (timm's ``tf_efficientnet…``) need ``same_padding=True, eps=1e-3``.
+    Source: Tan and Le 2019, arXiv 1905.11946; V2: Tan and Le 2021, arXiv 2104.00298. Names, order,
+    shapes and start values are those of ``torchvision.models.efficientnet``; the key map ``"timm"``
+    has timm's names. Weights that come from TensorFlow (timm's ``tf_efficientnet…``) need
+    ``same_padding=True, eps=1e-3``.
 
     Args:
-        stages: For each stage ``(kind, expansion, kernel, stride, channels, blocks)`` with the kind ``"mb"`` or
-            ``"fused"``; the stride is the first block's.
+        stages: For each stage ``(kind, expansion, kernel, stride, channels, blocks)`` with the kind
+            ``"mb"`` or ``"fused"``; the stride is the first block's.
         stem_channels: Channels after the first convolution.
         last_channels: Channels after the last convolution; four times the last stage's when None.
-        width_mult, depth_mult: What the channels (not the last ones) and the numbers of blocks are multiplied with.
+        width_mult, depth_mult: What the channels (not the last ones) and the numbers of blocks are
+            multiplied with.
         dropout: Probability before the head.
-        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from the first.
+        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from
+            the first.
         num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
         eps, momentum: Of the normalisations.
@@ -150,48 +206,82 @@ class EfficientNet(Model):
         dims: Number of spatial axes: 1, 2 or 3.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five times, rounding up.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five
+        times, rounding up.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``features.0.0``); or, in
-            training, a normalisation sees a single value for each channel (the error names it).
+        ShapeError: The input has another number of axes or channels (the error names
+            ``features.0.0``); or, in training, a normalisation sees a single value for each channel
+            (the error names it).
     """
 
-    stem_paths, head_paths = ("features.0.0",), ("classifier.1",)
+    stem_paths = ("features.0.0",)
+    head_paths = ("classifier.1",)
     can_stop = True
     keymaps = (KeyMap("timm", _timm),)
 
-    def __init__(self, stages: Sequence[Stage] = (("mb", 1, 3, 1, 16, 1), ("mb", 6, 3, 2, 24, 2),
-                 ("mb", 6, 5, 2, 40, 2), ("mb", 6, 3, 2, 80, 3), ("mb", 6, 5, 1, 112, 3), ("mb", 6, 5, 2, 192, 4),
-                 ("mb", 6, 3, 1, 320, 1)), stem_channels: int = 32, last_channels: int | None = None,
-                 width_mult: float = 1.0, depth_mult: float = 1.0, dropout: float = 0.2, stochastic_depth: float = 0.2,
-                 num_classes: int = 1000, in_channels: int = 3, eps: float = 1e-5, momentum: float = 0.1,
-                 same_padding: bool = False, dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        stages: Sequence[Stage] = (
+            ("mb", 1, 3, 1, 16, 1),
+            ("mb", 6, 3, 2, 24, 2),
+            ("mb", 6, 5, 2, 40, 2),
+            ("mb", 6, 3, 2, 80, 3),
+            ("mb", 6, 5, 1, 112, 3),
+            ("mb", 6, 5, 2, 192, 4),
+            ("mb", 6, 3, 1, 320, 1),
+        ),
+        stem_channels: int = 32,
+        last_channels: int | None = None,
+        width_mult: float = 1.0,
+        depth_mult: float = 1.0,
+        dropout: float = 0.2,
+        stochastic_depth: float = 0.2,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        same_padding: bool = False,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "EfficientNet")
-        nn, plan = self.nn, _plan(stages, width_mult, depth_mult)
-        options: dict[str, Any] = {"eps": eps, "momentum": momentum, "dims": dims, "same_padding": same_padding}
+        nn = self.nn
+        plan = _plan(stages, width_mult, depth_mult)
+        options: dict[str, Any] = {
+            "eps": eps,
+            "momentum": momentum,
+            "dims": dims,
+            "same_padding": same_padding,
+        }
         width = make_divisible(stem_channels * width_mult)
         layers = [_conv(in_channels, width, 3, 2, **options)]
-        total, done = sum(blocks for *_, blocks in plan), 0
-        for kind, expansion, kernel, stride, channels, blocks in plan:
-            chances = [stochastic_depth * block / total for block in range(done, done + blocks)]
-            steps = [(width, stride), *((channels, 1),) * (blocks - 1)]
-            layers.append(nn.Sequential(*(
-                BLOCKS[kind](before, channels, expansion, kernel, stride, chance, **options)
-                for (before, stride), chance in zip(steps, chances, strict=True)
-            )))  # fmt: skip
-            width, done = channels, done + blocks
+        total = sum(count for *_, count in plan)
+        done = 0
+        for kind, expansion, kernel, stride, channels, count in plan:
+            blocks = []
+            for index in range(count):
+                step = stride if index == 0 else 1
+                chance = stochastic_depth * done / total
+                block = BLOCKS[kind](width, channels, expansion, kernel, step, chance, **options)
+                blocks.append(block)
+                width = channels
+                done += 1
+            layers.append(nn.Sequential(*blocks))
         last = 4 * width if last_channels is None else last_channels
         self.features = nn.Sequential(*layers, _conv(width, last, **options))
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
-        self.classifier = nn.Sequential(nn.Dropout(dropout), classifier(nn, last, num_classes, "EfficientNet"))
+        head = classifier(nn, last, num_classes, "EfficientNet")
+        self.classifier = nn.Sequential(nn.Dropout(dropout), head)
         self.num_classes = num_classes
 
     @property
     def start_values(self):  # type: ignore[override]
-        """Torchvision's: He normal by fan out for convolutions, a bound by the number of classes for the head."""
+        """Torchvision's start values.
+
+        Convolutions have He normal by fan out, the head a bound by the number of classes.
+        """
         return {
             "features*.0.weight": HeNormal("out"),
             "features*.fc?.weight": HeNormal("out"),
@@ -201,28 +291,40 @@ class EfficientNet(Model):
         }
 
     def forward(self, x):
-        return self.classifier(self.nn.flatten(self.avgpool(self.features(x))))
+        x = self.avgpool(self.features(x))
+        return self.classifier(self.nn.flatten(x))
 
     def forward_stages(self, x, until=None):
-        """The stem, halved; each stage as its table says, ``stage1`` …; and the last convolution at the same size."""
-        names = ["stem", *(f"stage{i}" for i in range(1, len(self.features) - 1)), "last"]
-        return run_stages(self.features, x, zip(names, range(1, len(names) + 1), strict=True), until)
+        """Return the stem, / 2; each stage by its table, ``stage1`` …; and the last convolution."""
+        last = len(self.features)
+        ends = [("stem", 1)]
+        for i in range(1, last - 1):
+            ends.append((f"stage{i}", i + 1))
+        ends.append(("last", last))
+        return run_stages(self.features, x, ends, until)
 
 
 def _plan(stages: Sequence[Stage], width_mult: float, depth_mult: float) -> list[Stage]:
-    """The stages with their real numbers of channels and blocks."""
-    if not stages or isinstance(stages, str) or any(len(stage) != 6 or stage[0] not in BLOCKS for stage in stages):
+    """Return the stages with their scaled numbers of channels and blocks."""
+    rows = () if isinstance(stages, str) else stages
+    if not rows or any(len(row) != 6 or row[0] not in BLOCKS for row in rows):
         raise SettingError(
-            f"EfficientNet: stages={stages!r}; wanted for each stage (kind, expansion, kernel, stride, channels, "
-            f"blocks) with the kind 'mb' or 'fused'"
+            f"EfficientNet: stages={stages!r}; wanted for each stage (kind, expansion, kernel, "
+            "stride, channels, blocks) with the kind 'mb' or 'fused'"
         )
-    for _, _, kernel, stride, channels, blocks in stages:
-        for name, value in (("kernel", kernel), ("stride", stride), ("channels", channels), ("blocks", blocks)):
-            checks.positive(value, name, "EfficientNet: stages")
-    return [
-        (kind, expansion, kernel, stride, make_divisible(channels * width_mult), math.ceil(blocks * depth_mult))
-        for kind, expansion, kernel, stride, channels, blocks in stages
-    ]
+    plan = []
+    what = "EfficientNet: stages"
+    for kind, expansion, kernel, stride, channels, blocks in rows:
+        checks.positive(kernel, "kernel", what)
+        checks.positive(stride, "stride", what)
+        checks.positive(channels, "channels", what)
+        checks.positive(blocks, "blocks", what)
+        width = make_divisible(channels * width_mult)
+        depth = math.ceil(blocks * depth_mult)
+        if depth < 1:
+            raise SettingError(f"EfficientNet: depth_mult={depth_mult!r} leaves a stage no block")
+        plan.append((kind, expansion, kernel, stride, width, depth))
+    return plan
 
 
 _V1 = "Tan and Le 2019, arXiv 1905.11946; torchvision"
@@ -255,27 +357,62 @@ for _name, (_width, _depth, _dropout, _side, _parameters) in _SCALED.items():
 # name: (stages, channels of the stem, dropout, side of the images, parameters)
 _SECOND: dict[str, tuple[tuple[Stage, ...], int, float, int, int]] = {
     "efficientnet_v2_s": (
-        (("fused", 1, 3, 1, 24, 2), ("fused", 4, 3, 2, 48, 4), ("fused", 4, 3, 2, 64, 4), ("mb", 4, 3, 2, 128, 6),
-         ("mb", 6, 3, 1, 160, 9), ("mb", 6, 3, 2, 256, 15)),
-        24, 0.2, 384, 21_458_488,
+        (
+            ("fused", 1, 3, 1, 24, 2),
+            ("fused", 4, 3, 2, 48, 4),
+            ("fused", 4, 3, 2, 64, 4),
+            ("mb", 4, 3, 2, 128, 6),
+            ("mb", 6, 3, 1, 160, 9),
+            ("mb", 6, 3, 2, 256, 15),
+        ),
+        24,
+        0.2,
+        384,
+        21_458_488,
     ),
     "efficientnet_v2_m": (
-        (("fused", 1, 3, 1, 24, 3), ("fused", 4, 3, 2, 48, 5), ("fused", 4, 3, 2, 80, 5), ("mb", 4, 3, 2, 160, 7),
-         ("mb", 6, 3, 1, 176, 14), ("mb", 6, 3, 2, 304, 18), ("mb", 6, 3, 1, 512, 5)),
-        24, 0.3, 480, 54_139_356,
+        (
+            ("fused", 1, 3, 1, 24, 3),
+            ("fused", 4, 3, 2, 48, 5),
+            ("fused", 4, 3, 2, 80, 5),
+            ("mb", 4, 3, 2, 160, 7),
+            ("mb", 6, 3, 1, 176, 14),
+            ("mb", 6, 3, 2, 304, 18),
+            ("mb", 6, 3, 1, 512, 5),
+        ),
+        24,
+        0.3,
+        480,
+        54_139_356,
     ),
     "efficientnet_v2_l": (
-        (("fused", 1, 3, 1, 32, 4), ("fused", 4, 3, 2, 64, 7), ("fused", 4, 3, 2, 96, 7), ("mb", 4, 3, 2, 192, 10),
-         ("mb", 6, 3, 1, 224, 19), ("mb", 6, 3, 2, 384, 25), ("mb", 6, 3, 1, 640, 7)),
-        32, 0.4, 480, 118_515_272,
+        (
+            ("fused", 1, 3, 1, 32, 4),
+            ("fused", 4, 3, 2, 64, 7),
+            ("fused", 4, 3, 2, 96, 7),
+            ("mb", 4, 3, 2, 192, 10),
+            ("mb", 6, 3, 1, 224, 19),
+            ("mb", 6, 3, 2, 384, 25),
+            ("mb", 6, 3, 1, 640, 7),
+        ),
+        32,
+        0.4,
+        480,
+        118_515_272,
     ),
-}  # fmt: skip
+}
 
 for _name, (_stages, _stem, _dropout, _side, _parameters) in _SECOND.items():
     register(
         EfficientNet,
         name=_name,
-        variant={"stages": _stages, "stem_channels": _stem, "last_channels": 1280, "dropout": _dropout, "eps": 1e-3},
+        variant={
+            "stages": _stages,
+            "stem_channels": _stem,
+            "last_channels": 1280,
+            "dropout": _dropout,
+            "eps": 1e-3,
+        },
         dims=(1, 2, 3),
         source=_V2,
         shape=images(_side),

@@ -1,7 +1,8 @@
 """GoogLeNet (Inception v1 with batch normalisation), as torchvision builds it.
 
-Unlike the paper: batch normalisation after each convolution and no local response normalisation; the branch that the
-paper calls 5x5 has 3x3 convolutions, an old slip that the published weights were trained with.
+Unlike the paper: batch normalisation after each convolution and no local response normalisation;
+the branch that the paper calls 5x5 has 3x3 convolutions, an old slip that the published weights
+were trained with.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,8 @@ from deliralike.zoo.registry import register
 
 Widths = tuple[int, int, int, int, int, int]
 
-# table 1 of the paper: channels of the 1x1 branch, of the second branch inside and outside, of the third, of the pooled
+# table 1 of the paper: channels of the 1x1 branch, of the second branch inside and outside, of the
+# third, of the pooled
 _BLOCKS: dict[str, Widths] = {
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),
@@ -34,13 +36,23 @@ _BLOCKS: dict[str, Widths] = {
 
 
 class ConvNorm(Network):
-    """A convolution without bias, a normalisation with an epsilon of 0.001, a ReLU; torchvision's ``BasicConv2d``."""
+    """A convolution without bias, a normalisation and a ReLU.
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
-                 padding: Sizes = 0) -> None:  # fmt: skip
+    The normalisation's epsilon is 0.001. This is torchvision's ``BasicConv2d``.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+    ) -> None:
         super().__init__()
-        self.conv = self.nn.Conv2d(in_channels, out_channels, kernel_size, stride, padding, bias=False)
-        self.bn = self.nn.BatchNorm2d(out_channels, eps=1e-3)
+        nn = self.nn
+        self.conv = nn.Conv2d(in_channels, out_channels, kernel_size, stride, padding, bias=False)
+        self.bn = nn.BatchNorm2d(out_channels, eps=1e-3)
 
     def forward(self, x):
         return self.nn.relu(self.bn(self.conv(x)))
@@ -49,18 +61,22 @@ class ConvNorm(Network):
 class Inception(Network):
     """Four branches side by side: 1x1, 3x3 and again 3x3 convolutions, and a pooling.
 
-    Source: Szegedy et al. 2015, arXiv 1409.4842, figure 2b. The third branch is 5x5 in the paper; torchvision, whose
-    weights these are, has 3x3 (its issue 906).
+    Source: Szegedy et al. 2015, arXiv 1409.4842, figure 2b. The third branch is 5x5 in the paper;
+    torchvision, whose weights these are, has 3x3 (its issue 906).
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives as many channels as the branches have together.
+        ``(batch, in_channels, height, width)`` gives as many channels as the branches have
+        together.
     """
 
     def __init__(self, in_channels: int, widths: Widths) -> None:
         super().__init__()
-        nn, (one, inside, two, inside_three, three, pooled) = self.nn, widths
+        nn = self.nn
+        one, inside, two, inside_three, three, pooled = widths
         self.branch1 = ConvNorm(in_channels, one, 1)
-        self.branch2 = nn.Sequential(ConvNorm(in_channels, inside, 1), ConvNorm(inside, two, 3, padding=1))
+        self.branch2 = nn.Sequential(
+            ConvNorm(in_channels, inside, 1), ConvNorm(inside, two, 3, padding=1)
+        )
         self.branch3 = nn.Sequential(
             ConvNorm(in_channels, inside_three, 1), ConvNorm(inside_three, three, 3, padding=1)
         )
@@ -74,7 +90,9 @@ class Inception(Network):
 
 
 class Auxiliary(Network):
-    """A classifier from the middle of the network, for training: the paper's section 5; torchvision.
+    """A classifier from the middle of the network, for training.
+
+    Source: section 5 of the paper; torchvision.
 
     Shapes:
         ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``.
@@ -97,40 +115,52 @@ class Auxiliary(Network):
 class GoogLeNet(Model):
     """Nine inception blocks after three convolutions, with two auxiliary classifiers for training.
 
-    Source: Szegedy et al. 2015, arXiv 1409.4842; names, order, shapes, start values and batch normalisation are those
-    of ``torchvision.models.googlenet``.
+    Source: Szegedy et al. 2015, arXiv 1409.4842; names, order, shapes, start values and batch
+    normalisation are those of ``torchvision.models.googlenet``.
 
     Args:
-        blocks: The channels of the branches by block, ``"3a"`` to ``"5b"``; those left out are not there. Auxiliary
-            classifiers look at ``"4a"`` and ``"4d"``.
-        aux_logits: Whether to have them. Torchvision's weights come with them, and it leaves them out after loading.
+        blocks: The channels of the branches by block, ``"3a"`` to ``"5b"``; those left out are not
+            there. Auxiliary classifiers look at ``"4a"`` and ``"4d"``.
+        aux_logits: Whether to have them. Torchvision's weights come with them, and it leaves them
+            out after loading.
         num_classes: Number of outputs; 0 for no head (nor auxiliary ones): the pooled features.
         in_channels: Number of input channels.
-        transform_input: The input is normalised as torchvision's models want it; take it back to what the published
-            weights were trained with. Needs three channels.
+        transform_input: The input is normalised as torchvision's models want it; take it back to
+            what the published weights were trained with. Needs three channels.
         dropout: Before the linear layer.
         dropout_aux: In the auxiliary classifiers.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; in training, with auxiliary classifiers,
-        a tuple of three such: the output, the later auxiliary one (after ``"4d"``), the earlier one (after ``"4a"``).
+        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; in training, with
+        auxiliary classifiers, a tuple of three such: the output, the later auxiliary one (after
+        ``"4d"``), the earlier one (after ``"4a"``).
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``conv1.conv``), or is smaller
-            than 15 along an axis.
+        ShapeError: The input has another number of axes or channels (the error names
+            ``conv1.conv``), or is smaller than 15 along an axis.
     """
 
-    stem_paths, can_stop = ("conv1.conv",), True
+    stem_paths = ("conv1.conv",)
+    can_stop = True
     # torchvision cuts them at 2, which is 200 standard deviations
     start_values = {"*conv.weight": Normal(0.01), "*fc*.weight": Normal(0.01)}
 
-    def __init__(self, blocks: Mapping[str, Widths] = _BLOCKS, aux_logits: bool = True, num_classes: int = 1000,
-                 in_channels: int = 3, transform_input: bool = False, dropout: float = 0.2,
-                 dropout_aux: float = 0.7) -> None:  # fmt: skip
+    def __init__(
+        self,
+        blocks: Mapping[str, Widths] = _BLOCKS,
+        aux_logits: bool = True,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        transform_input: bool = False,
+        dropout: float = 0.2,
+        dropout_aux: float = 0.7,
+    ) -> None:
         super().__init__()
         check_input_settings("GoogLeNet", in_channels, transform_input)
-        nn, self.transform_input, self.num_classes = self.nn, transform_input, num_classes
+        nn = self.nn
+        self.transform_input = transform_input
+        self.num_classes = num_classes
         self.aux_logits = bool(aux_logits) and num_classes != 0
         self.names = _names(blocks, self.aux_logits)
         self.conv1 = ConvNorm(in_channels, 64, 7, 2, 3)
@@ -140,11 +170,13 @@ class GoogLeNet(Model):
         self.maxpool2 = nn.MaxPool2d(3, stride=2, ceil_mode=True)
         self.maxpool3 = nn.MaxPool2d(3, stride=2, ceil_mode=True)
         self.maxpool4 = nn.MaxPool2d(2, stride=2, ceil_mode=True)
-        width, outputs = 192, {}
+        width = 192
+        outputs = {}
         for name in self.names:
             one, _, two, _, three, pooled = blocks[name]
             setattr(self, f"inception{name}", Inception(width, blocks[name]))
-            width = outputs[name] = one + two + three + pooled
+            width = one + two + three + pooled
+            outputs[name] = width
         if self.aux_logits:
             self.aux1 = Auxiliary(outputs["4a"], num_classes, dropout_aux)
             self.aux2 = Auxiliary(outputs["4d"], num_classes, dropout_aux)
@@ -162,26 +194,36 @@ class GoogLeNet(Model):
     def forward(self, x):
         stages = self.forward_stages(x)
         *_, last = stages.values()
-        y = self.fc(self.dropout(self.nn.flatten(self.avgpool(last))))
+        y = self.nn.flatten(self.avgpool(last))
+        y = self.fc(self.dropout(y))
         if self.training and self.aux_logits:
             return y, self.aux2(stages["inception4d"]), self.aux1(stages["inception4a"])
         return y
 
     def forward_stages(self, x, until=None):
-        """The first convolution, / 2, the third, / 4, and each block: those called 3 / 8, 4 / 16, 5 / 32."""
+        """Return the first convolution, / 2, the third, / 4, and each block.
+
+        The blocks 3 have / 8, the blocks 4 / 16 and the blocks 5 / 32.
+        """
         large_enough(self, x, 15, "maxpool3")
         steps = {"conv1": self._first, "conv3": self._third}
-        return in_turn(x, steps | {f"inception{name}": partial(self._inception, name) for name in self.names}, until)
+        for name in self.names:
+            steps[f"inception{name}"] = partial(self._inception, name)
+        return in_turn(x, steps, until)
 
     def _first(self, x):
-        return self.conv1(as_trained(self.nn, x) if self.transform_input else x)
+        if self.transform_input:
+            x = as_trained(self.nn, x)
+        return self.conv1(x)
 
     def _third(self, x):
         return self.conv3(self.conv2(self.maxpool1(x)))
 
     def _inception(self, name, x):
-        if name == next(other for other in self.names if other[0] == name[0]):
-            x = getattr(self, f"maxpool{int(name[0]) - 1}")(x)
+        number = name[0]
+        first = next(other for other in self.names if other[0] == number)
+        if name == first:
+            x = getattr(self, f"maxpool{int(number) - 1}")(x)
         return getattr(self, f"inception{name}")(x)
 
 
@@ -189,31 +231,45 @@ def check_input_settings(what: str, in_channels: Any, transform_input: bool) -> 
     """Refuse a number of channels that makes no sense.
 
     Raises:
-        SettingError: It is no positive number, or the input is to be transformed and has not three channels.
+        SettingError: It is no positive number, or the input is to be transformed and has not three
+            channels.
     """
     if checks.positive(in_channels, "in_channels", what) != 3 and transform_input:
-        raise SettingError(f"{what}: transform_input=True is for three channels, not in_channels={in_channels}")
+        raise SettingError(
+            f"{what}: transform_input=True is for three channels, not in_channels={in_channels}"
+        )
 
 
 def as_trained(nn: Any, x: Any) -> Any:
-    """An image normalised by ImageNet's means and deviations, brought to the range from -1 to 1; torchvision.
+    """Bring an image normalised by ImageNet's means and deviations to the range from -1 to 1.
+
+    Torchvision does the same.
 
     Shapes:
         ``(batch, 3, height, width)`` gives the same shape.
     """
-    means, deviations = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-    channels = [x[:, i : i + 1] * (deviations[i] / 0.5) + (means[i] - 0.5) / 0.5 for i in range(3)]
+    means = (0.485, 0.456, 0.406)
+    deviations = (0.229, 0.224, 0.225)
+    channels = []
+    for i, (mean, deviation) in enumerate(zip(means, deviations, strict=True)):
+        channels.append(x[:, i : i + 1] * (deviation / 0.5) + (mean - 0.5) / 0.5)
     return nn.concatenate(channels, 1)
 
 
 def _names(blocks: Any, auxiliary: bool) -> tuple[str, ...]:
-    """The blocks in the order in which they run."""
-    if not isinstance(blocks, Mapping) or set(blocks) - set(_BLOCKS) or any(len(row) != 6 for row in blocks.values()):
-        raise SettingError(f"GoogLeNet: blocks={blocks!r}; wanted six numbers of channels for '3a' to '5b'")
-    names = tuple(name for name in _BLOCKS if name in blocks)
-    if {name[0] for name in names} != set("345") or (auxiliary and not {"4a", "4d"} <= set(names)):
+    """Return the blocks in the order in which they run."""
+    known = isinstance(blocks, Mapping) and set(blocks) <= set(_BLOCKS)
+    if not known or any(len(row) != 6 for row in blocks.values()):
         raise SettingError(
-            f"GoogLeNet: blocks are {', '.join(names)}; wanted some of 3, 4 and 5, and '4a' and '4d' for aux_logits"
+            f"GoogLeNet: blocks={blocks!r}; wanted six numbers of channels for '3a' to '5b'"
+        )
+    names = tuple(name for name in _BLOCKS if name in blocks)
+    every_number = {name[0] for name in names} == set("345")
+    lacks_auxiliary = auxiliary and not {"4a", "4d"} <= set(names)
+    if not every_number or lacks_auxiliary:
+        raise SettingError(
+            f"GoogLeNet: blocks are {', '.join(names)}; wanted some of 3, 4 and 5, and '4a' and "
+            "'4d' for aux_logits"
         )
     return names
 
@@ -223,5 +279,5 @@ register(
     name="googlenet",
     source="Szegedy et al. 2015, arXiv 1409.4842; torchvision",
     shape=images(224),
-    parameters=13_004_888,  # torchvision publishes 6,624,904, which is without the auxiliary classifiers
+    parameters=13_004_888,  # torchvision's 6,624,904 are without the auxiliary classifiers
 )

@@ -1,7 +1,7 @@
 """Inception v3, as torchvision builds it.
 
-Unlike the paper: one auxiliary classifier, whose output is for training only. Its averages count the padding, as the
-published weights want it.
+Unlike the paper: one auxiliary classifier, whose output is for training only. Its averages count
+the padding, as the published weights want it.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,13 @@ from deliralike.zoo.classification.googlenet import ConvNorm, as_trained, check_
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
-ROW, COLUMN = ((1, 7), 1, (0, 3)), ((7, 1), 1, (3, 0))  # kernel, stride, padding
+# kernel, stride, padding
+ROW = ((1, 7), 1, (0, 3))
+COLUMN = ((7, 1), 1, (3, 0))
 
 
 class _Mixed(Network):
-    """Branches side by side, whose outputs are put together; each is a row of convolutions by name."""
+    """Branches side by side, whose outputs are joined; each is a row of convolutions by name."""
 
     def chain(self, x, *names):
         for name in names:
@@ -32,8 +34,8 @@ class _Mixed(Network):
 class InceptionA(_Mixed):
     """1x1, 5x5, two 3x3 convolutions, and an average: figure 5 of the paper.
 
-    The average over 3x3 counts the zeros of the padding, here and in the blocks below (torchvision; TensorFlow, from
-    which the weights come, does not count them).
+    The average over 3x3 counts the zeros of the padding, here and in the blocks below (torchvision;
+    TensorFlow, from which the weights come, does not count them).
 
     Shapes:
         ``(batch, in_channels, height, width)`` gives ``224 + pool_features`` channels.
@@ -51,9 +53,12 @@ class InceptionA(_Mixed):
         self.branch_pool = ConvNorm(in_channels, pool_features, 1)
 
     def forward(self, x):
-        branches = [self.branch1x1(x), self.chain(x, "branch5x5_1", "branch5x5_2"),
-                    self.chain(x, "branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3"),
-                    self.chain(x, "pool", "branch_pool")]  # fmt: skip
+        branches = [
+            self.branch1x1(x),
+            self.chain(x, "branch5x5_1", "branch5x5_2"),
+            self.chain(x, "branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3"),
+            self.chain(x, "pool", "branch_pool"),
+        ]
         return self.nn.concatenate(branches, 1)
 
 
@@ -61,7 +66,8 @@ class InceptionB(_Mixed):
     """Half the size: a 3x3 convolution, two of them, and a maximum. Source: figure 10 of the paper.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``480 + in_channels`` channels and half the size, rounded down.
+        ``(batch, in_channels, height, width)`` gives ``480 + in_channels`` channels and half the
+        size, rounded down.
     """
 
     def __init__(self, in_channels: int) -> None:
@@ -74,11 +80,14 @@ class InceptionB(_Mixed):
 
     def forward(self, x):
         double = self.chain(x, "branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3")
-        return self.nn.concatenate([self.branch3x3(x), double, self.pool(x)], 1)
+        branches = [self.branch3x3(x), double, self.pool(x)]
+        return self.nn.concatenate(branches, 1)
 
 
 class InceptionC(_Mixed):
-    """Convolutions over 7 elements along one axis after the other, once and twice. Source: figure 6 of the paper.
+    """Convolutions over 7 elements along one axis after the other, once and twice.
+
+    Source: figure 6 of the paper.
 
     Shapes:
         ``(batch, in_channels, height, width)`` gives 768 channels.
@@ -99,9 +108,12 @@ class InceptionC(_Mixed):
         self.branch_pool = ConvNorm(in_channels, 192, 1)
 
     def forward(self, x):
-        branches = [self.branch1x1(x), self.chain(x, "branch7x7_1", "branch7x7_2", "branch7x7_3"),
-                    self.chain(x, *(f"branch7x7dbl_{i}" for i in range(1, 6))),
-                    self.chain(x, "pool", "branch_pool")]  # fmt: skip
+        branches = [
+            self.branch1x1(x),
+            self.chain(x, "branch7x7_1", "branch7x7_2", "branch7x7_3"),
+            self.chain(x, *(f"branch7x7dbl_{i}" for i in range(1, 6))),
+            self.chain(x, "pool", "branch_pool"),
+        ]
         return self.nn.concatenate(branches, 1)
 
 
@@ -109,7 +121,8 @@ class InceptionD(_Mixed):
     """Half the size again: 3x3; 7 elements along each axis and 3x3; a maximum.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``512 + in_channels`` channels and half the size, rounded down.
+        ``(batch, in_channels, height, width)`` gives ``512 + in_channels`` channels and half the
+        size, rounded down.
     """
 
     def __init__(self, in_channels: int) -> None:
@@ -123,13 +136,18 @@ class InceptionD(_Mixed):
         self.pool = self.nn.MaxPool2d(3, stride=2)
 
     def forward(self, x):
-        branches = [self.chain(x, "branch3x3_1", "branch3x3_2"),
-                    self.chain(x, *(f"branch7x7x3_{i}" for i in range(1, 5))), self.pool(x)]  # fmt: skip
+        branches = [
+            self.chain(x, "branch3x3_1", "branch3x3_2"),
+            self.chain(x, *(f"branch7x7x3_{i}" for i in range(1, 5))),
+            self.pool(x),
+        ]
         return self.nn.concatenate(branches, 1)
 
 
 class InceptionE(_Mixed):
-    """Convolutions over 3 elements along one axis and along the other, side by side. Source: figure 7 of the paper.
+    """Convolutions over 3 elements along one axis and along the other, side by side.
+
+    Source: figure 7 of the paper.
 
     Shapes:
         ``(batch, in_channels, height, width)`` gives 2048 channels.
@@ -149,10 +167,16 @@ class InceptionE(_Mixed):
         self.branch_pool = ConvNorm(in_channels, 192, 1)
 
     def forward(self, x):
-        single, double = self.branch3x3_1(x), self.chain(x, "branch3x3dbl_1", "branch3x3dbl_2")
-        branches = [self.branch1x1(x), self.branch3x3_2a(single), self.branch3x3_2b(single),
-                    self.branch3x3dbl_3a(double), self.branch3x3dbl_3b(double),
-                    self.chain(x, "pool", "branch_pool")]  # fmt: skip
+        single = self.branch3x3_1(x)
+        double = self.chain(x, "branch3x3dbl_1", "branch3x3dbl_2")
+        branches = [
+            self.branch1x1(x),
+            self.branch3x3_2a(single),
+            self.branch3x3_2b(single),
+            self.branch3x3dbl_3a(double),
+            self.branch3x3dbl_3b(double),
+            self.chain(x, "pool", "branch_pool"),
+        ]
         return self.nn.concatenate(branches, 1)
 
 
@@ -179,43 +203,61 @@ class Auxiliary(Network):
 class Inception3(Model):
     """Five convolutions and eleven inception blocks, with an auxiliary classifier for training.
 
-    Source: Szegedy et al. 2016, arXiv 1512.00567; names, order, shapes and start values are those of
-    ``torchvision.models.inception``.
+    Source: Szegedy et al. 2016, arXiv 1512.00567; names, order, shapes and start values are those
+    of ``torchvision.models.inception``.
 
     Args:
-        pool_features: The channels of the average in each of the blocks ``Mixed_5b``, ``Mixed_5c`` …
+        pool_features: The channels of the average in each of the blocks ``Mixed_5b``, ``Mixed_5c``
+            …
         channels_7x7: The channels inside the blocks ``Mixed_6b``, ``Mixed_6c`` …
         last: The number of blocks ``Mixed_7b``, ``Mixed_7c`` …
-        aux_logits: Whether to have the auxiliary classifier, which looks at the last of the blocks ``Mixed_6``.
-            Torchvision's weights come with it, and it is left out there after loading.
-        num_classes: Number of outputs; 0 for no head (nor an auxiliary one): the pooled features, as the Fréchet
-            inception distance takes them.
+        aux_logits: Whether to have the auxiliary classifier, which looks at the last of the blocks
+            ``Mixed_6``. Torchvision's weights come with it, and it is left out there after loading.
+        num_classes: Number of outputs; 0 for no head (nor an auxiliary one): the pooled features,
+            as the Fréchet inception distance takes them.
         in_channels: Number of input channels.
-        transform_input: The input is normalised as torchvision's models want it; take it back to what the published
-            weights were trained with. Needs three channels.
+        transform_input: The input is normalised as torchvision's models want it; take it back to
+            what the published weights were trained with. Needs three channels.
         dropout: Before the linear layer.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; in training, with the auxiliary
-        classifier, a tuple of two such: the output and the auxiliary one. Images have 299 pixels, at least 75.
+        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; in training, with
+        the auxiliary classifier, a tuple of two such: the output and the auxiliary one. Images have
+        299 pixels, at least 75.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``Conv2d_1a_3x3.conv``), or is
-            smaller than 75 along an axis, in training with the auxiliary classifier than 299.
+        ShapeError: The input has another number of axes or channels (the error names
+            ``Conv2d_1a_3x3.conv``), or is smaller than 75 along an axis, in training with the
+            auxiliary classifier than 299.
     """
 
-    stem_paths, can_stop = ("Conv2d_1a_3x3.conv",), True
-    # Torchvision cuts them at 2, which is 20 standard deviations. It means to give AuxLogits.conv1 0.01, but says so to
-    # the block, where it is not looked for.
-    start_values = {"*conv.weight": Normal(0.1), "fc.weight": Normal(0.1), "AuxLogits.fc.weight": Normal(0.001)}
+    stem_paths = ("Conv2d_1a_3x3.conv",)
+    can_stop = True
+    # Torchvision cuts them at 2, which is 20 standard deviations. It means to give AuxLogits.conv1
+    # 0.01, but says so to the block, where it is not looked for.
+    start_values = {
+        "*conv.weight": Normal(0.1),
+        "fc.weight": Normal(0.1),
+        "AuxLogits.fc.weight": Normal(0.001),
+    }
 
-    def __init__(self, pool_features: Sequence[int] = (32, 64, 64), channels_7x7: Sequence[int] = (128, 160, 160, 192),
-                 last: int = 2, aux_logits: bool = True, num_classes: int = 1000, in_channels: int = 3,
-                 transform_input: bool = False, dropout: float = 0.5) -> None:  # fmt: skip
+    def __init__(
+        self,
+        pool_features: Sequence[int] = (32, 64, 64),
+        channels_7x7: Sequence[int] = (128, 160, 160, 192),
+        last: int = 2,
+        aux_logits: bool = True,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        transform_input: bool = False,
+        dropout: float = 0.5,
+    ) -> None:
         super().__init__()
         check_input_settings("Inception3", in_channels, transform_input)
-        nn, self.transform_input, self.num_classes = self.nn, transform_input, num_classes
+        nn = self.nn
+        self.transform_input = transform_input
+        self.num_classes = num_classes
         self.Conv2d_1a_3x3 = ConvNorm(in_channels, 32, 3, 2)
         self.Conv2d_2a_3x3 = ConvNorm(32, 32, 3)
         self.Conv2d_2b_3x3 = ConvNorm(32, 64, 3, padding=1)
@@ -223,9 +265,10 @@ class Inception3(Model):
         self.Conv2d_3b_1x1 = ConvNorm(64, 80, 1)
         self.Conv2d_4a_3x3 = ConvNorm(80, 192, 3)
         self.maxpool2 = nn.MaxPool2d(3, stride=2)
-        first = {f"Mixed_5{letter}": features for letter, features in _by_letter(pool_features, "pool_features")}
-        middle = {f"Mixed_6{letter}": inside for letter, inside in _by_letter(channels_7x7, "channels_7x7")}
-        final = [f"Mixed_7{letter}" for letter in _LETTERS[: checks.positive(last, "last", "Inception3")]]
+        first = _by_letter("Mixed_5", pool_features, "pool_features")
+        middle = _by_letter("Mixed_6", channels_7x7, "channels_7x7")
+        checks.positive(last, "last", "Inception3")
+        final = [f"Mixed_7{letter}" for letter in _LETTERS[:last]]
         self.names = (*first, "Mixed_6a", *middle, "Mixed_7a", *final)
         width = 192
         for name, features in first.items():
@@ -259,22 +302,32 @@ class Inception3(Model):
             large_enough(self, x, 299, "AuxLogits")
         stages = self.forward_stages(x)
         *_, last = stages.values()
-        y = self.fc(self.nn.flatten(self.dropout(self.avgpool(last))))
+        y = self.dropout(self.avgpool(last))
+        y = self.fc(self.nn.flatten(y))
         if auxiliary is None:
             return y
-        return y, auxiliary(stages[self.names[self.names.index("Mixed_7a") - 1]])
+        last_middle = self.names[self.names.index("Mixed_7a") - 1]
+        return y, auxiliary(stages[last_middle])
 
     def forward_stages(self, x, until=None):
-        """The convolutions before each pooling, / 2 and / 4, and each block: 5 / 8, 6 / 16, 7 / 32 (and a little)."""
+        """Return the convolutions before each pooling, / 2 and / 4, and each block.
+
+        The blocks 5 have about / 8, the blocks 6 / 16 and the blocks 7 / 32.
+        """
         large_enough(self, x, 75, "Mixed_7a")
-        blocks = {name: partial(self._mixed, name) for name in self.names}
-        return in_turn(x, {"Conv2d_2b_3x3": self._second, "Conv2d_4a_3x3": self._fourth} | blocks, until)
+        steps = {"Conv2d_2b_3x3": self._second, "Conv2d_4a_3x3": self._fourth}
+        for name in self.names:
+            steps[name] = partial(self._mixed, name)
+        return in_turn(x, steps, until)
 
     def _mixed(self, name, x):
-        return getattr(self, name)(self.maxpool2(x) if name == "Mixed_5b" else x)
+        if name == "Mixed_5b":
+            x = self.maxpool2(x)
+        return getattr(self, name)(x)
 
     def _second(self, x):
-        x = as_trained(self.nn, x) if self.transform_input else x
+        if self.transform_input:
+            x = as_trained(self.nn, x)
         return self.Conv2d_2b_3x3(self.Conv2d_2a_3x3(self.Conv2d_1a_3x3(x)))
 
     def _fourth(self, x):
@@ -284,10 +337,14 @@ class Inception3(Model):
 _LETTERS = "bcdefghijklmnopqrstuvwxyz"
 
 
-def _by_letter(widths: Any, name: str) -> list[tuple[str, int]]:
+def _by_letter(prefix: str, widths: Any, name: str) -> dict[str, int]:
+    """Return the widths of blocks by name: the prefix and a letter from b on."""
     if isinstance(widths, int | str) or not 0 < len(widths) <= len(_LETTERS):
         raise SettingError(f"Inception3: {name}={widths!r}; wanted a number for each block")
-    return list(zip(_LETTERS, (checks.positive(width, name, "Inception3") for width in widths), strict=False))
+    blocks = {}
+    for letter, width in zip(_LETTERS, widths, strict=False):
+        blocks[prefix + letter] = checks.positive(width, name, "Inception3")
+    return blocks
 
 
 register(

@@ -1,7 +1,7 @@
 """LeNet, for small grey images.
 
-Unlike the paper: maxima instead of averages with weights, ReLU unless told otherwise, all maps connected, linear
-outputs instead of radial ones.
+Unlike the paper it has maxima instead of averages with weights, ReLU by default, all maps
+connected, and linear outputs instead of radial ones.
 """
 
 from deliralike.errors import SettingError
@@ -13,9 +13,12 @@ from deliralike.zoo.registry import register
 
 
 class LeNet(Model):
-    """A net like LeNet-5, in the form that is common today: maxima instead of averages, fully connected second layer.
+    """LeNet-5 in the form that is common today.
 
-    Source: LeCun et al. 1998, doi 10.1109/5.726791; names of PyTorch's CIFAR-10 tutorial (conv1, conv2, fc1, fc2, fc3).
+    It has maxima instead of averages, and a second layer that is fully connected.
+
+    Source: LeCun et al. 1998, doi 10.1109/5.726791; names of PyTorch's CIFAR-10 tutorial (conv1,
+    conv2, fc1, fc2, fc3).
 
     Args:
         num_classes: Number of outputs; 0 for no head.
@@ -31,16 +34,25 @@ class LeNet(Model):
         ShapeError: The input has other channels (the error names ``conv1``) or another size.
     """
 
-    stem_paths, head_paths = ("conv1",), ("fc3",)
+    stem_paths = ("conv1",)
+    head_paths = ("fc3",)
 
-    def __init__(self, num_classes: int = 10, in_channels: int = 1, image_size: int = 28,
-                 activation: str = "relu") -> None:  # fmt: skip
+    def __init__(
+        self,
+        num_classes: int = 10,
+        in_channels: int = 1,
+        image_size: int = 28,
+        activation: str = "relu",
+    ) -> None:
         super().__init__()
         nn = self.nn
         side = (checks.positive(image_size, "image_size", "LeNet") // 2 - 4) // 2
         if side < 1:
-            raise SettingError(f"LeNet: image_size={image_size!r} is too small, it must be at least 12")
-        self.conv1 = nn.Conv2d(checks.positive(in_channels, "in_channels", "LeNet"), 6, 5, padding=2)
+            raise SettingError(
+                f"LeNet: image_size={image_size!r} is too small, it must be at least 12"
+            )
+        checks.positive(in_channels, "in_channels", "LeNet")
+        self.conv1 = nn.Conv2d(in_channels, 6, 5, padding=2)
         self.conv2 = nn.Conv2d(6, 16, 5)
         self.pool = nn.MaxPool2d(2)
         self.activation = activation_layer(nn, activation)
@@ -52,18 +64,22 @@ class LeNet(Model):
         return self.fc3(self.forward_stages(x)["fc2"])
 
     def forward_stages(self, x):
-        """Two convolutional stages and two fully connected ones."""
-        stages = {"conv1": self.pool(self.activation(self.conv1(x)))}  # (batch, 6, 14, 14) for images of 28
-        stages["conv2"] = self.pool(self.activation(self.conv2(stages["conv1"])))  # (batch, 16, 5, 5)
-        stages["fc1"] = self.activation(self.fc1(self.nn.flatten(stages["conv2"])))  # (batch, 120)
-        stages["fc2"] = self.activation(self.fc2(stages["fc1"]))
-        return stages
+        """Return two convolutional stages and two fully connected ones."""
+        conv1 = self.pool(self.activation(self.conv1(x)))  # (batch, 6, 14, 14) for images of 28
+        conv2 = self.pool(self.activation(self.conv2(conv1)))  # (batch, 16, 5, 5)
+        fc1 = self.activation(self.fc1(self.nn.flatten(conv2)))  # (batch, 120)
+        fc2 = self.activation(self.fc2(fc1))  # (batch, 84)
+        return {"conv1": conv1, "conv2": conv2, "fc1": fc1, "fc2": fc2}
 
 
 register(
     LeNet,
     name="lenet",
     source="LeCun et al. 1998, doi 10.1109/5.726791",
-    shape=lambda settings: (settings["in_channels"], settings["image_size"], settings["image_size"]),
+    shape=lambda settings: (
+        settings["in_channels"],
+        settings["image_size"],
+        settings["image_size"],
+    ),
     parameters=61_706,
 )

@@ -1,6 +1,6 @@
-"""Networks of perceptrons alone, over the patches of an image: MLP-Mixer and ResMLP, as timm builds them.
+"""MLP-Mixer and ResMLP, as timm builds them: networks of perceptrons over image patches.
 
-As in the papers.
+They follow the papers.
 """
 
 import math
@@ -32,7 +32,10 @@ class Mlp(Network):
 
 
 class Affine(Network):
-    """A scale and a shift for each channel, in the place of a normalisation. Source: arXiv 2105.03404; timm."""
+    """A scale and a shift for each channel, in the place of a normalisation.
+
+    Source: arXiv 2105.03404; timm.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -44,7 +47,7 @@ class Affine(Network):
 
 
 class MixerBlock(Network):
-    """A perceptron over the tokens of each channel, then one over the channels of each token, beside shortcuts.
+    """A perceptron over tokens, then one over channels, each beside a shortcut.
 
     Source: Tolstikhin et al. 2021, arXiv 2105.01601, figure 1; timm.
 
@@ -52,8 +55,14 @@ class MixerBlock(Network):
         ``(batch, tokens, width)`` gives the same.
     """
 
-    def __init__(self, width: int, tokens: int, mlp_ratio: Sequence[float], stochastic_depth: float,
-                 layer_scale: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        width: int,
+        tokens: int,
+        mlp_ratio: Sequence[float],
+        stochastic_depth: float,
+        layer_scale: float,
+    ) -> None:
         super().__init__()
         self.norm1 = self.nn.LayerNorm(width, eps=1e-6)
         self.mlp_tokens = Mlp(tokens, int(mlp_ratio[0] * width))
@@ -67,11 +76,14 @@ class MixerBlock(Network):
         return x + self.drop_path2(self.mlp_channels(self.norm2(x)))
 
     def _over_tokens(self, x):
-        return self.nn.permute(self.mlp_tokens(self.nn.permute(x, (0, 2, 1))), (0, 2, 1))
+        x = self.nn.permute(x, (0, 2, 1))  # (batch, width, tokens)
+        return self.nn.permute(self.mlp_tokens(x), (0, 2, 1))
 
 
 class ResBlock(Network):
-    """A linear layer over the tokens, then a perceptron over the channels, scaled, beside shortcuts; no normalisation.
+    """A linear layer over tokens, then a perceptron over channels, each scaled beside a shortcut.
+
+    There is no normalisation.
 
     Source: Touvron et al. 2021, arXiv 2105.03404, section 2; timm.
 
@@ -81,8 +93,14 @@ class ResBlock(Network):
 
     start_values = {"linear_tokens.weight": XavierUniform(), "linear_tokens.bias": ZEROS}
 
-    def __init__(self, width: int, tokens: int, mlp_ratio: Sequence[float], stochastic_depth: float,
-                 layer_scale: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        width: int,
+        tokens: int,
+        mlp_ratio: Sequence[float],
+        stochastic_depth: float,
+        layer_scale: float,
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.ls1 = nn.Parameter((width,), Constant(layer_scale))
@@ -95,8 +113,9 @@ class ResBlock(Network):
         self.drop_path2 = nn.DropPath(stochastic_depth)
 
     def forward(self, x):
-        tokens = self.nn.permute(self.linear_tokens(self.nn.permute(self.norm1(x), (0, 2, 1))), (0, 2, 1))
-        x = x + self.drop_path1(self.ls1 * tokens)
+        y = self.nn.permute(self.norm1(x), (0, 2, 1))  # (batch, width, tokens)
+        y = self.nn.permute(self.linear_tokens(y), (0, 2, 1))
+        x = x + self.drop_path1(self.ls1 * y)
         return x + self.drop_path2(self.ls2 * self.mlp_channels(self.norm2(x)))
 
 
@@ -121,8 +140,8 @@ BLOCKS: Mapping[str, Any] = {"mixer": MixerBlock, "residual": ResBlock}
 class MlpMixer(Model):
     """MLP-Mixer or, with other blocks, ResMLP, as timm builds them.
 
-    Source: Tolstikhin et al. 2021, arXiv 2105.01601; ResMLP: Touvron et al. 2021, arXiv 2105.03404. Names, order,
-    shapes and start values are those of ``timm.models.mlp_mixer``.
+    Source: Tolstikhin et al. 2021, arXiv 2105.01601; ResMLP: Touvron et al. 2021, arXiv 2105.03404.
+    Names, order, shapes and start values are those of ``timm.models.mlp_mixer``.
 
     Args:
         image_size: Side of the (square) images; the weights over tokens fit no other.
@@ -142,34 +161,60 @@ class MlpMixer(Model):
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of channels (the error names ``stem.proj``) or another size.
+        ShapeError: The input has another number of channels (the error names ``stem.proj``) or
+            another size.
     """
 
-    stem_paths, head_paths = ("stem.proj",), ("head",)
+    stem_paths = ("stem.proj",)
+    head_paths = ("head",)
 
-    def __init__(self, image_size: int = 224, patch_size: int = 16, num_blocks: int = 8, embed_dim: int = 512,
-                 block: str = "mixer", mlp_ratio: Sequence[float] = (0.5, 4.0), layer_scale: float = 1e-4,
-                 dropout: float = 0.0, stochastic_depth: float = 0.0, num_classes: int = 1000,
-                 in_channels: int = 3) -> None:  # fmt: skip
+    def __init__(
+        self,
+        image_size: int = 224,
+        patch_size: int = 16,
+        num_blocks: int = 8,
+        embed_dim: int = 512,
+        block: str = "mixer",
+        mlp_ratio: Sequence[float] = (0.5, 4.0),
+        layer_scale: float = 1e-4,
+        dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+    ) -> None:
         super().__init__()
-        for name, value in (("image_size", image_size), ("patch_size", patch_size), ("num_blocks", num_blocks)):
-            checks.positive(value, name, "MlpMixer")
+        checks.positive(image_size, "image_size", "MlpMixer")
+        checks.positive(patch_size, "patch_size", "MlpMixer")
+        checks.positive(num_blocks, "num_blocks", "MlpMixer")
         checks.divides(image_size, patch_size, "MlpMixer: image_size", "patch_size")
         if block not in BLOCKS:
-            raise SettingError(f"MlpMixer: there is no block {block!r}. {suggestion(block, BLOCKS)}")
-        nn, tokens = self.nn, (image_size // patch_size) ** 2
-        self.image_size, self.patch_size, self.fan_in = image_size, patch_size, in_channels * patch_size**2
+            raise SettingError(
+                f"MlpMixer: there is no block {block!r}. {suggestion(block, BLOCKS)}"
+            )
+        nn = self.nn
+        tokens = (image_size // patch_size) ** 2
+        self.image_size = image_size
+        self.patch_size = patch_size
+        self.fan_in = in_channels * patch_size**2
         self.stem = PatchEmbed(in_channels, embed_dim, patch_size)
         settings = (embed_dim, tokens, mlp_ratio, stochastic_depth, layer_scale)
-        self.blocks = nn.Sequential(*(BLOCKS[block](*settings) for _ in range(num_blocks)))
-        self.norm = Affine(embed_dim) if block == "residual" else nn.LayerNorm(embed_dim, eps=1e-6)
+        blocks = [BLOCKS[block](*settings) for _ in range(num_blocks)]
+        self.blocks = nn.Sequential(*blocks)
+        if block == "residual":
+            self.norm = Affine(embed_dim)
+        else:
+            self.norm = nn.LayerNorm(embed_dim, eps=1e-6)
         self.head_drop = nn.Dropout(dropout)
         self.head = classifier(nn, embed_dim, num_classes, "MlpMixer")
 
     @property
     def start_values(self):  # type: ignore[override]
-        """timm's: the patches' convolution has LeCun's variance after truncation; the head starts at zero."""
-        std = 1 / math.sqrt(self.fan_in) / 0.87962566103423978  # of a standard normal cut off at two
+        """Timm's start values.
+
+        The patches' convolution has LeCun's variance after truncation; the head starts at zero.
+        """
+        truncated = 0.87962566103423978  # the deviation of a standard normal cut off at two
+        std = 1 / math.sqrt(self.fan_in) / truncated
         return {"stem.proj.weight": TruncatedNormal(std), "stem.proj.bias": ZEROS, "head.*": ZEROS}
 
     def forward(self, x):
@@ -177,7 +222,10 @@ class MlpMixer(Model):
         return self.head(self.head_drop(self.nn.mean(tokens, 1)))
 
     def forward_stages(self, x):
-        """The patches and each block, ``block0`` …: ``(batch, embed_dim, *size / patch_size)``, not yet normalised."""
+        """Return the patches and each block, ``block0`` …, not yet normalised.
+
+        Each is ``(batch, embed_dim, *size / patch_size)``.
+        """
         tokens = self._tokens(x)
         stages = {"patches": self._map(tokens)}
         for index, block in enumerate(self.blocks):
@@ -186,18 +234,21 @@ class MlpMixer(Model):
         return stages
 
     def _map(self, tokens):
+        batch, _, width = tokens.shape
         side = self.image_size // self.patch_size
-        return self.nn.reshape(self.nn.permute(tokens, (0, 2, 1)), (*tokens.shape[::2], side, side))
+        return self.nn.reshape(self.nn.permute(tokens, (0, 2, 1)), (batch, width, side, side))
 
     def _tokens(self, x):
-        """The patches; (batch, tokens, embed_dim)."""
+        """Return the patches as tokens: (batch, tokens, embed_dim)."""
         side = self.image_size
         if len(x.shape) == 4 and tuple(x.shape[2:]) != (side, side):
             raise ShapeError(
-                f"{checks.where(self)}: got images of shape {tuple(x.shape)}, wanted height and width of {side}"
+                f"{checks.where(self)}: got images of shape {tuple(x.shape)}, wanted height and "
+                f"width of {side}"
             )
-        patches = self.stem(x)
-        return self.nn.permute(self.nn.reshape(patches, (*patches.shape[:2], -1)), (0, 2, 1))
+        patches = self.stem(x)  # (batch, embed_dim, rows, columns)
+        patches = self.nn.reshape(patches, (*patches.shape[:2], -1))
+        return self.nn.permute(patches, (0, 2, 1))
 
 
 _MIXER = "Tolstikhin et al. 2021, arXiv 2105.01601; timm"
@@ -240,9 +291,15 @@ for _name, (_patch, _count, _width, _scale, _parameters) in _RESIDUAL.items():
     register(
         MlpMixer,
         name=_name,
-        variant={"patch_size": _patch, "num_blocks": _count, "embed_dim": _width, "block": "residual",
-                 "mlp_ratio": (4.0, 4.0), "layer_scale": _scale},
+        variant={
+            "patch_size": _patch,
+            "num_blocks": _count,
+            "embed_dim": _width,
+            "block": "residual",
+            "mlp_ratio": (4.0, 4.0),
+            "layer_scale": _scale,
+        },
         source=_RESMLP,
         shape=_shape,
         parameters=_parameters,
-    )  # fmt: skip
+    )

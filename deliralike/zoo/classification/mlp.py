@@ -1,6 +1,6 @@
 """Multilayer perceptrons.
 
-Unlike the paper: ReLU instead of the logistic function unless told otherwise.
+Unlike the paper they have ReLU instead of the logistic function by default.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,21 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
 ACTIVATIONS = {
-    "relu": "ReLU", "leaky_relu": "LeakyReLU", "elu": "ELU", "silu": "SiLU", "gelu": "GELU", "hardswish": "Hardswish",
-    "tanh": "Tanh", "sigmoid": "Sigmoid", "softplus": "Softplus", "identity": "Identity",
-}  # fmt: skip
+    "relu": "ReLU",
+    "leaky_relu": "LeakyReLU",
+    "elu": "ELU",
+    "silu": "SiLU",
+    "gelu": "GELU",
+    "hardswish": "Hardswish",
+    "tanh": "Tanh",
+    "sigmoid": "Sigmoid",
+    "softplus": "Softplus",
+    "identity": "Identity",
+}
 
 
 def activation_layer(nn, name: str):
-    """The activation of that name as a layer.
+    """Make the activation of that name as a layer.
 
     Raises:
         SettingError: There is none.
@@ -41,17 +49,26 @@ class MLP(Model):
         bias: Whether the linear layers have biases.
 
     Shapes:
-        ``(batch, in_features)``, or any ``(batch, ...)`` with as many elements, gives ``(batch, out_features)``.
+        ``(batch, in_features)``, or any ``(batch, ...)`` with as many elements, gives
+        ``(batch, out_features)``.
 
     Raises:
         SettingError: A width is not a whole number of at least 1, or there is no such activation.
         ShapeError: The input has another width; the error names the layer ``layers.0``.
     """
 
-    stem_paths, outputs = ("layers.0",), "out_features"
+    stem_paths = ("layers.0",)
+    outputs = "out_features"
 
-    def __init__(self, in_features: int = 784, out_features: int = 10, hidden: Sequence[int] = (128, 64),
-                 activation: str = "relu", dropout: float = 0.0, bias: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_features: int = 784,
+        out_features: int = 10,
+        hidden: Sequence[int] = (128, 64),
+        activation: str = "relu",
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         nn = self.nn
         checks.positive(in_features, "in_features", "MLP")
@@ -60,7 +77,8 @@ class MLP(Model):
         sizes = zip((in_features, *widths), (*widths, out_features), strict=True)
         self.layers = nn.ModuleList([nn.Linear(before, after, bias) for before, after in sizes])
         self.activation = activation_layer(nn, activation)
-        self.dropouts = nn.ModuleList([nn.Dropout(dropout) for _ in widths])  # one each: masks are keyed by path
+        # one for each layer, since masks are keyed by path
+        self.dropouts = nn.ModuleList([nn.Dropout(dropout) for _ in widths])
 
     @property
     def head_paths(self):  # type: ignore[override]
@@ -71,8 +89,12 @@ class MLP(Model):
         return self.layers[-1](self._hidden(x)[-1])
 
     def forward_stages(self, x):
-        """The flattened input, then each hidden layer after its activation and dropout."""
-        return {f"hidden_{i}" if i else "input": h for i, h in enumerate(self._hidden(x))}
+        """Return the flattened input, then each hidden layer after its activation and dropout."""
+        first, *hidden = self._hidden(x)
+        stages = {"input": first}
+        for i, y in enumerate(hidden, start=1):
+            stages[f"hidden_{i}"] = y
+        return stages
 
     def _hidden(self, x):
         hidden = [self.nn.flatten(x)]  # (batch, in_features)

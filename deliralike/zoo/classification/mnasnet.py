@@ -1,6 +1,7 @@
 """MNASNet (variant B1), as torchvision builds it.
 
-The paper's B1, which has no squeeze and excitation; its normalisations forget slowly (momentum 3e-4).
+The paper's B1, which has no squeeze and excitation; its normalisations forget slowly (momentum
+3e-4).
 """
 
 from collections.abc import Sequence
@@ -16,86 +17,124 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
 # channels, kernel, stride, expansion, number of blocks: figure 7 of the paper
-_STACKS = ((24, 3, 2, 3, 3), (40, 5, 2, 3, 3), (80, 5, 2, 6, 3), (96, 3, 1, 6, 2), (192, 5, 2, 6, 4), (320, 3, 1, 6, 1))
-_MOMENTUM = 1 - 0.9997  # the paper's 0.9997 is the weight of the old statistics, as TensorFlow has it
+_STACKS = (
+    (24, 3, 2, 3, 3),
+    (40, 5, 2, 3, 3),
+    (80, 5, 2, 6, 3),
+    (96, 3, 1, 6, 2),
+    (192, 5, 2, 6, 4),
+    (320, 3, 1, 6, 1),
+)
+# The paper's 0.9997 is the weight of the old statistics, as in TensorFlow.
+_MOMENTUM = 1 - 0.9997
 
 
 class InvertedResidual(Network):
-    """Wide inside, narrow outside: 1x1, depthwise and 1x1 convolutions, the last without an activation; torchvision.
+    """A residual block that is wide inside, as torchvision builds it.
+
+    It has 1x1, depthwise and 1x1 convolutions; no activation follows the last one.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``(batch, out_channels, height / stride, width / stride)``,
-        rounded up.
+        ``(batch, in_channels, height, width)`` gives
+        ``(batch, out_channels, height / stride, width / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel: int, stride: int, expansion: int) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel: int, stride: int, expansion: int
+    ) -> None:
         super().__init__()
-        nn, inside = self.nn, in_channels * expansion
+        nn = self.nn
+        inside = in_channels * expansion
         self.layers = nn.Sequential(
             nn.Conv2d(in_channels, inside, 1, bias=False),
-            nn.BatchNorm2d(inside, momentum=_MOMENTUM), nn.ReLU(inplace=True),
+            nn.BatchNorm2d(inside, momentum=_MOMENTUM),
+            nn.ReLU(inplace=True),
             nn.Conv2d(inside, inside, kernel, stride, kernel // 2, groups=inside, bias=False),
-            nn.BatchNorm2d(inside, momentum=_MOMENTUM), nn.ReLU(inplace=True),
-            nn.Conv2d(inside, out_channels, 1, bias=False), nn.BatchNorm2d(out_channels, momentum=_MOMENTUM),
-        )  # fmt: skip
+            nn.BatchNorm2d(inside, momentum=_MOMENTUM),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(inside, out_channels, 1, bias=False),
+            nn.BatchNorm2d(out_channels, momentum=_MOMENTUM),
+        )
         self.shortcut = stride == 1 and in_channels == out_channels
 
     def forward(self, x):
-        return self.layers(x) + x if self.shortcut else self.layers(x)
+        y = self.layers(x)
+        return y + x if self.shortcut else y
 
 
 class MNASNet(Model):
     """A separable convolution, six stacks of inverted residual blocks, a 1x1 convolution.
 
     Source: Tan et al. 2019, arXiv 1807.11626; names, order, shapes and start values are those of
-    ``torchvision.models.mnasnet``. Its files hold a version in their metadata; those of version 1 (before 2019) have
-    a stem of 32 and 16 channels at any width, so that only ``width_mult=1`` reads them here.
+    ``torchvision.models.mnasnet``. Its files hold a version in their metadata; those of version 1
+    (before 2019) have a stem of 32 and 16 channels at any width, so that only ``width_mult=1``
+    reads them here.
 
     Args:
-        stacks: For each stack: channels, kernel, stride of its first block, expansion, number of blocks.
+        stacks: For each stack: channels, kernel, stride of its first block, expansion, number of
+            blocks.
         width_mult: Factor for all channels but the last 1280, rounded to multiples of 8.
         num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
         dropout: Before the linear layer.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; the size is halved five times, rounding
-        up.
+        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; the size is halved
+        five times, rounding up.
 
     Raises:
         SettingError: A setting makes no sense.
         ShapeError: The input has another number of axes or channels; the error names ``layers.0``.
     """
 
-    stem_paths, can_stop = ("layers.0",), True
+    stem_paths = ("layers.0",)
+    can_stop = True
 
-    def __init__(self, stacks: Sequence[Sequence[int]] = _STACKS, width_mult: float = 1.0, num_classes: int = 1000,
-                 in_channels: int = 3, dropout: float = 0.2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        stacks: Sequence[Sequence[int]] = _STACKS,
+        width_mult: float = 1.0,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dropout: float = 0.2,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "MNASNet")
-        nn, stacks, momentum = self.nn, _rows(stacks), {"momentum": _MOMENTUM}
-        first, width = make_divisible(32 * width_mult), make_divisible(16 * width_mult)
+        nn = self.nn
+        stacks = _rows(stacks)
+        momentum = {"momentum": _MOMENTUM}
+        first = make_divisible(32 * width_mult)
+        width = make_divisible(16 * width_mult)
         blocks: list[Any] = [
-            nn.Conv2d(in_channels, first, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(first, **momentum),
+            nn.Conv2d(in_channels, first, 3, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(first, **momentum),
             nn.ReLU(inplace=True),
-            nn.Conv2d(first, first, 3, padding=1, groups=first, bias=False), nn.BatchNorm2d(first, **momentum),
+            nn.Conv2d(first, first, 3, padding=1, groups=first, bias=False),
+            nn.BatchNorm2d(first, **momentum),
             nn.ReLU(inplace=True),
-            nn.Conv2d(first, width, 1, bias=False), nn.BatchNorm2d(width, **momentum),
-        ]  # fmt: skip
+            nn.Conv2d(first, width, 1, bias=False),
+            nn.BatchNorm2d(width, **momentum),
+        ]
+        ends = []
         for channels, kernel, stride, expansion, count in stacks:
             out = make_divisible(channels * width_mult)
-            rest = (InvertedResidual(out, out, kernel, 1, expansion) for _ in range(count - 1))
-            blocks.append(nn.Sequential(InvertedResidual(width, out, kernel, stride, expansion), *rest))
+            if stride > 1:
+                ends.append(len(blocks))
+            stack = [InvertedResidual(width, out, kernel, stride, expansion)]
+            for _ in range(1, count):
+                stack.append(InvertedResidual(out, out, kernel, 1, expansion))
+            blocks.append(nn.Sequential(*stack))
             width = out
-        ends = [at for at, row in enumerate(stacks, start=8) if row[2] > 1] + [len(blocks) + 3]
         blocks += [
             nn.Conv2d(width, 1280, 1, bias=False),
             nn.BatchNorm2d(1280, momentum=_MOMENTUM),
             nn.ReLU(inplace=True),
         ]
+        ends.append(len(blocks))
         self.layers = nn.Sequential(*blocks)
         self.ends = tuple((f"layers.{end - 1}", end) for end in ends)
-        self.classifier = nn.Sequential(nn.Dropout(dropout), classifier(nn, 1280, num_classes, "MNASNet"))
+        head = classifier(nn, 1280, num_classes, "MNASNet")
+        self.classifier = nn.Sequential(nn.Dropout(dropout), head)
         self.num_classes = num_classes
 
     @property
@@ -105,29 +144,35 @@ class MNASNet(Model):
 
     @property
     def start_values(self):  # type: ignore[override]
-        """Torchvision's: He normal by fan out for convolutions, uniform with variance 1/fan out for the last."""
+        """Torchvision's start values.
+
+        Convolutions have He normal by fan out, the last layer is uniform with variance 1/fan out.
+        """
         convolutions = ("layers.[036]", "*.layers.[036]", f"layers.{len(self.layers) - 3}")
-        linear = Uniform((3 / max(1, self.num_classes)) ** 0.5)
-        return {f"{name}.weight": HeNormal("out") for name in convolutions} | {
-            "classifier.1.weight": linear,
-            "classifier.1.bias": ZEROS,
-        }
+        values: dict[str, Any] = {f"{name}.weight": HeNormal("out") for name in convolutions}
+        values["classifier.1.weight"] = Uniform((3 / max(1, self.num_classes)) ** 0.5)
+        values["classifier.1.bias"] = ZEROS
+        return values
 
     def forward(self, x):
         *_, last = self.forward_stages(x).values()
         return self.classifier(self.nn.mean(last, (2, 3)))
 
     def forward_stages(self, x, until=None):
-        """What comes before each halving of the size, / 2 to / 16, and the last 1x1 convolution, / 32."""
+        """Return what comes before each halving, / 2 to / 16, and the last convolution, / 32."""
         return run_stages(self.layers, x, self.ends, until)
 
 
 def _rows(stacks: Any) -> tuple[tuple[int, ...], ...]:
     if isinstance(stacks, int | str) or not stacks or any(len(row) != 5 for row in stacks):
         raise SettingError(
-            f"MNASNet: stacks={stacks!r}; wanted rows of channels, kernel, stride, expansion, number of blocks"
+            f"MNASNet: stacks={stacks!r}; wanted rows of channels, kernel, stride, expansion, "
+            "number of blocks"
         )
-    return tuple(tuple(checks.positive(value, "stacks", "MNASNet") for value in row) for row in stacks)
+    for row in stacks:
+        for value in row:
+            checks.positive(value, "stacks", "MNASNet")
+    return tuple(tuple(row) for row in stacks)
 
 
 # name: (factor for the channels, parameters)

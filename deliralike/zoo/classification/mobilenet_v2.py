@@ -1,6 +1,6 @@
 """MobileNetV2, as torchvision builds it.
 
-As in the paper; widths are rounded to multiples of 8.
+It follows the paper; widths are rounded to multiples of 8.
 """
 
 from collections.abc import Sequence
@@ -16,32 +16,43 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
 # expansion, channels, number of blocks, stride of the first: table 2 of the paper
-_BLOCKS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+_BLOCKS = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
 
 
 class InvertedResidual(Network):
-    """Wide inside, narrow outside: 1x1, depthwise 3x3 and 1x1 convolutions, the last without an activation.
+    """A residual block that is wide inside: 1x1, depthwise 3x3 and 1x1 convolutions.
 
-    Source: Sandler et al. 2018, arXiv 1801.04381, figure 4d; torchvision. The last convolution and its normalisation
-    stand bare in the row, as there.
+    No activation follows the last one.
+
+    Source: Sandler et al. 2018, arXiv 1801.04381, figure 4d; torchvision. The last convolution and
+    its normalisation stand bare in the row, as there.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, stride: int, expansion: int, dims: int = 2) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, stride: int, expansion: int, dims: int = 2
+    ) -> None:
         super().__init__()
         conv, norm = by_dims(self.nn, dims, "Conv", "BatchNorm")
         hidden = in_channels * expansion
         options: dict[str, Any] = {"activation": "ReLU6", "dims": dims}
-        expand = [ConvNormActivation(in_channels, hidden, 1, **options)] if expansion != 1 else []
-        self.conv = self.nn.Sequential(
-            *expand,
-            ConvNormActivation(hidden, hidden, 3, stride, groups=hidden, **options),
-            conv(hidden, out_channels, 1, bias=False),
-            norm(out_channels),
-        )
-        self.projection = len(expand) + 1
+        layers: list[Any] = []
+        if expansion != 1:
+            layers.append(ConvNormActivation(in_channels, hidden, 1, **options))
+        layers.append(ConvNormActivation(hidden, hidden, 3, stride, groups=hidden, **options))
+        self.projection = len(layers)
+        layers += [conv(hidden, out_channels, 1, bias=False), norm(out_channels)]
+        self.conv = self.nn.Sequential(*layers)
         self.shortcut = stride == 1 and in_channels == out_channels
 
     @property
@@ -50,53 +61,73 @@ class InvertedResidual(Network):
         return {f"conv.{self.projection}.weight": HeNormal("out")}
 
     def forward(self, x):
-        return x + self.conv(x) if self.shortcut else self.conv(x)
+        y = self.conv(x)
+        return x + y if self.shortcut else y
 
 
 class MobileNetV2(Model):
-    """Inverted residual blocks between a convolution and a 1x1 convolution; the same names in all dimensions.
+    """Inverted residual blocks between two convolutions, in 1, 2 and 3 dimensions.
 
-    Source: Sandler et al. 2018, arXiv 1801.04381; names, order, shapes and start values are those of
-    ``torchvision.models.mobilenetv2``.
+    Source: Sandler et al. 2018, arXiv 1801.04381; names, order, shapes and start values are those
+    of ``torchvision.models.mobilenetv2``.
 
     Args:
-        blocks: For each group of blocks: expansion, channels, number of blocks, stride of the first.
-        width_mult: Factor for all channels, which are rounded to multiples of 8; the last 1280 never become fewer.
+        blocks: For each group of blocks: expansion, channels, number of blocks, stride of the
+            first.
+        width_mult: Factor for all channels, which are rounded to multiples of 8; the last 1280
+            never become fewer.
         num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
         dropout: Before the linear layer.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five times, rounding up.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five
+        times, rounding up.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels; the error names ``features.0.0``.
+        ShapeError: The input has another number of axes or channels; the error names
+            ``features.0.0``.
     """
 
-    stem_paths, can_stop = ("features.0.0",), True
-    start_values = {"*.0.weight": HeNormal("out"), "classifier.1.weight": Normal(0.01), "classifier.1.bias": ZEROS}
+    stem_paths = ("features.0.0",)
+    can_stop = True
+    start_values = {
+        "*.0.weight": HeNormal("out"),
+        "classifier.1.weight": Normal(0.01),
+        "classifier.1.bias": ZEROS,
+    }
 
-    def __init__(self, blocks: Sequence[Sequence[int]] = _BLOCKS, width_mult: float = 1.0, num_classes: int = 1000,
-                 in_channels: int = 3, dims: int = 2, dropout: float = 0.2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        blocks: Sequence[Sequence[int]] = _BLOCKS,
+        width_mult: float = 1.0,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dims: int = 2,
+        dropout: float = 0.2,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "MobileNetV2")
-        nn, width = self.nn, make_divisible(32 * width_mult)
+        nn = self.nn
+        width = make_divisible(32 * width_mult)
         last = make_divisible(1280 * max(1.0, width_mult))
         options: dict[str, Any] = {"activation": "ReLU6", "dims": dims}
         features: list[Network] = [ConvNormActivation(in_channels, width, 3, 2, **options)]
         strides = [2]
         for expansion, channels, count, stride in _rows(blocks):
             out = make_divisible(channels * width_mult)
-            for step in (stride, *(1,) * (count - 1)):
+            for index in range(count):
+                step = stride if index == 0 else 1
                 features.append(InvertedResidual(width, out, step, expansion, dims))
                 strides.append(step)
                 width = out
         self.features = nn.Sequential(*features, ConvNormActivation(width, last, 1, **options))
         self.ends = stage_ends(strides)
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
-        self.classifier = nn.Sequential(nn.Dropout(dropout), classifier(nn, last, num_classes, "MobileNetV2"))
+        head = classifier(nn, last, num_classes, "MobileNetV2")
+        self.classifier = nn.Sequential(nn.Dropout(dropout), head)
         self.num_classes = num_classes
 
     @property
@@ -109,14 +140,19 @@ class MobileNetV2(Model):
         return self.classifier(self.nn.flatten(self.avgpool(last)))
 
     def forward_stages(self, x, until=None):
-        """What comes before each halving of the size, / 2 to / 16, and the last 1x1 convolution, / 32."""
+        """Return what comes before each halving, / 2 to / 16, and the last convolution, / 32."""
         return run_stages(self.features, x, self.ends, until)
 
 
 def _rows(blocks: Any) -> tuple[tuple[int, ...], ...]:
     if isinstance(blocks, int | str) or not blocks or any(len(row) != 4 for row in blocks):
-        raise SettingError(f"MobileNetV2: blocks={blocks!r}; wanted rows of expansion, channels, number and stride")
-    return tuple(tuple(checks.positive(value, "blocks", "MobileNetV2") for value in row) for row in blocks)
+        raise SettingError(
+            f"MobileNetV2: blocks={blocks!r}; wanted rows of expansion, channels, number and stride"
+        )
+    for row in blocks:
+        for value in row:
+            checks.positive(value, "blocks", "MobileNetV2")
+    return tuple(tuple(row) for row in blocks)
 
 
 register(

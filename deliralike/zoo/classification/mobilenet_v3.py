@@ -1,6 +1,7 @@
-"""MobileNetV3, large and small, as torchvision builds them; dilated for segmentation on request.
+"""MobileNetV3, large and small, as torchvision builds them.
 
-As in the paper; widths are rounded to multiples of 8, normalisations have epsilon 1e-3 and momentum 0.01.
+They follow the paper and are dilated for segmentation on request. Widths are rounded to multiples
+of 8; normalisations have epsilon 1e-3 and momentum 0.01.
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ from deliralike.zoo.registry import register
 
 Row = tuple[int, int, int, bool, str, int]
 
-# kernel, channels inside, channels outside, squeeze and excitation, activation, stride: tables 1 and 2 of the paper
+# kernel, channels inside, channels outside, squeeze and excitation, activation, stride: tables 1
+# and 2 of the paper
 LARGE: tuple[Row, ...] = (
     (3, 16, 16, False, "ReLU", 1),
     (3, 64, 24, False, "ReLU", 2),
@@ -52,15 +54,15 @@ NORM = {"eps": 1e-3, "momentum": 0.01}
 
 
 class InvertedResidual(Network):
-    """1x1 convolution, depthwise convolution, squeeze and excitation, 1x1 convolution, and a shortcut.
+    """A residual block with squeeze and excitation: 1x1, depthwise and 1x1 convolutions.
 
     Source: Howard et al. 2019, arXiv 1905.02244, figure 4; torchvision.
 
     Args:
         in_channels: Channels of the input.
         row: Kernel, channels inside, channels outside, whether to squeeze, activation, stride.
-        dilation: Of the depthwise convolution; where it is more than 1, the stride is left out (torchvision; there
-            is no shortcut then either, although the shapes agree).
+        dilation: Of the depthwise convolution; where it is more than 1, the stride is left out
+            (torchvision; there is no shortcut then either, although the shapes agree).
         dims: Number of spatial axes.
 
     Shapes:
@@ -71,24 +73,30 @@ class InvertedResidual(Network):
         super().__init__()
         kernel, inside, outside, squeeze, activation, stride = row
         options: dict[str, Any] = {**NORM, "dims": dims}
+        active = options | {"activation": activation}
+        step = 1 if dilation > 1 else stride
         blocks: list[Any] = []
         if inside != in_channels:
-            blocks.append(ConvNormActivation(in_channels, inside, 1, activation=activation, **options))
-        blocks.append(ConvNormActivation(inside, inside, kernel, 1 if dilation > 1 else stride, dilation, inside,
-                                         activation, **options))  # fmt: skip
+            blocks.append(ConvNormActivation(in_channels, inside, 1, **active))
+        blocks.append(
+            ConvNormActivation(inside, inside, kernel, step, dilation, groups=inside, **active)
+        )
         if squeeze:
-            blocks.append(SqueezeExcitation(inside, make_divisible(inside // 4), gate="Hardsigmoid", dims=dims))
+            width = make_divisible(inside // 4)
+            blocks.append(SqueezeExcitation(inside, width, gate="Hardsigmoid", dims=dims))
         blocks.append(ConvNormActivation(inside, outside, 1, activation=None, **options))
         self.block = self.nn.Sequential(*blocks)
         self.shortcut = stride == 1 and in_channels == outside
 
     def forward(self, x):
-        return self.block(x) + x if self.shortcut else self.block(x)
+        y = self.block(x)
+        return y + x if self.shortcut else y
 
 
-def trunk(rows: Sequence[Row], in_channels: int = 3, width: int = 16, dilated: bool = False,
-          dims: int = 2) -> list[Network]:  # fmt: skip
-    """The blocks of a MobileNetV3 before the pooling: a convolution, the rows, a 1x1 convolution.
+def trunk(
+    rows: Sequence[Row], in_channels: int = 3, width: int = 16, dilated: bool = False, dims: int = 2
+) -> list[Network]:
+    """Make the blocks of a MobileNetV3 before the pooling: a convolution, the rows, a convolution.
 
     Args:
         rows: As `scaled` gives them.
@@ -101,41 +109,54 @@ def trunk(rows: Sequence[Row], in_channels: int = 3, width: int = 16, dilated: b
     tail = _tail(rows) if dilated else len(rows)
     blocks: list[Network] = [ConvNormActivation(in_channels, width, 3, 2, **options)]
     for at, row in enumerate(rows):
-        blocks.append(InvertedResidual(width, row, 2 if at >= tail else 1, dims))
+        dilation = 2 if at >= tail else 1
+        blocks.append(InvertedResidual(width, row, dilation, dims))
         width = row[2]
     return [*blocks, ConvNormActivation(width, 6 * width, 1, **options)]
 
 
-def scaled(rows: Sequence[Row], width_mult: float = 1.0, reduced_tail: bool = False) -> tuple[Row, ...]:
-    """The rows with their channels multiplied, and, if wanted, with half of them from the last halving on.
+def scaled(
+    rows: Sequence[Row], width_mult: float = 1.0, reduced_tail: bool = False
+) -> tuple[Row, ...]:
+    """Return the rows with their channels multiplied.
+
+    If wanted, only half of the channels are kept from the last halving on.
 
     The block that halves keeps its channels inside (torchvision, after the paper's section 6.4).
     """
     tail = _tail(rows) if reduced_tail else len(rows)
     table = []
     for at, (kernel, inside, outside, *rest) in enumerate(rows):
-        inside, outside = inside // (2 if at > tail else 1), outside // (2 if at >= tail else 1)
-        table.append((kernel, make_divisible(inside * width_mult), make_divisible(outside * width_mult), *rest))
+        if at > tail:
+            inside = inside // 2
+        if at >= tail:
+            outside = outside // 2
+        inside = make_divisible(inside * width_mult)
+        outside = make_divisible(outside * width_mult)
+        table.append((kernel, inside, outside, *rest))
     return tuple(table)  # type: ignore[arg-type]
 
 
 def _tail(rows: Sequence[Row]) -> int:
-    """Where the last halving is."""
+    """Return the position of the last halving."""
     return max(at for at, row in enumerate(rows) if row[5] > 1)
 
 
 class MobileNetV3(Model):
-    """Inverted residual blocks with squeeze and excitation, and hard swishes where the channels are many.
+    """Inverted residual blocks with squeeze and excitation.
+
+    There are hard swishes where the channels are many.
 
     Source: Howard et al. 2019, arXiv 1905.02244; names, order, shapes and start values are those of
     ``torchvision.models.mobilenetv3``.
 
     Args:
-        blocks: For each block: kernel, channels inside, channels outside, whether to squeeze and excite, activation
-            (``"ReLU"`` or ``"Hardswish"``), stride.
+        blocks: For each block: kernel, channels inside, channels outside, whether to squeeze and
+            excite, activation (``"ReLU"`` or ``"Hardswish"``), stride.
         hidden: Width of the first linear layer.
         width_mult: Factor for all channels, which are rounded to multiples of 8.
-        reduced_tail: Half the channels from the last halving on, as for segmentation (the paper's section 6.4).
+        reduced_tail: Half the channels from the last halving on, as for segmentation (the paper's
+            section 6.4).
         dilated: Dilate from the last halving on instead of halving there, as for segmentation.
         num_classes: Number of outputs; 0 for no head: what comes before the last linear layer.
         in_channels: Number of input channels.
@@ -143,32 +164,55 @@ class MobileNetV3(Model):
         dropout: Before the last linear layer.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five times, rounding up.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five
+        times, rounding up.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels; the error names ``features.0.0``.
+        ShapeError: The input has another number of axes or channels; the error names
+            ``features.0.0``.
     """
 
-    stem_paths, can_stop = ("features.0.0",), True
-    start_values = {"*.0.weight": HeNormal("out"), "*.fc?.weight": HeNormal("out"), "*.fc?.bias": ZEROS,
-                    "classifier.*.weight": Normal(0.01), "classifier.*.bias": ZEROS}  # fmt: skip
+    stem_paths = ("features.0.0",)
+    can_stop = True
+    start_values = {
+        "*.0.weight": HeNormal("out"),
+        "*.fc?.weight": HeNormal("out"),
+        "*.fc?.bias": ZEROS,
+        "classifier.*.weight": Normal(0.01),
+        "classifier.*.bias": ZEROS,
+    }
 
-    def __init__(self, blocks: Sequence[Row] = LARGE, hidden: int = 1280, width_mult: float = 1.0,
-                 reduced_tail: bool = False, dilated: bool = False, num_classes: int = 1000, in_channels: int = 3,
-                 dims: int = 2, dropout: float = 0.2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        blocks: Sequence[Row] = LARGE,
+        hidden: int = 1280,
+        width_mult: float = 1.0,
+        reduced_tail: bool = False,
+        dilated: bool = False,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dims: int = 2,
+        dropout: float = 0.2,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "MobileNetV3")
         checks.positive(hidden, "hidden", "MobileNetV3")
-        nn, rows = self.nn, scaled(_rows(blocks), width_mult, reduced_tail)
-        self.features = nn.Sequential(*trunk(rows, in_channels, make_divisible(16 * width_mult), dilated, dims))
+        nn = self.nn
+        rows = scaled(_rows(blocks), width_mult, reduced_tail)
+        width = make_divisible(16 * width_mult)
+        self.features = nn.Sequential(*trunk(rows, in_channels, width, dilated, dims))
         self.ends = stage_ends([2, *(row[5] for row in rows)])
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
-        hidden = make_divisible(hidden // (2 if reduced_tail else 1) * width_mult)
+        if reduced_tail:
+            hidden = hidden // 2
+        hidden = make_divisible(hidden * width_mult)
         self.classifier = nn.Sequential(
-            nn.Linear(6 * rows[-1][2], hidden), nn.Hardswish(), nn.Dropout(dropout),
+            nn.Linear(6 * rows[-1][2], hidden),
+            nn.Hardswish(),
+            nn.Dropout(dropout),
             classifier(nn, hidden, num_classes, "MobileNetV3"),
-        )  # fmt: skip
+        )
         self.num_classes = num_classes
 
     @property
@@ -181,15 +225,20 @@ class MobileNetV3(Model):
         return self.classifier(self.nn.flatten(self.avgpool(last)))
 
     def forward_stages(self, x, until=None):
-        """What comes before each halving of the size, / 2 to / 16, and the last 1x1 convolution, / 32 (not dilated)."""
+        """Return what comes before each halving, / 2 to / 16, and the last 1x1 convolution.
+
+        The latter has / 32 where the network is not dilated.
+        """
         return run_stages(self.features, x, self.ends, until)
 
 
 def _rows(blocks: Any) -> tuple[Row, ...]:
     rows = () if isinstance(blocks, int | str) else tuple(tuple(row) for row in blocks)
     if not rows or any(len(row) != 6 or row[4] not in ("ReLU", "Hardswish") for row in rows):
-        raise SettingError(f"MobileNetV3: blocks={blocks!r}; wanted rows (kernel, channels inside, channels outside, "
-                           f"squeeze, 'ReLU' or 'Hardswish', stride)")  # fmt: skip
+        raise SettingError(
+            f"MobileNetV3: blocks={blocks!r}; wanted rows (kernel, channels inside, channels "
+            "outside, squeeze, 'ReLU' or 'Hardswish', stride)"
+        )
     if max(row[5] for row in rows) < 2:
         raise SettingError("MobileNetV3: no block has a stride of 2")
     return rows

@@ -1,6 +1,6 @@
 """RegNet X and Y, as torchvision builds them.
 
-As in the paper; the names of variants are their multiply-adds.
+They follow the paper; the names of variants are their multiply-adds.
 """
 
 from collections.abc import Sequence
@@ -17,60 +17,95 @@ from deliralike.zoo.registry import register
 
 
 class Transform(Network):
-    """1x1 (`a`), grouped 3x3 (`b`) and 1x1 (`c`) convolutions, with squeeze and excitation (`se`) in RegNet Y.
+    """1x1 (`a`), grouped 3x3 (`b`) and 1x1 (`c`) convolutions.
+
+    RegNet Y has squeeze and excitation (`se`).
 
     Args:
-        in_channels, out_channels: Channels before and after; the convolutions inside have `out_channels`.
+        in_channels, out_channels: Channels before and after; the convolutions inside have
+            `out_channels`.
         stride: Of the 3x3 convolution.
         group_width: Channels of each of its groups.
         squeeze_channels: Inside the squeeze and excitation; 0 for none.
         dims: Number of spatial axes.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, stride: int, group_width: int, squeeze_channels: int,
-                 dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        stride: int,
+        group_width: int,
+        squeeze_channels: int,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         groups = out_channels // group_width
         self.a = ConvNormActivation(in_channels, out_channels, 1, dims=dims)
         self.b = ConvNormActivation(out_channels, out_channels, 3, stride, groups=groups, dims=dims)
-        self.se = SqueezeExcitation(out_channels, squeeze_channels, dims=dims) if squeeze_channels else None
+        self.se = None
+        if squeeze_channels:
+            self.se = SqueezeExcitation(out_channels, squeeze_channels, dims=dims)
         self.c = ConvNormActivation(out_channels, out_channels, 1, activation=None, dims=dims)
 
     def forward(self, x):
         y = self.b(self.a(x))  # (batch, out_channels, *size / stride)
-        return self.c(y if self.se is None else self.se(y))
+        if self.se is not None:
+            y = self.se(y)
+        return self.c(y)
 
 
 class Block(Network):
-    """A bottleneck without narrowing, and a shortcut. Source: Radosavovic et al. 2020, figure 4; torchvision.
+    """A bottleneck without narrowing, and a shortcut.
+
+    Source: Radosavovic et al. 2020, figure 4; torchvision.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, stride: int, group_width: int, squeeze: float,
-                 dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        stride: int,
+        group_width: int,
+        squeeze: float,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         self.proj = None
         if stride != 1 or in_channels != out_channels:
-            self.proj = ConvNormActivation(in_channels, out_channels, 1, stride, activation=None, dims=dims)
-        inside = round(squeeze * in_channels)  # of the channels that come in, not of those it is applied to
+            self.proj = ConvNormActivation(
+                in_channels, out_channels, 1, stride, activation=None, dims=dims
+            )
+        # a share of the channels that come in, not of those that it is applied to
+        inside = round(squeeze * in_channels)
         self.f = Transform(in_channels, out_channels, stride, group_width, inside, dims)
         self.activation = self.nn.ReLU(inplace=True)
 
     def forward(self, x):
-        return self.activation((x if self.proj is None else self.proj(x)) + self.f(x))
+        shortcut = x if self.proj is None else self.proj(x)
+        return self.activation(shortcut + self.f(x))
 
 
 class Stage(Network):
-    """So many blocks in a row, called ``block1-0``, ``block1-1`` … in the first stage; the first halves the size."""
+    """Blocks in a row, of which the first halves the size.
 
-    def __init__(self, number: int, count: int, in_channels: int, out_channels: int, **options: Any) -> None:
+    Those of the first stage are called ``block1-0``, ``block1-1`` …
+    """
+
+    def __init__(
+        self, number: int, count: int, in_channels: int, out_channels: int, **options: Any
+    ) -> None:
         super().__init__()
         self.names = tuple(f"block{number}-{i}" for i in range(count))
-        for i, name in enumerate(self.names):
-            block = Block(out_channels if i else in_channels, out_channels, 1 if i else 2, **options)
-            setattr(self, name, block)
+        width = in_channels
+        stride = 2
+        for name in self.names:
+            setattr(self, name, Block(width, out_channels, stride, **options))
+            width = out_channels
+            stride = 1
 
     def forward(self, x):
         for name in self.names:
@@ -79,45 +114,64 @@ class Stage(Network):
 
 
 class RegNet(Model):
-    """A convolution and four stages of bottlenecks whose widths grow by a rule; X without, Y with a squeeze.
+    """A convolution and four stages of bottlenecks whose widths grow by a rule.
 
-    Source: Radosavovic et al. 2020, arXiv 2003.13678; names, order, shapes and start values are those of
-    ``torchvision.models.regnet``.
+    RegNet X has no squeeze and excitation, Y has.
+
+    Source: Radosavovic et al. 2020, arXiv 2003.13678; names, order, shapes and start values are
+    those of ``torchvision.models.regnet``.
 
     Args:
         layers: The number of blocks in each stage.
         widths: The channels of each stage: multiples of the group width, unless smaller.
         group_width: Channels of each group of the 3x3 convolutions.
-        squeeze: The channels inside the squeeze and excitation as a share of a block's input; 0 for none (RegNet X).
+        squeeze: The channels inside the squeeze and excitation as a share of a block's input; 0 for
+            none (RegNet X).
         num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five times, rounding up.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; the size is halved five
+        times, rounding up.
 
     Raises:
         SettingError: A setting makes no sense.
         ShapeError: The input has another number of axes or channels; the error names ``stem.0``.
     """
 
-    stem_paths, can_stop = ("stem.0",), True
-    start_values = {"stem.0.weight": HeNormal("out"), "trunk_output.*.0.weight": HeNormal("out"),
-                    "*.se.fc?.weight": HeNormal("out"), "fc.weight": Normal(0.01), "fc.bias": ZEROS}  # fmt: skip
+    stem_paths = ("stem.0",)
+    can_stop = True
+    start_values = {
+        "stem.0.weight": HeNormal("out"),
+        "trunk_output.*.0.weight": HeNormal("out"),
+        "*.se.fc?.weight": HeNormal("out"),
+        "fc.weight": Normal(0.01),
+        "fc.bias": ZEROS,
+    }
 
-    def __init__(self, layers: Sequence[int] = (1, 3, 6, 6), widths: Sequence[int] = (48, 104, 208, 440),
-                 group_width: int = 8, squeeze: float = 0.25, num_classes: int = 1000, in_channels: int = 3,
-                 dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        layers: Sequence[int] = (1, 3, 6, 6),
+        widths: Sequence[int] = (48, 104, 208, 440),
+        group_width: int = 8,
+        squeeze: float = 0.25,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "RegNet")
-        layers, widths = _stages(layers, widths, checks.positive(group_width, "group_width", "RegNet"))
+        checks.positive(group_width, "group_width", "RegNet")
+        layers, widths = _stages(layers, widths, group_width)
         if not 0 <= squeeze <= 1:
             raise SettingError(f"RegNet: squeeze={squeeze!r}; wanted a share from 0 to 1")
         self.stem = ConvNormActivation(in_channels, 32, 3, 2, dims=dims)
-        options = {"squeeze": squeeze, "dims": dims}
-        stages, width = {}, 32
+        stages = {}
+        width = 32
         for number, (count, out) in enumerate(zip(layers, widths, strict=True), start=1):
-            stages[f"block{number}"] = Stage(number, count, width, out, group_width=min(group_width, out), **options)
+            options = {"group_width": min(group_width, out), "squeeze": squeeze, "dims": dims}
+            stages[f"block{number}"] = Stage(number, count, width, out, **options)
             width = out
         self.trunk_output = self.nn.ModuleDict(stages)
         self.avgpool = by_dims(self.nn, dims, "AdaptiveAvgPool")(1)
@@ -134,14 +188,18 @@ class RegNet(Model):
         return self.fc(self.nn.flatten(self.avgpool(last)))
 
     def forward_stages(self, x, until=None):
-        """The first convolution, ``(batch, 32, *size / 2)``, and the stages: the `widths`, / 4 to / 32."""
+        """Return the first convolution, ``(batch, 32, *size / 2)``, and the stages, / 4 to / 32."""
         steps: dict[str, Any] = {"stem": self.stem} | dict(self.trunk_output.items())
         return in_turn(x, steps, until)
 
 
 def _stages(layers: Any, widths: Any, group_width: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if isinstance(layers, int | str) or isinstance(widths, int | str) or not len(layers) == len(widths) > 0:
-        raise SettingError(f"RegNet: layers={layers!r} and widths={widths!r}; wanted a number in both for each stage")
+    lists = not isinstance(layers, int | str) and not isinstance(widths, int | str)
+    if not lists or not layers or len(layers) != len(widths):
+        raise SettingError(
+            f"RegNet: layers={layers!r} and widths={widths!r}; wanted a number in both for each "
+            "stage"
+        )
     layers = tuple(checks.positive(count, "layers", "RegNet") for count in layers)
     widths = tuple(checks.positive(width, "widths", "RegNet") for width in widths)
     for width in widths:
@@ -149,8 +207,8 @@ def _stages(layers: Any, widths: Any, group_width: int) -> tuple[tuple[int, ...]
     return layers, widths
 
 
-# name: (blocks of each stage, channels of each stage, channels of a group, parameters); both numbers of each stage
-# follow from the paper's equations 2 to 4
+# name: (blocks of each stage, channels of each stage, channels of a group, parameters); both
+# numbers of each stage follow from the paper's equations 2 to 4
 _VARIANTS = {
     "regnet_x_400mf": ((1, 2, 7, 12), (32, 64, 160, 400), 16, 5_495_976),
     "regnet_x_800mf": ((1, 3, 7, 5), (64, 128, 288, 672), 16, 7_259_656),
@@ -170,11 +228,13 @@ _VARIANTS = {
 }
 
 for _name, (_layers, _widths, _group_width, _count) in _VARIANTS.items():
+    _variant = {"layers": _layers, "widths": _widths, "group_width": _group_width}
+    if "_x_" in _name:
+        _variant["squeeze"] = 0.0
     register(
         RegNet,
         name=_name,
-        variant={"layers": _layers, "widths": _widths, "group_width": _group_width}
-        | ({"squeeze": 0.0} if "_x_" in _name else {}),
+        variant=_variant,
         dims=(1, 2, 3),
         source="Radosavovic et al. 2020, arXiv 2003.13678; torchvision",
         shape=images(224),

@@ -1,6 +1,6 @@
 """ShuffleNetV2, as torchvision builds it.
 
-As in the paper.
+It follows the paper.
 """
 
 from collections.abc import Sequence
@@ -14,73 +14,95 @@ from deliralike.zoo.registry import register
 
 
 class InvertedResidual(Network):
-    """Half the channels pass by (or, where the size is halved, through a short branch), then halves are shuffled.
+    """A block through which half of the channels pass unchanged; then both halves are shuffled.
+
+    Where the size is halved, the other half goes through a short branch.
 
     Source: Ma et al. 2018, arXiv 1807.11164, figure 3 c and d; torchvision.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``(batch, out_channels, height / stride, width / stride)``,
-        rounded up.
+        ``(batch, in_channels, height, width)`` gives
+        ``(batch, out_channels, height / stride, width / stride)``, rounded up.
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
-        nn, half = self.nn, out_channels // 2
+        nn = self.nn
+        half = out_channels // 2
         self.stride = stride
         self.branch1 = None
         if stride > 1:
+            depthwise = {"padding": 1, "groups": in_channels, "bias": False}
             self.branch1 = nn.Sequential(
-                nn.Conv2d(in_channels, in_channels, 3, stride, padding=1, groups=in_channels, bias=False),
+                nn.Conv2d(in_channels, in_channels, 3, stride, **depthwise),
                 nn.BatchNorm2d(in_channels),
-                nn.Conv2d(in_channels, half, 1, bias=False), nn.BatchNorm2d(half), nn.ReLU(inplace=True),
-            )  # fmt: skip
+                nn.Conv2d(in_channels, half, 1, bias=False),
+                nn.BatchNorm2d(half),
+                nn.ReLU(inplace=True),
+            )
         self.branch2 = nn.Sequential(
             nn.Conv2d(in_channels if stride > 1 else half, half, 1, bias=False),
-            nn.BatchNorm2d(half), nn.ReLU(inplace=True),
-            nn.Conv2d(half, half, 3, stride, padding=1, groups=half, bias=False), nn.BatchNorm2d(half),
-            nn.Conv2d(half, half, 1, bias=False), nn.BatchNorm2d(half), nn.ReLU(inplace=True),
-        )  # fmt: skip
+            nn.BatchNorm2d(half),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(half, half, 3, stride, padding=1, groups=half, bias=False),
+            nn.BatchNorm2d(half),
+            nn.Conv2d(half, half, 1, bias=False),
+            nn.BatchNorm2d(half),
+            nn.ReLU(inplace=True),
+        )
 
     def forward(self, x):
         if self.branch1 is None:
             half = x.shape[1] // 2
-            left, right = x[:, :half], self.branch2(x[:, half:])
+            left = x[:, :half]
+            right = self.branch2(x[:, half:])
         else:
-            left, right = self.branch1(x), self.branch2(x)
-        y = self.nn.stack([left, right], 2)  # (batch, out_channels / 2, 2, height, width): one of each in turn
+            left = self.branch1(x)
+            right = self.branch2(x)
+        y = self.nn.stack([left, right], 2)  # (batch, out_channels / 2, 2, height, width)
         return self.nn.flatten(y, 1, 2)
 
 
 class ShuffleNetV2(Model):
     """A convolution, a pooling, three stages of shuffled blocks, a 1x1 convolution.
 
-    Source: Ma et al. 2018, arXiv 1807.11164; names, order, shapes and start values (PyTorch's own) are those of
-    ``torchvision.models.shufflenetv2``.
+    Source: Ma et al. 2018, arXiv 1807.11164; names, order, shapes and start values (PyTorch's own)
+    are those of ``torchvision.models.shufflenetv2``.
 
     Args:
         layers: The number of blocks in each of the three stages.
-        widths: The channels of the first convolution, of the three stages (even numbers), and of the last convolution.
+        widths: The channels of the first convolution, of the three stages (even numbers), and of
+            the last convolution.
         num_classes: Number of outputs; 0 for no head: the pooled features.
         in_channels: Number of input channels.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; the size is halved five times, rounding
-        up.
+        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; the size is halved
+        five times, rounding up.
 
     Raises:
         SettingError: A setting makes no sense.
         ShapeError: The input has another number of axes or channels; the error names ``conv1.0``.
     """
 
-    stem_paths, can_stop = ("conv1.0",), True
+    stem_paths = ("conv1.0",)
+    can_stop = True
 
-    def __init__(self, layers: Sequence[int] = (4, 8, 4), widths: Sequence[int] = (24, 116, 232, 464, 1024),
-                 num_classes: int = 1000, in_channels: int = 3) -> None:  # fmt: skip
+    def __init__(
+        self,
+        layers: Sequence[int] = (4, 8, 4),
+        widths: Sequence[int] = (24, 116, 232, 464, 1024),
+        num_classes: int = 1000,
+        in_channels: int = 3,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "ShuffleNetV2")
-        layers, (first, *stages, last) = _numbers(layers, 3, "layers"), _numbers(widths, 5, "widths")
+        layers = _numbers(layers, 3, "layers")
+        first, *stages, last = _numbers(widths, 5, "widths")
         if any(width % 2 for width in stages):
-            raise SettingError(f"ShuffleNetV2: widths={widths!r}; wanted even numbers for the three stages")
+            raise SettingError(
+                f"ShuffleNetV2: widths={widths!r}; wanted even numbers for the three stages"
+            )
         nn = self.nn
         self.conv1 = nn.Sequential(
             nn.Conv2d(in_channels, first, 3, stride=2, padding=1, bias=False),
@@ -88,10 +110,9 @@ class ShuffleNetV2(Model):
             nn.ReLU(inplace=True),
         )
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-        self.stage2, self.stage3, self.stage4 = (
-            nn.Sequential(InvertedResidual(before, width, 2), *(InvertedResidual(width, width, 1) for _ in range(1, n)))
-            for before, width, n in zip((first, *stages), stages, layers, strict=False)
-        )
+        self.stage2 = _stage(nn, first, stages[0], layers[0])
+        self.stage3 = _stage(nn, stages[0], stages[1], layers[1])
+        self.stage4 = _stage(nn, stages[1], stages[2], layers[2])
         self.conv5 = nn.Sequential(
             nn.Conv2d(stages[-1], last, 1, bias=False), nn.BatchNorm2d(last), nn.ReLU(inplace=True)
         )
@@ -104,13 +125,33 @@ class ShuffleNetV2(Model):
         return ("fc",) if self.num_classes else ()
 
     def forward(self, x):
-        return self.fc(self.nn.mean(self.forward_stages(x)["conv5"], (2, 3)))
+        x = self.forward_stages(x)["conv5"]
+        return self.fc(self.nn.mean(x, (2, 3)))
 
     def forward_stages(self, x, until=None):
-        """The first convolution, / 2, the pooling, / 4, the three stages, / 8 to / 32, and the last convolution."""
-        steps = {"conv1": self.conv1, "maxpool": self.maxpool, "stage2": self.stage2, "stage3": self.stage3,
-                 "stage4": self.stage4, "conv5": self.conv5}  # fmt: skip
+        """Return the first convolution, the pooling, the three stages and the last convolution.
+
+        Their sizes are / 2, / 4, / 8 to / 32, and / 32.
+
+        The last convolution keeps the size.
+        """
+        steps = {
+            "conv1": self.conv1,
+            "maxpool": self.maxpool,
+            "stage2": self.stage2,
+            "stage3": self.stage3,
+            "stage4": self.stage4,
+            "conv5": self.conv5,
+        }
         return in_turn(x, steps, until)
+
+
+def _stage(nn, in_channels: int, out_channels: int, count: int):
+    """Make blocks in a row, of which the first halves the size."""
+    blocks = [InvertedResidual(in_channels, out_channels, 2)]
+    for _ in range(1, count):
+        blocks.append(InvertedResidual(out_channels, out_channels, 1))
+    return nn.Sequential(*blocks)
 
 
 def _numbers(values: Sequence[int], count: int, name: str) -> tuple[int, ...]:

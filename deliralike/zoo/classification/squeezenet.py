@@ -1,6 +1,7 @@
 """SqueezeNet 1.0 and 1.1, as torchvision builds them.
 
-As in the paper, version 1.1 as its authors published it later: the same accuracy for 2.4 times fewer multiply-adds.
+Version 1.0 follows the paper. Its authors published version 1.1 later: the same accuracy for 2.4
+times fewer multiply-adds.
 """
 
 from collections.abc import Sequence
@@ -17,8 +18,32 @@ from deliralike.zoo.registry import register
 Plan = tuple[tuple[int, int] | None, ...]
 
 # each fire block's squeezed and expanded channels; None is a pooling
-_1_0: Plan = (None, (16, 64), (16, 64), (32, 128), None, (32, 128), (48, 192), (48, 192), (64, 256), None, (64, 256))
-_1_1: Plan = (None, (16, 64), (16, 64), None, (32, 128), (32, 128), None, (48, 192), (48, 192), (64, 256), (64, 256))
+_1_0: Plan = (
+    None,
+    (16, 64),
+    (16, 64),
+    (32, 128),
+    None,
+    (32, 128),
+    (48, 192),
+    (48, 192),
+    (64, 256),
+    None,
+    (64, 256),
+)
+_1_1: Plan = (
+    None,
+    (16, 64),
+    (16, 64),
+    None,
+    (32, 128),
+    (32, 128),
+    None,
+    (48, 192),
+    (48, 192),
+    (64, 256),
+    (64, 256),
+)
 
 
 class Fire(Network):
@@ -42,19 +67,22 @@ class Fire(Network):
 
     def forward(self, x):
         x = self.squeeze_activation(self.squeeze(x))  # (batch, squeeze, *size)
-        sides = [self.expand1x1_activation(self.expand1x1(x)), self.expand3x3_activation(self.expand3x3(x))]
+        sides = [
+            self.expand1x1_activation(self.expand1x1(x)),
+            self.expand3x3_activation(self.expand3x3(x)),
+        ]
         return self.nn.concatenate(sides, 1)
 
 
 class SqueezeNet(Model):
     """A convolution, fire blocks with poolings between them, and a 1x1 convolution to the classes.
 
-    Source: Iandola et al. 2016, arXiv 1602.07360, and the authors' version 1.1; names, order, shapes and start values
-    are those of ``torchvision.models.squeezenet``.
+    Source: Iandola et al. 2016, arXiv 1602.07360, and the authors' version 1.1; names, order,
+    shapes and start values are those of ``torchvision.models.squeezenet``.
 
     Args:
-        plan: What follows the first convolution: the squeezed and the expanded channels of a fire block, or None for a
-            pooling.
+        plan: What follows the first convolution: the squeezed and the expanded channels of a fire
+            block, or None for a pooling.
         kernel: Size of the first convolution.
         width: Its channels.
         num_classes: Number of outputs; 0 for no head: the pooled features.
@@ -63,38 +91,60 @@ class SqueezeNet(Model):
         dropout: Before the last convolution.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``. The first convolution halves the size without
-        padding; the poolings halve it, rounding up.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``. The first convolution halves
+        the size without padding; the poolings halve it, rounding up.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``features.0``), or is too small
-            for the last pooling: the least size is 21 for version 1.0, 17 for 1.1.
+        ShapeError: The input has another number of axes or channels (the error names
+            ``features.0``), or is too small for the last pooling: the least size is 21 for version
+            1.0, 17 for 1.1.
     """
 
-    stem_paths, can_stop = ("features.0",), True
-    start_values = {"*.weight": HeUniform("in"), "classifier.1.weight": Normal(0.01), "*.bias": ZEROS}
+    stem_paths = ("features.0",)
+    can_stop = True
+    start_values = {
+        "*.weight": HeUniform("in"),
+        "classifier.1.weight": Normal(0.01),
+        "*.bias": ZEROS,
+    }
 
-    def __init__(self, plan: Sequence[Sequence[int] | None] = _1_1, kernel: int = 3, width: int = 64,
-                 num_classes: int = 1000, in_channels: int = 3, dims: int = 2,
-                 dropout: float = 0.5) -> None:  # fmt: skip
+    def __init__(
+        self,
+        plan: Sequence[Sequence[int] | None] = _1_1,
+        kernel: int = 3,
+        width: int = 64,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dims: int = 2,
+        dropout: float = 0.5,
+    ) -> None:
         super().__init__()
         for name, value in (("in_channels", in_channels), ("kernel", kernel), ("width", width)):
             checks.positive(value, name, "SqueezeNet")
-        nn, plan = self.nn, _plan(plan)
+        nn = self.nn
+        plan = _plan(plan)
         conv, pool, average = by_dims(nn, dims, "Conv", "MaxPool", "AdaptiveAvgPool")
         blocks: list[Any] = [conv(in_channels, width, kernel, stride=2), nn.ReLU(inplace=True)]
+        ends = []
         for row in plan:
-            blocks.append(pool(3, stride=2, ceil_mode=True) if row is None else Fire(width, *row, dims))
-            width = width if row is None else 2 * row[1]
+            if row is None:
+                ends.append(len(blocks))
+                blocks.append(pool(3, stride=2, ceil_mode=True))
+            else:
+                squeeze, expand = row
+                blocks.append(Fire(width, squeeze, expand, dims))
+                width = 2 * expand
+        ends.append(len(blocks))
         self.features = nn.Sequential(*blocks)
-        ends = [at for at, row in enumerate(plan, start=2) if row is None] + [len(blocks)]
         self.ends = tuple((f"features.{end - 1}", end) for end in ends)
         self.least = 2 * (2 ** plan.count(None) - 1) + kernel
         last = nn.Identity()
         if num_classes != 0:
             last = conv(width, checks.positive(num_classes, "num_classes", "SqueezeNet"), 1)
-        self.classifier = nn.Sequential(nn.Dropout(dropout), last, nn.ReLU(inplace=True), average(1))
+        self.classifier = nn.Sequential(
+            nn.Dropout(dropout), last, nn.ReLU(inplace=True), average(1)
+        )
         self.num_classes = num_classes
 
     @property
@@ -107,16 +157,26 @@ class SqueezeNet(Model):
         return self.nn.flatten(self.classifier(last))
 
     def forward_stages(self, x, until=None):
-        """What comes before each pooling, / 2 to / 8, and the last block, / 16."""
+        """Return what comes before each pooling, / 2 to / 8, and the last block, / 16."""
         large_enough(self, x, self.least, self.ends[-1][0])
         return run_stages(self.features, x, self.ends, until)
 
 
 def _plan(plan: Any) -> Plan:
-    if isinstance(plan, int | str) or not plan or any(row is not None and len(row) != 2 for row in plan):
-        raise SettingError(f"SqueezeNet: plan={plan!r}; wanted pairs of squeezed and expanded channels, or None")
-    return tuple(None if row is None else (checks.positive(row[0], "plan", "SqueezeNet"),
-                                           checks.positive(row[1], "plan", "SqueezeNet")) for row in plan)  # fmt: skip
+    rows = () if plan is None or isinstance(plan, int | str) else tuple(plan)
+    if not rows or any(row is not None and len(row) != 2 for row in rows):
+        raise SettingError(
+            f"SqueezeNet: plan={plan!r}; wanted pairs of squeezed and expanded channels, or None"
+        )
+    checked: list[tuple[int, int] | None] = []
+    for row in rows:
+        if row is None:
+            checked.append(None)
+        else:
+            squeeze = checks.positive(row[0], "plan", "SqueezeNet")
+            expand = checks.positive(row[1], "plan", "SqueezeNet")
+            checked.append((squeeze, expand))
+    return tuple(checked)
 
 
 # name: (what follows the first convolution, its kernel, its channels, parameters)

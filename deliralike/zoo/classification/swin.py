@@ -1,6 +1,7 @@
 """Swin transformers (version 1), as torchvision builds them.
 
-As in the paper. Sizes that no window divides are padded, as in the authors' code for detection.
+They follow the paper. Sizes that no window divides are padded, as in the authors' code for
+detection.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,42 +19,56 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.tables import resampled, square_side
 
-_FORBIDDEN = 100.0  # what torchvision takes from the scores of tokens that are neighbours only after rolling
+# Torchvision subtracts this from the scores of tokens that are neighbours only after rolling.
+_FORBIDDEN = 100.0
 
 
 def _without_structure(state: State) -> State:
-    """Timm's state without masks and indices, which are computed, and with each downsampling before its stage.
+    """Leave out masks and indices, which are computed, and move each downsampling to its stage.
 
-    Microsoft's files, and timm's before 0.9, have it at the end of the stage before, and a head without ``fc``.
+    Microsoft's files, and timm's before 0.9, have it at the end of the stage before, and a head
+    without ``fc``.
     """
     old = any(name.startswith("layers.0.downsample.") for name in state)
-    kept = {name: value for name, value in state.items() if not name.endswith(("attn_mask", "relative_position_index"))}
-    return {_newer(name): value for name, value in kept.items()} if old else kept
+    kept = {}
+    for name, value in state.items():
+        if not name.endswith(("attn_mask", "relative_position_index")):
+            kept[_newer(name) if old else name] = value
+    return kept
 
 
 def _newer(name: str) -> str:
     parts = name.split(".")
     if parts[0] == "layers" and parts[2] == "downsample":
         parts[1] = str(int(parts[1]) + 1)
-    return ".".join(["head", "fc", *parts[1:]] if parts[0] == "head" and "fc" not in parts else parts)
+    if parts[0] == "head" and "fc" not in parts:
+        parts.insert(1, "fc")
+    return ".".join(parts)
 
 
-# our features alternate: the patches, a stage, a merging, a stage …; timm's stages begin with their merging
+# our features alternate: the patches, a stage, a merging, a stage …; timm's stages begin with their
+# merging
 _TIMM = KeyMap(
     "timm",
-    by_patterns({
-        r"features\.0\.0\.(\w+)": r"patch_embed.proj.\1",
-        r"features\.0\.2\.(\w+)": r"patch_embed.norm.\1",
-        r"features\.(\d+)\.(\d+)\.mlp\.(0|3)\.(\w+)":
-            lambda m: f"layers.{int(m[1]) // 2}.blocks.{m[2]}.mlp.fc{1 if m[3] == '0' else 2}.{m[4]}",
-        r"features\.(\d+)\.(\d+)\.((?!.*relative_position_index).+)":
-            lambda m: f"layers.{int(m[1]) // 2}.blocks.{m[2]}.{m[3]}",
-        r"features\.(\d+)\.((?:reduction|norm)\.\w+)": lambda m: f"layers.{int(m[1]) // 2}.downsample.{m[2]}",
-        r"(norm\.\w+)": r"\1",
-        r"head\.(\w+)": r"head.fc.\1",
-    }),
+    by_patterns(
+        {
+            r"features\.0\.0\.(\w+)": r"patch_embed.proj.\1",
+            r"features\.0\.2\.(\w+)": r"patch_embed.norm.\1",
+            r"features\.(\d+)\.(\d+)\.mlp\.(0|3)\.(\w+)": lambda m: (
+                f"layers.{int(m[1]) // 2}.blocks.{m[2]}.mlp.fc{1 if m[3] == '0' else 2}.{m[4]}"
+            ),
+            r"features\.(\d+)\.(\d+)\.((?!.*relative_position_index).+)": lambda m: (
+                f"layers.{int(m[1]) // 2}.blocks.{m[2]}.{m[3]}"
+            ),
+            r"features\.(\d+)\.((?:reduction|norm)\.\w+)": lambda m: (
+                f"layers.{int(m[1]) // 2}.downsample.{m[2]}"
+            ),
+            r"(norm\.\w+)": r"\1",
+            r"head\.(\w+)": r"head.fc.\1",
+        }
+    ),
     mend=_without_structure,
-)  # fmt: skip
+)
 
 
 class PatchMerging(Network):
@@ -62,7 +77,8 @@ class PatchMerging(Network):
     Source: Liu et al. 2021, arXiv 2103.14030, section 3.1; torchvision.
 
     Shapes:
-        ``(batch, height, width, channels)`` gives ``(batch, height / 2, width / 2, 2 * channels)``, rounded up.
+        ``(batch, height, width, channels)`` gives ``(batch, height / 2, width / 2, 2 * channels)``,
+        rounded up.
     """
 
     start_values = {"reduction.weight": Normal(0.02)}
@@ -73,33 +89,51 @@ class PatchMerging(Network):
         self.norm = self.nn.LayerNorm(4 * channels)
 
     def forward(self, x):
-        nn, (batch, height, width, channels) = self.nn, x.shape
-        x = nn.pad(x, [(0, height % 2), (0, width % 2), (0, 0)]) if height % 2 or width % 2 else x
-        rows, columns = (height + 1) // 2, (width + 1) // 2
-        x = nn.permute(nn.reshape(x, (batch, rows, 2, columns, 2, channels)), (0, 1, 3, 4, 2, 5))
-        return self.reduction(self.norm(nn.reshape(x, (batch, rows, columns, 4 * channels))))
+        nn = self.nn
+        batch, height, width, channels = x.shape
+        if height % 2 or width % 2:
+            x = nn.pad(x, [(0, height % 2), (0, width % 2), (0, 0)])
+        rows = (height + 1) // 2
+        columns = (width + 1) // 2
+        x = nn.reshape(x, (batch, rows, 2, columns, 2, channels))
+        x = nn.permute(x, (0, 1, 3, 4, 2, 5))
+        x = nn.reshape(x, (batch, rows, columns, 4 * channels))
+        return self.reduction(self.norm(x))
 
 
 class WindowAttention(Network):
     """Attention within windows, shifted or not, with a learned bias for each relative position.
 
-    Source: Liu et al. 2021, arXiv 2103.14030, section 3.2; torchvision's ``ShiftedWindowAttention``. Windows that
-    are not full are padded with zeros, which take part in the attention. Along an axis with one window nothing is
-    shifted.
+    Source: Liu et al. 2021, arXiv 2103.14030, section 3.2; torchvision's
+    ``ShiftedWindowAttention``. Windows that are not full are padded with zeros, which take part in
+    the attention. Along an axis with one window nothing is shifted.
 
     Shapes:
         ``(batch, height, width, channels)`` gives the same.
     """
 
-    start_values = {"qkv.weight": Normal(0.02), "qkv.bias": ZEROS, "proj.weight": Normal(0.02), "proj.bias": ZEROS}
+    start_values = {
+        "qkv.weight": Normal(0.02),
+        "qkv.bias": ZEROS,
+        "proj.weight": Normal(0.02),
+        "proj.bias": ZEROS,
+    }
 
-    def __init__(self, channels: int, window: int, shift: int, heads: int, dropout: float,
-                 attention_dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        channels: int,
+        window: int,
+        shift: int,
+        heads: int,
+        dropout: float,
+        attention_dropout: float,
+    ) -> None:
         super().__init__()
         nn = self.nn
         checks.divides(channels, heads, "SwinTransformer: width of a stage", "num_heads")
         self.window, self.shift, self.heads = window, shift, heads
-        self.relative_position_bias_table = nn.Parameter(((2 * window - 1) ** 2, heads), Normal(0.02))
+        offsets = (2 * window - 1) ** 2
+        self.relative_position_bias_table = nn.Parameter((offsets, heads), Normal(0.02))
         self.relative_position_index = nn.Buffer(_relative_positions(window))
         self.qkv = nn.Linear(channels, 3 * channels)
         self.proj = nn.Linear(channels, channels)
@@ -107,59 +141,80 @@ class WindowAttention(Network):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x):
-        nn, side, (batch, height, width, channels) = self.nn, self.window, x.shape
-        rows, columns = -(-height // side), -(-width // side)  # windows along each axis
+        nn = self.nn
+        side = self.window
+        batch, height, width, channels = x.shape
+        # the numbers of windows along both axes, rounded up
+        rows = -(-height // side)
+        columns = -(-width // side)
         extra = (rows * side - height, columns * side - width)
-        x = nn.pad(x, [(0, extra[0]), (0, extra[1]), (0, 0)]) if any(extra) else x
+        if any(extra):
+            x = nn.pad(x, [(0, extra[0]), (0, extra[1]), (0, 0)])
         shifts = [self.shift if windows > 1 else 0 for windows in (rows, columns)]
         if any(shifts):
             x = nn.roll(x, [-shift for shift in shifts], (1, 2))
         x = self._windows(x, batch, rows, columns, channels)
-        x = self.dropout(self.proj(self._attend(x, self._bias(x, rows, columns, shifts))))
+        x = self._attend(x, self._bias(x, rows, columns, shifts))
+        x = self.dropout(self.proj(x))  # (batch, windows, tokens, channels)
         x = nn.reshape(x, (batch, rows, columns, side, side, channels))
-        x = nn.reshape(nn.permute(x, (0, 1, 3, 2, 4, 5)), (batch, rows * side, columns * side, channels))
+        x = nn.permute(x, (0, 1, 3, 2, 4, 5))
+        x = nn.reshape(x, (batch, rows * side, columns * side, channels))
         if any(shifts):
             x = nn.roll(x, shifts, (1, 2))
-        return x[:, :height, :width] if any(extra) else x
+        if any(extra):
+            x = x[:, :height, :width]
+        return x
 
     def _windows(self, x, batch: int, rows: int, columns: int, channels: int):
-        """Cut into windows; (batch, windows, tokens, channels)."""
+        """Cut into windows: (batch, windows, tokens, channels)."""
         nn, side = self.nn, self.window
-        x = nn.permute(nn.reshape(x, (batch, rows, side, columns, side, channels)), (0, 1, 3, 2, 4, 5))
+        x = nn.reshape(x, (batch, rows, side, columns, side, channels))
+        x = nn.permute(x, (0, 1, 3, 2, 4, 5))
         return nn.reshape(x, (batch, rows * columns, side * side, channels))
 
     def _attend(self, x, bias):
-        nn, (batch, windows, tokens, channels) = self.nn, x.shape
-        packed = nn.reshape(self.qkv(x), (batch, windows, tokens, 3, self.heads, channels // self.heads))
+        nn, heads = self.nn, self.heads
+        batch, windows, tokens, channels = x.shape
+        packed = nn.reshape(self.qkv(x), (batch, windows, tokens, 3, heads, channels // heads))
         packed = nn.permute(packed, (3, 0, 1, 4, 2, 5))  # (3, batch, windows, heads, tokens, width)
         dropped = None
         if self.training and self.attention_dropout.p:
-            shape = (batch, windows, self.heads, tokens, tokens)
+            shape = (batch, windows, heads, tokens, tokens)
             dropped = self.attention_dropout(nn.zeros(shape, like=x) + 1.0)
         y, _ = nn.attention(packed[0], packed[1], packed[2], bias, dropped, need_weights=False)
-        return nn.reshape(nn.permute(y, (0, 1, 3, 2, 4)), (batch, windows, tokens, channels))
+        y = nn.permute(y, (0, 1, 3, 2, 4))  # (batch, windows, tokens, heads, width)
+        return nn.reshape(y, (batch, windows, tokens, channels))
 
     def _bias(self, x, rows: int, columns: int, shifts: Sequence[int]):
-        """What is added to the scores; (heads, tokens, tokens), for each window where windows are shifted."""
-        nn, tokens = self.nn, self.window**2
+        """Return the term of the scores: (heads, tokens, tokens).
+
+        Where windows are shifted there is one for each window.
+        """
+        nn = self.nn
+        tokens = self.window**2
         bias = nn.select(self.relative_position_bias_table, self.relative_position_index, 0)
         bias = nn.permute(nn.reshape(bias, (tokens, tokens, self.heads)), (2, 0, 1))
         if not any(shifts):
             return bias
-        region = self._regions(x, rows, shifts[0], 0) * 3.0 + self._regions(x, columns, shifts[1], 1)
+        vertical = nn.reshape(self._regions(x, rows, shifts[0]), (-1, 1, 1))
+        horizontal = nn.reshape(self._regions(x, columns, shifts[1]), (1, -1, 1))
+        region = vertical * 3.0 + horizontal
         region = self._windows(region, 1, rows, columns, 1)[0]  # (windows, tokens, 1)
         apart = nn.clip(nn.abs(region - nn.permute(region, (0, 2, 1))), 0.0, 1.0)
         return bias - nn.expand_dims(apart, 1) * _FORBIDDEN
 
-    def _regions(self, x, windows: int, shift: int, axis: int):
-        """A number for what lay together along an axis before rolling: the first windows, the last one's two parts."""
+    def _regions(self, x, windows: int, shift: int):
+        """Number the elements of an axis by what lay together before rolling.
+
+        The first windows have 0, the two parts of the last one 1 and 2.
+        """
         first = (windows - 1) * self.window
         numbers = [0.0] * first + [1.0] * (self.window - shift) + [2.0] * shift
-        return self.nn.reshape(self.nn.constant(np.array(numbers), like=x), (-1, 1, 1) if axis == 0 else (1, -1, 1))
+        return self.nn.constant(np.array(numbers), like=x)
 
 
 class SwinBlock(Network):
-    """Window attention and a two-layer perceptron, each behind a normalisation and beside a shortcut.
+    """Window attention and a perceptron, each after a normalisation and beside a shortcut.
 
     Source: Liu et al. 2021, arXiv 2103.14030, figure 3b; torchvision.
 
@@ -169,16 +224,30 @@ class SwinBlock(Network):
 
     start_values = {"mlp.?.weight": Normal(0.02), "mlp.?.bias": ZEROS}
 
-    def __init__(self, channels: int, heads: int, window: int, shift: int, mlp_ratio: float, dropout: float,
-                 attention_dropout: float, stochastic_depth: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        channels: int,
+        heads: int,
+        window: int,
+        shift: int,
+        mlp_ratio: float,
+        dropout: float,
+        attention_dropout: float,
+        stochastic_depth: float,
+    ) -> None:
         super().__init__()
-        nn, inner = self.nn, int(channels * mlp_ratio)
+        nn = self.nn
+        inner = int(channels * mlp_ratio)
         self.norm1 = nn.LayerNorm(channels)
         self.attn = WindowAttention(channels, window, shift, heads, dropout, attention_dropout)
         self.drop_path1 = nn.DropPath(stochastic_depth)
         self.norm2 = nn.LayerNorm(channels)
         self.mlp = nn.Sequential(
-            nn.Linear(channels, inner), nn.GELU(), nn.Dropout(dropout), nn.Linear(inner, channels), nn.Dropout(dropout)
+            nn.Linear(channels, inner),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(inner, channels),
+            nn.Dropout(dropout),
         )
         self.drop_path2 = nn.DropPath(stochastic_depth)
 
@@ -188,10 +257,11 @@ class SwinBlock(Network):
 
 
 class SwinTransformer(Model):
-    """A transformer that attends within shifted windows and halves the size between stages, as torchvision builds it.
+    """A transformer of shifted windows, which halves the size between stages.
 
     Source: Liu et al. 2021, arXiv 2103.14030. Names, order, shapes and start values are those of
-    ``torchvision.models.swin_transformer``; the key map ``"timm"`` has timm's names and Microsoft's.
+    ``torchvision.models.swin_transformer``; the key map ``"timm"`` has timm's names and
+    Microsoft's.
 
     Args:
         patch_size: Side of a patch.
@@ -200,45 +270,70 @@ class SwinTransformer(Model):
         num_heads: The number of heads in each stage.
         window_size: Side of a window. A bias table for another one is resampled when it is loaded.
         mlp_ratio: How many times wider the hidden layer in each block is.
-        dropout, attention_dropout: Probabilities of dropping elements of the tokens and of the attention weights.
-        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from the first.
+        dropout, attention_dropout: Probabilities of dropping elements of the tokens and of the
+            attention weights.
+        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from
+            the first.
         num_classes: Number of outputs; 0 for no head: the pooled, normalised features.
         in_channels: Number of input channels.
 
     Shapes:
-        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; the size is divided by `patch_size`,
-        rounding down, then halved between stages, rounding up.
+        ``(batch, in_channels, height, width)`` gives ``(batch, num_classes)``; the size is divided
+        by `patch_size`, rounding down, then halved between stages, rounding up.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels or is smaller than a patch; the error names
-            ``features.0.0``.
+        ShapeError: The input has another number of axes or channels or is smaller than a patch; the
+            error names ``features.0.0``.
     """
 
-    stem_paths, head_paths = ("features.0.0",), ("head",)
+    stem_paths = ("features.0.0",)
+    head_paths = ("head",)
     can_stop = True
     keymaps = (_TIMM,)
 
-    def __init__(self, patch_size: int = 4, embed_dim: int = 96, depths: Sequence[int] = (2, 2, 6, 2),
-                 num_heads: Sequence[int] = (3, 6, 12, 24), window_size: int = 7, mlp_ratio: float = 4.0,
-                 dropout: float = 0.0, attention_dropout: float = 0.0, stochastic_depth: float = 0.2,
-                 num_classes: int = 1000, in_channels: int = 3) -> None:  # fmt: skip
+    def __init__(
+        self,
+        patch_size: int = 4,
+        embed_dim: int = 96,
+        depths: Sequence[int] = (2, 2, 6, 2),
+        num_heads: Sequence[int] = (3, 6, 12, 24),
+        window_size: int = 7,
+        mlp_ratio: float = 4.0,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        stochastic_depth: float = 0.2,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+    ) -> None:
         super().__init__()
-        for name, value in (("in_channels", in_channels), ("patch_size", patch_size), ("window_size", window_size)):
-            checks.positive(value, name, "SwinTransformer")
+        checks.positive(in_channels, "in_channels", "SwinTransformer")
+        checks.positive(patch_size, "patch_size", "SwinTransformer")
+        checks.positive(window_size, "window_size", "SwinTransformer")
         depths, num_heads = _stages(depths, num_heads)
-        nn, total = self.nn, sum(depths)
+        nn = self.nn
+        total = sum(depths)
         patches = nn.Conv2d(in_channels, embed_dim, patch_size, patch_size)
         features = [nn.Sequential(patches, Permute((0, 2, 3, 1)), nn.LayerNorm(embed_dim))]
+        options = {
+            "mlp_ratio": mlp_ratio,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+        }
         for stage, (count, heads) in enumerate(zip(depths, num_heads, strict=True)):
-            width, start = embed_dim * 2**stage, sum(depths[:stage])
+            width = embed_dim * 2**stage
+            start = sum(depths[:stage])
             if stage:
                 features.append(PatchMerging(width // 2))
-            features.append(nn.Sequential(*(
-                SwinBlock(width, heads, window_size, window_size // 2 if block % 2 else 0, mlp_ratio, dropout,
-                          attention_dropout, stochastic_depth * (start + block) / max(1, total - 1))
-                for block in range(count)
-            )))  # fmt: skip
+            blocks = []
+            for i in range(count):
+                shift = window_size // 2 if i % 2 else 0
+                chance = stochastic_depth * (start + i) / max(1, total - 1)
+                block = SwinBlock(
+                    width, heads, window_size, shift, stochastic_depth=chance, **options
+                )
+                blocks.append(block)
+            features.append(nn.Sequential(*blocks))
         self.features = nn.Sequential(*features)
         self.norm = nn.LayerNorm(width)
         self.head = classifier(nn, width, num_classes, "SwinTransformer")
@@ -246,34 +341,53 @@ class SwinTransformer(Model):
     start_values = {"head.weight": Normal(0.02), "head.bias": ZEROS}
 
     def forward(self, x):
-        return self.head(self.nn.mean(self.norm(self.features(x)), (1, 2)))
+        x = self.norm(self.features(x))  # (batch, height, width, channels)
+        return self.head(self.nn.mean(x, (1, 2)))
 
     def forward_stages(self, x, until=None):
-        """The patches and each stage, ``stage1`` …: ``(batch, channels, *size)``, the last one not yet normalised."""
-        ends = [("patches", 1), *((f"stage{i}", 2 * i) for i in range(1, len(self.features) // 2 + 1))]
+        """Return the patches and each stage, ``stage1`` …, the last one not yet normalised.
+
+        Each is ``(batch, channels, *size)``.
+        """
+        ends = [("patches", 1)]
+        for i in range(1, len(self.features) // 2 + 1):
+            ends.append((f"stage{i}", 2 * i))
         stages = run_stages(self.features, x, ends, until)
         return {name: self.nn.permute(stage, (0, 3, 1, 2)) for name, stage in stages.items()}
 
-    def adapt_weight(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
-        """The bias table of another window, resampled (cubic, the cells' edges in place, as in Microsoft's code)."""
-        if not name.endswith("relative_position_bias_table") or value.ndim != 2 or value.shape[1] != shape[1]:
+    def adapt_weight(
+        self, name: str, value: np.ndarray, shape: tuple[int, ...]
+    ) -> np.ndarray | None:
+        """Resample the bias table of another window.
+
+        The interpolation is cubic with the cells' edges in place, as in Microsoft's code.
+        """
+        is_table = name.endswith("relative_position_bias_table") and value.ndim == 2
+        if not is_table or value.shape[1] != shape[1]:
             return None
-        old, new = square_side(value.shape[0]), square_side(shape[0])
+        old = square_side(value.shape[0])
+        new = square_side(shape[0])
         if old is None or new is None:
             return None
-        return resampled(value.reshape(old, old, -1), new, align_corners=False).reshape(shape)
+        grid = value.reshape(old, old, -1)
+        return resampled(grid, new, align_corners=False).reshape(shape)
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """The index tables are this network's own: they follow from the window, and timm's files lack them."""
+        """Add the index tables of this network, which follow from its window.
+
+        timm's files lack them.
+        """
         own = {}
         for path, block in self.named_blocks():
-            if isinstance(block, WindowAttention) and f"{path}.relative_position_bias_table" in state:
+            if not isinstance(block, WindowAttention):
+                continue
+            if f"{path}.relative_position_bias_table" in state:
                 own[f"{path}.relative_position_index"] = _relative_positions(block.window)
         return {**state, **own}
 
 
 def _relative_positions(window: int) -> np.ndarray:
-    """For each pair of tokens in a window the row of the bias table for the offset between them; flat."""
+    """Return the row of the bias table for each pair of tokens in a window, flat."""
     rows, columns = (axis.ravel() for axis in np.indices((window, window)))
     down = rows[:, None] - rows[None, :] + window - 1
     right = columns[:, None] - columns[None, :] + window - 1
@@ -281,10 +395,12 @@ def _relative_positions(window: int) -> np.ndarray:
 
 
 def _stages(depths: Sequence[int], heads: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Blocks and heads of each stage, as many of the one as of the other."""
+    """Return the blocks and the heads of each stage."""
     plain = any(isinstance(numbers, int | str) for numbers in (depths, heads))
     if plain or not depths or len(depths) != len(heads):
-        raise SettingError(f"SwinTransformer: depths={depths!r}, num_heads={heads!r}; wanted two numbers a stage")
+        raise SettingError(
+            f"SwinTransformer: depths={depths!r}, num_heads={heads!r}; wanted two numbers a stage"
+        )
     counts = tuple(checks.positive(count, "depths", "SwinTransformer") for count in depths)
     return counts, tuple(checks.positive(count, "num_heads", "SwinTransformer") for count in heads)
 
@@ -302,7 +418,12 @@ for _name, (_width, _depths, _heads, _chance, _parameters) in _VARIANTS.items():
     register(
         SwinTransformer,
         name=_name,
-        variant={"embed_dim": _width, "depths": _depths, "num_heads": _heads, "stochastic_depth": _chance},
+        variant={
+            "embed_dim": _width,
+            "depths": _depths,
+            "num_heads": _heads,
+            "stochastic_depth": _chance,
+        },
         source=_SOURCE,
         shape=images(224),
         parameters=_parameters,

@@ -1,7 +1,7 @@
 """VGG networks, plain and with batch normalisation, as torchvision builds them.
 
-Unlike the paper: an adaptive pooling before the linear layers, so that other sizes pass; variants with batch
-normalisation, which the paper did not know.
+Unlike the paper: an adaptive pooling before the linear layers, so that other sizes pass; variants
+with batch normalisation, which the paper did not know.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from deliralike.zoo.registry import register
 class VGG(Model):
     """Five blocks of 3x3 convolutions, each followed by a pooling, and three linear layers.
 
-    Source: Simonyan and Zisserman 2015, arXiv 1409.1556; names, order, shapes and start values are those of
-    ``torchvision.models.vgg``.
+    Source: Simonyan and Zisserman 2015, arXiv 1409.1556; names, order, shapes and start values are
+    those of ``torchvision.models.vgg``.
 
     Args:
         layers: The number of convolutions in each block.
@@ -31,37 +31,58 @@ class VGG(Model):
         dims: Number of spatial axes: 1, 2 or 3.
         dropout: Of the two hidden linear layers.
         hidden: Their width.
-        pooled: The side to which the last feature map is averaged. The first linear layer grows with it: in three
-            dimensions it is 719 million numbers at the default 7.
+        pooled: The side to which the last feature map is averaged. The first linear layer grows
+            with it: in three dimensions it is 719 million numbers at the default 7.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; each block halves the size, rounding down.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes)``; each block halves the size,
+        rounding down.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``features.0``), or is too small
-            for one of the poolings: the least size is 32 with five blocks.
+        ShapeError: The input has another number of axes or channels (the error names
+            ``features.0``), or is too small for one of the poolings: the least size is 32 with five
+            blocks.
     """
 
-    stem_paths, can_stop = ("features.0",), True
+    stem_paths = ("features.0",)
+    can_stop = True
     keymaps = (chainer_links.VGG,)
 
-    def __init__(self, layers: Sequence[int] = (1, 1, 2, 2, 2), widths: Sequence[int] = (64, 128, 256, 512, 512),
-                 batch_norm: bool = False, num_classes: int = 1000, in_channels: int = 3, dims: int = 2,
-                 dropout: float = 0.5, hidden: int = 4096, pooled: int = 7) -> None:  # fmt: skip
+    def __init__(
+        self,
+        layers: Sequence[int] = (1, 1, 2, 2, 2),
+        widths: Sequence[int] = (64, 128, 256, 512, 512),
+        batch_norm: bool = False,
+        num_classes: int = 1000,
+        in_channels: int = 3,
+        dims: int = 2,
+        dropout: float = 0.5,
+        hidden: int = 4096,
+        pooled: int = 7,
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", "VGG")
-        nn, (layers, widths) = self.nn, _blocks(layers, widths)
-        blocks, self.convolutions, self.ends = _features(nn, dims, in_channels, layers, widths, bool(batch_norm))
+        nn = self.nn
+        layers, widths = _blocks(layers, widths)
+        blocks, self.convolutions, self.ends = _features(
+            nn, dims, in_channels, layers, widths, bool(batch_norm)
+        )
         self.features = nn.Sequential(*blocks)
-        self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(checks.positive(pooled, "pooled", "VGG"))
+        checks.positive(pooled, "pooled", "VGG")
         checks.positive(hidden, "hidden", "VGG")
+        self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(pooled)
         self.classifier = nn.Sequential(
-            nn.Linear(widths[-1] * pooled**dims, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
-            nn.Linear(hidden, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
+            nn.Linear(widths[-1] * pooled**dims, hidden),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
             classifier(nn, hidden, num_classes, "VGG"),
-        )  # fmt: skip
-        self.num_classes, self.least = num_classes, 2 ** len(layers)
+        )
+        self.num_classes = num_classes
+        self.least = 2 ** len(layers)
 
     @property
     def head_paths(self):  # type: ignore[override]
@@ -70,44 +91,59 @@ class VGG(Model):
 
     @property
     def start_values(self):  # type: ignore[override]
-        """Torchvision's: He normal by fan out for convolutions, normal with 0.01 for linear layers, no biases."""
-        convolutions: dict[str, Distribution] = {f"features.{at}.weight": HeNormal("out") for at in self.convolutions}
+        """Torchvision's start values.
+
+        Convolutions have He normal by fan out, linear layers normal with 0.01, and biases are zero.
+        """
+        convolutions: dict[str, Distribution] = {
+            f"features.{at}.weight": HeNormal("out") for at in self.convolutions
+        }
         return convolutions | {"classifier.*.weight": Normal(0.01), "*.bias": ZEROS}
 
     def forward(self, x):
-        x = self.avgpool(self.forward_stages(x)["features"])  # (batch, widths[-1], *(pooled,) * dims)
+        x = self.forward_stages(x)["features"]
+        x = self.avgpool(x)  # (batch, widths[-1], pooled, ...)
         return self.classifier(self.nn.flatten(x))
 
     def forward_stages(self, x, until=None):
-        """Each block before its pooling, / 1 to / 16, and the last pooling, / 32: the `widths`, the last one twice."""
+        """Return each block before its pooling, / 1 to / 16, and the last pooling, / 32."""
         large_enough(self, x, self.least, "features")
         return run_stages(self.features, x, self.ends, until)
 
 
-def _blocks(layers: Sequence[int], widths: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if isinstance(layers, int | str) or isinstance(widths, int | str) or not len(layers) == len(widths) > 0:
-        raise SettingError(f"VGG: layers={layers!r} and widths={widths!r}; wanted as many numbers in both, one a block")
-    return (tuple(checks.positive(count, "layers", "VGG") for count in layers),
-            tuple(checks.positive(width, "widths", "VGG") for width in widths))  # fmt: skip
+def _blocks(
+    layers: Sequence[int], widths: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    lists = not isinstance(layers, int | str) and not isinstance(widths, int | str)
+    if not lists or not layers or len(layers) != len(widths):
+        raise SettingError(
+            f"VGG: layers={layers!r} and widths={widths!r}; wanted as many numbers in both, one a "
+            "block"
+        )
+    counts = tuple(checks.positive(count, "layers", "VGG") for count in layers)
+    return counts, tuple(checks.positive(width, "widths", "VGG") for width in widths)
 
 
-def _features(nn: Any, dims: int, width: int, layers: Sequence[int], widths: Sequence[int], batch_norm: bool) -> Any:
-    """The layers in a row, the numbers of the convolutions among them, and where each stage ends."""
+def _features(
+    nn: Any, dims: int, width: int, layers: Sequence[int], widths: Sequence[int], batch_norm: bool
+) -> Any:
+    """Return the layers in a row, the positions of the convolutions, and the ends of the stages."""
     conv, norm, pool = by_dims(nn, dims, "Conv", "BatchNorm", "MaxPool")
     blocks: list[Any] = []
-    convolutions, ends = [], []
+    convolutions = []
+    ends = []
     for block, (count, channels) in enumerate(zip(layers, widths, strict=True), start=1):
         for _ in range(count):
             convolutions.append(len(blocks))
-            blocks += [
-                conv(width, channels, 3, padding=1),
-                *([norm(channels)] if batch_norm else []),
-                nn.ReLU(inplace=True),
-            ]
+            blocks.append(conv(width, channels, 3, padding=1))
+            if batch_norm:
+                blocks.append(norm(channels))
+            blocks.append(nn.ReLU(inplace=True))
             width = channels
         ends.append((f"block{block}", len(blocks)))
         blocks.append(pool(2, 2))
-    return blocks, tuple(convolutions), (*ends, ("features", len(blocks)))
+    ends.append(("features", len(blocks)))
+    return blocks, tuple(convolutions), tuple(ends)
 
 
 _SOURCE = "Simonyan and Zisserman 2015, arXiv 1409.1556; torchvision"
@@ -120,14 +156,22 @@ _VARIANTS = {
     19: ((2, 2, 4, 4, 4), 143_667_240, 143_678_248),
 }
 
-for _depth, (_layers, *_counts) in _VARIANTS.items():
-    for _suffix, _norm, _count in zip(("", "_bn"), (False, True), _counts, strict=True):
-        register(
-            VGG,
-            name=f"vgg{_depth}{_suffix}",
-            variant={"layers": _layers} | ({"batch_norm": True} if _norm else {}),
-            dims=(1, 2, 3),
-            source=_SOURCE,
-            shape=images(224),
-            parameters=_count,
-        )
+for _depth, (_layers, _plain, _normalised) in _VARIANTS.items():
+    register(
+        VGG,
+        name=f"vgg{_depth}",
+        variant={"layers": _layers},
+        dims=(1, 2, 3),
+        source=_SOURCE,
+        shape=images(224),
+        parameters=_plain,
+    )
+    register(
+        VGG,
+        name=f"vgg{_depth}_bn",
+        variant={"layers": _layers, "batch_norm": True},
+        dims=(1, 2, 3),
+        source=_SOURCE,
+        shape=images(224),
+        parameters=_normalised,
+    )

@@ -18,23 +18,29 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.tables import resampled, square_side
 
-_TIMM = KeyMap("timm", by_patterns({
-    r"class_token": "cls_token",
-    r"conv_proj\.(\w+)": r"patch_embed.proj.\1",
-    r"encoder\.pos_embedding": "pos_embed",
-    r"encoder\.layers\.encoder_layer_(\d+)\.ln_(\d)\.(\w+)": r"blocks.\1.norm\2.\3",
-    r"encoder\.layers\.encoder_layer_(\d+)\.self_attention\.in_proj_(\w+)": r"blocks.\1.attn.qkv.\2",
-    r"encoder\.layers\.encoder_layer_(\d+)\.self_attention\.out_proj\.(\w+)": r"blocks.\1.attn.proj.\2",
-    r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.0\.(\w+)": r"blocks.\1.mlp.fc1.\2",
-    r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.3\.(\w+)": r"blocks.\1.mlp.fc2.\2",
-    r"encoder\.ln\.(\w+)": r"norm.\1",
-    r"heads\.pre_logits\.(\w+)": r"pre_logits.fc.\1",
-    r"heads\.head\.(\w+)": r"head.\1",
-}))  # fmt: skip
+_LAYER = r"encoder\.layers\.encoder_layer_(\d+)"
+_TIMM = KeyMap(
+    "timm",
+    by_patterns(
+        {
+            r"class_token": "cls_token",
+            r"conv_proj\.(\w+)": r"patch_embed.proj.\1",
+            r"encoder\.pos_embedding": "pos_embed",
+            rf"{_LAYER}\.ln_(\d)\.(\w+)": r"blocks.\1.norm\2.\3",
+            rf"{_LAYER}\.self_attention\.in_proj_(\w+)": r"blocks.\1.attn.qkv.\2",
+            rf"{_LAYER}\.self_attention\.out_proj\.(\w+)": r"blocks.\1.attn.proj.\2",
+            rf"{_LAYER}\.mlp\.0\.(\w+)": r"blocks.\1.mlp.fc1.\2",
+            rf"{_LAYER}\.mlp\.3\.(\w+)": r"blocks.\1.mlp.fc2.\2",
+            r"encoder\.ln\.(\w+)": r"norm.\1",
+            r"heads\.pre_logits\.(\w+)": r"pre_logits.fc.\1",
+            r"heads\.head\.(\w+)": r"head.\1",
+        }
+    ),
+)
 
 
 class EncoderBlock(Network):
-    """Attention and a two-layer perceptron over tokens, each behind a normalisation and beside a shortcut.
+    """Attention and a perceptron over tokens, each after a normalisation and beside a shortcut.
 
     Source: Dosovitskiy et al. 2021, arXiv 2010.11929, figure 1 right; torchvision.
 
@@ -44,51 +50,70 @@ class EncoderBlock(Network):
 
     start_values = {"mlp.?.weight": XavierUniform(), "mlp.?.bias": Normal(1e-6)}
 
-    def __init__(self, num_heads: int, hidden_dim: int, mlp_dim: int, dropout: float, attention_dropout: float) -> None:
+    def __init__(
+        self,
+        num_heads: int,
+        hidden_dim: int,
+        mlp_dim: int,
+        dropout: float,
+        attention_dropout: float,
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.ln_1 = nn.LayerNorm(hidden_dim, eps=1e-6)
-        self.self_attention = nn.MultiheadAttention(hidden_dim, num_heads, attention_dropout, batch_first=True)
+        self.self_attention = nn.MultiheadAttention(
+            hidden_dim, num_heads, attention_dropout, batch_first=True
+        )
         self.dropout = nn.Dropout(dropout)
         self.ln_2 = nn.LayerNorm(hidden_dim, eps=1e-6)
         self.mlp = nn.Sequential(
-            nn.Linear(hidden_dim, mlp_dim), nn.GELU(), nn.Dropout(dropout),
-            nn.Linear(mlp_dim, hidden_dim), nn.Dropout(dropout),
-        )  # fmt: skip
+            nn.Linear(hidden_dim, mlp_dim),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(mlp_dim, hidden_dim),
+            nn.Dropout(dropout),
+        )
 
     def forward(self, x):
         y = self.ln_1(x)
-        x = x + self.dropout(self.self_attention(y, y, y, need_weights=False)[0])
+        y, _ = self.self_attention(y, y, y, need_weights=False)
+        x = x + self.dropout(y)
         return x + self.mlp(self.ln_2(x))
 
 
 class Encoder(Network):
     """The position table, the blocks and the last normalisation; `VisionTransformer` runs them."""
 
-    def __init__(self, seq_length: int, num_layers: int, hidden_dim: int, dropout: float, *block: Any) -> None:
+    def __init__(
+        self, seq_length: int, num_layers: int, hidden_dim: int, dropout: float, *block: Any
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.pos_embedding = nn.Parameter((1, seq_length, hidden_dim), Normal(0.02))
         self.dropout = nn.Dropout(dropout)
-        self.layers = nn.ModuleDict({f"encoder_layer_{i}": EncoderBlock(*block) for i in range(num_layers)})
+        blocks = {f"encoder_layer_{i}": EncoderBlock(*block) for i in range(num_layers)}
+        self.layers = nn.ModuleDict(blocks)
         self.ln = nn.LayerNorm(hidden_dim, eps=1e-6)
 
 
 class VisionTransformer(Model):
     """A transformer over the patches of an image, with a class token, as torchvision builds it.
 
-    Source: Dosovitskiy et al. 2021, arXiv 2010.11929; DeiT without distillation: Touvron et al. 2021, arXiv 2012.12877.
-    Names, order, shapes and start values are those of ``torchvision.models.vision_transformer``. timm's
-    ``VisionTransformer``, which its DeiT is too, is the same network; the key map ``"timm"`` has its names.
+    Source: Dosovitskiy et al. 2021, arXiv 2010.11929; DeiT without distillation: Touvron et al.
+    2021, arXiv 2012.12877. Names, order, shapes and start values are those of
+    ``torchvision.models.vision_transformer``. timm's ``VisionTransformer``, which its DeiT is too,
+    is the same network; the key map ``"timm"`` has its names.
 
     Args:
-        image_size: Side of the (square) images. A position table for another size is resampled when it is loaded.
+        image_size: Side of the (square) images. A position table for another size is resampled when
+            it is loaded.
         patch_size: Side of a patch; divides `image_size`.
         num_layers: Number of blocks.
         num_heads: Number of heads; divides `hidden_dim`.
         hidden_dim: Width of the tokens.
         mlp_dim: Width of the hidden layer in each block.
-        dropout, attention_dropout: Probabilities of dropping elements of the tokens and of the attention weights.
+        dropout, attention_dropout: Probabilities of dropping elements of the tokens and of the
+            attention weights.
         num_classes: Number of outputs; 0 for no head: the class token.
         representation_size: Width of a layer (with tanh) before the head; None for none.
         in_channels: Number of input channels.
@@ -98,35 +123,57 @@ class VisionTransformer(Model):
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of channels (the error names ``conv_proj``) or another size.
+        ShapeError: The input has another number of channels (the error names ``conv_proj``) or
+            another size.
     """
 
-    stem_paths, head_paths = ("conv_proj",), ("heads.head",)
+    stem_paths = ("conv_proj",)
+    head_paths = ("heads.head",)
     keymaps = (_TIMM,)
 
-    def __init__(self, image_size: int = 224, patch_size: int = 16, num_layers: int = 12, num_heads: int = 12,
-                 hidden_dim: int = 768, mlp_dim: int = 3072, dropout: float = 0.0, attention_dropout: float = 0.0,
-                 num_classes: int = 1000, representation_size: int | None = None,
-                 in_channels: int = 3) -> None:  # fmt: skip
+    def __init__(
+        self,
+        image_size: int = 224,
+        patch_size: int = 16,
+        num_layers: int = 12,
+        num_heads: int = 12,
+        hidden_dim: int = 768,
+        mlp_dim: int = 3072,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        num_classes: int = 1000,
+        representation_size: int | None = None,
+        in_channels: int = 3,
+    ) -> None:
         super().__init__()
-        for name, value in (("image_size", image_size), ("patch_size", patch_size), ("num_layers", num_layers)):
-            checks.positive(value, name, "VisionTransformer")
+        checks.positive(image_size, "image_size", "VisionTransformer")
+        checks.positive(patch_size, "patch_size", "VisionTransformer")
+        checks.positive(num_layers, "num_layers", "VisionTransformer")
         checks.divides(image_size, patch_size, "VisionTransformer: image_size", "patch_size")
         nn = self.nn
-        self.image_size, self.patch_size, self.in_channels = image_size, patch_size, in_channels
+        self.image_size = image_size
+        self.patch_size = patch_size
+        self.in_channels = in_channels
         self.class_token = nn.Parameter((1, 1, hidden_dim), ZEROS)
         self.conv_proj = nn.Conv2d(in_channels, hidden_dim, patch_size, patch_size)
-        self.encoder = Encoder((image_size // patch_size) ** 2 + 1, num_layers, hidden_dim, dropout,
-                               num_heads, hidden_dim, mlp_dim, dropout, attention_dropout)  # fmt: skip
-        before: dict[str, Any] = {}
+        tokens = (image_size // patch_size) ** 2 + 1
+        block = (num_heads, hidden_dim, mlp_dim, dropout, attention_dropout)
+        self.encoder = Encoder(tokens, num_layers, hidden_dim, dropout, *block)
+        heads: dict[str, Any] = {}
+        width = hidden_dim
         if representation_size is not None:
-            before = {"pre_logits": nn.Linear(hidden_dim, representation_size), "act": nn.Tanh()}
-        width = hidden_dim if representation_size is None else representation_size
-        self.heads = nn.ModuleDict(before | {"head": classifier(nn, width, num_classes, "VisionTransformer")})
+            heads["pre_logits"] = nn.Linear(hidden_dim, representation_size)
+            heads["act"] = nn.Tanh()
+            width = representation_size
+        heads["head"] = classifier(nn, width, num_classes, "VisionTransformer")
+        self.heads = nn.ModuleDict(heads)
 
     @property
     def start_values(self):  # type: ignore[override]
-        """Torchvision's. It truncates at 2, which is dozens of standard deviations, so at nothing."""
+        """Torchvision's start values.
+
+        It truncates at 2, which is dozens of standard deviations, so at nothing.
+        """
         return {
             "conv_proj.weight": Normal(1 / math.sqrt(self.in_channels * self.patch_size**2)),
             "conv_proj.bias": ZEROS,
@@ -145,13 +192,15 @@ class VisionTransformer(Model):
         return x
 
     def forward_stages(self, x):
-        """The patches and each block, ``(batch, hidden_dim, *size / patch_size)``; the class token after the last.
+        """Return the patches, each block, and the class token after the last one.
 
-        The class token is ``(batch, hidden_dim)`` and normalised; the maps are not.
+        Patches and blocks are ``(batch, hidden_dim, *size / patch_size)``, not normalised. The
+        class token is ``(batch, hidden_dim)`` and normalised.
         """
         nn = self.nn
         stages = {"patches": self.conv_proj(self._checked(x))}
-        size, tokens = tuple(stages["patches"].shape), self._tokens(stages["patches"])
+        size = tuple(stages["patches"].shape)
+        tokens = self._tokens(stages["patches"])
         for name, layer in self.encoder.layers.items():
             tokens = layer(tokens)
             stages[name] = nn.reshape(nn.permute(tokens[:, 1:], (0, 2, 1)), size)
@@ -159,30 +208,40 @@ class VisionTransformer(Model):
         return stages
 
     def _tokens(self, patches):
-        """The class token and the patches with their positions; (batch, 1 + patches, hidden_dim)."""
-        nn, (batch, width) = self.nn, patches.shape[:2]
+        """Return the class token and the patches with their positions.
+
+        They are ``(batch, 1 + patches, hidden_dim)``.
+        """
+        nn = self.nn
+        batch, width = patches.shape[:2]
         tokens = nn.permute(nn.reshape(patches, (batch, width, -1)), (0, 2, 1))
-        tokens = nn.concatenate([nn.broadcast_to(self.class_token, (batch, 1, width)), tokens], dim=1)
+        class_token = nn.broadcast_to(self.class_token, (batch, 1, width))
+        tokens = nn.concatenate([class_token, tokens], dim=1)
         return self.encoder.dropout(tokens + self.encoder.pos_embedding)
 
     def _checked(self, x):
         side = self.image_size
         if len(x.shape) == 4 and tuple(x.shape[2:]) != (side, side):
             raise ShapeError(
-                f"{checks.where(self)}: got images of shape {tuple(x.shape)}, wanted height and width of {side}: build "
-                f"it with another image_size, its position table is resampled when weights are loaded"
+                f"{checks.where(self)}: got images of shape {tuple(x.shape)}, wanted height and "
+                f"width of {side}: build it with another image_size, its position table is "
+                "resampled when weights are loaded"
             )
         return x
 
-    def adapt_weight(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
-        """The position table of another image size: the class token's row kept, the grid of patches resampled."""
+    def adapt_weight(
+        self, name: str, value: np.ndarray, shape: tuple[int, ...]
+    ) -> np.ndarray | None:
+        """Resample the position table of another image size; the class token's row is kept."""
         if name != "encoder.pos_embedding" or value.ndim != 3 or value.shape[2] != shape[2]:
             return None
-        old, new = square_side(value.shape[1] - 1), square_side(shape[1] - 1)
+        old = square_side(value.shape[1] - 1)
+        new = square_side(shape[1] - 1)
         if old is None or new is None:
             return None
         grid = value[0, 1:].reshape(old, old, -1)
-        patches = resampled(grid, new, align_corners=True).reshape(1, new * new, -1)  # as in torchvision
+        patches = resampled(grid, new, align_corners=True)  # as in torchvision
+        patches = patches.reshape(1, new * new, -1)
         return np.concatenate([value[:, :1], patches], axis=1)
 
 
@@ -210,9 +269,14 @@ for _name, (_patch, _layers, _heads, _width, _parameters, _source) in _VARIANTS.
     register(
         VisionTransformer,
         name=_name,
-        variant={"patch_size": _patch, "num_layers": _layers, "num_heads": _heads, "hidden_dim": _width,
-                 "mlp_dim": 4 * _width},
+        variant={
+            "patch_size": _patch,
+            "num_layers": _layers,
+            "num_heads": _heads,
+            "hidden_dim": _width,
+            "mlp_dim": 4 * _width,
+        },
         source=_source,
         shape=_shape,
         parameters=_parameters,
-    )  # fmt: skip
+    )

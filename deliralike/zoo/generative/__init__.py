@@ -1,4 +1,4 @@
-"""Networks that make data, one family a file; each module registers its own."""
+"""Generative networks, one family a file; each module registers its own."""
 
 from importlib import import_module
 from pkgutil import iter_modules

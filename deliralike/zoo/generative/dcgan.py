@@ -1,6 +1,6 @@
 """DCGAN: a generator of pictures from noise, and the discriminator that tells them from real ones.
 
-As in the paper, at the widths of PyTorch's example.
+They follow the paper, at the widths of PyTorch's example.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,10 +18,12 @@ NORMS = ("batch", "instance", "layer", None)
 
 
 class Generator(Model):
-    """Noise becomes a picture: transposed convolutions that double the size, from 4 elements along each axis.
+    """A generator of pictures from noise.
 
-    Source: Radford et al. 2016, arXiv 1511.06434. Names, order and start values (normal with 0.02, norms around 1) are
-    those of PyTorch's example (``main.0``, ``main.1`` …).
+    Transposed convolutions double the size, from 4 elements along each axis.
+
+    Source: Radford et al. 2016, arXiv 1511.06434. Names, order and start values (normal with 0.02,
+    norms around 1) are those of PyTorch's example (``main.0``, ``main.1`` …).
 
     Args:
         latent_size: Length of the noise.
@@ -31,8 +33,8 @@ class Generator(Model):
         dims: Number of spatial axes: 1, 2 or 3.
 
     Shapes:
-        ``(batch, latent_size)`` gives ``(batch, out_channels, *image_size)`` with values from -1 to 1. The example's
-        ``(batch, latent_size, 1, 1)`` is taken as well.
+        ``(batch, latent_size)`` gives ``(batch, out_channels, *image_size)`` with values from -1 to
+        1. The example's ``(batch, latent_size, 1, 1)`` is taken as well.
 
     Raises:
         SettingError: A setting makes no sense.
@@ -41,13 +43,21 @@ class Generator(Model):
 
     outputs = "out_channels"
 
-    def __init__(self, latent_size: int = 100, width: int = 64, out_channels: int = 3, image_size: int = 64,
-                 dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        latent_size: int = 100,
+        width: int = 64,
+        out_channels: int = 3,
+        image_size: int = 64,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
         self.latent_size = checks.positive(latent_size, "latent_size", "Generator")
         checks.positive(width, "width", "Generator")
-        self.levels, self.dims = doublings(image_size, "Generator"), dims
-        self.main = self.nn.Sequential(*_up(self.nn, latent_size, width, out_channels, self.levels, dims))
+        self.levels = doublings(image_size, "Generator")
+        self.dims = dims
+        layers = _up(self.nn, latent_size, width, out_channels, self.levels, dims)
+        self.main = self.nn.Sequential(*layers)
 
     @property
     def head_paths(self):  # type: ignore[override]
@@ -56,27 +66,39 @@ class Generator(Model):
 
     @property
     def start_values(self):  # type: ignore[override]
-        """The example's: normal with 0.02 around 0, for norms around 1."""
+        """The example's start values: normal with 0.02 around 0, for norms around 1."""
         return dict(_start_values(self.main))
 
     def forward(self, noise):
-        nn, x = self.nn, next(reversed(self.forward_stages(noise).values()))
+        nn = self.nn
+        x = next(reversed(self.forward_stages(noise).values()))
         return nn.tanh(self.main[3 * self.levels](x))
 
     def forward_stages(self, noise):
-        """The levels but the last: ``(batch, width * 2**n, *size)``, n counting down to 0, the size from 4 upwards."""
-        if tuple(noise.shape[1:2]) != (self.latent_size,) or any(size != 1 for size in noise.shape[2:]):
-            raise ShapeError(f"{checks.where(self)}: got noise of shape {tuple(noise.shape)}, wanted "
-                             f"(batch, {self.latent_size})")  # fmt: skip
-        x = self.nn.reshape(noise, (noise.shape[0], self.latent_size, *(1,) * self.dims))
-        return run_stages(self.main, x, [(f"level{n}", 3 * n) for n in range(1, self.levels + 1)])
+        """Return the levels but the last.
+
+        Each is ``(batch, width * 2**n, *size)``, with n counting down to 0 and the size from 4
+        upwards.
+        """
+        shape = tuple(noise.shape)
+        if shape[1:2] != (self.latent_size,) or any(size != 1 for size in shape[2:]):
+            raise ShapeError(
+                f"{checks.where(self)}: got noise of shape {shape}, wanted "
+                f"(batch, {self.latent_size})"
+            )
+        x = self.nn.reshape(noise, (shape[0], self.latent_size, *(1,) * self.dims))
+        ends = [(f"level{n}", 3 * n) for n in range(1, self.levels + 1)]
+        return run_stages(self.main, x, ends)
 
 
 class Discriminator(Model):
-    """A picture becomes a score: convolutions that halve the size down to 4 elements along each axis, then one more.
+    """A discriminator of pictures.
 
-    Source: Radford et al. 2016, arXiv 1511.06434. Names, order and start values are those of PyTorch's example. Its
-    last sigmoid is left to the loss (`discriminator_loss`, `bce_with_logits`), which is more accurate so.
+    Convolutions halve the size down to 4 elements along each axis, then one more gives the score.
+
+    Source: Radford et al. 2016, arXiv 1511.06434. Names, order and start values are those of
+    PyTorch's example. Its last sigmoid is left to the loss (`discriminator_loss`,
+    `bce_with_logits`), which is more accurate so.
 
     Args:
         in_channels: Channels of the picture.
@@ -84,12 +106,13 @@ class Discriminator(Model):
         image_size: The picture's size along each axis: 8, 16, 32, 64 …
         num_classes: Number of scores; 0 for no head: the features of the last level, flattened.
         dims: Number of spatial axes: 1, 2 or 3.
-        norm: After all convolutions but the first and the last: ``"batch"``, ``"instance"`` (with scale and shift),
-            ``"layer"`` (over all elements of a sample, scale and shift for each channel) or None. Before the first two
-            convolutions have no bias.
+        norm: After all convolutions but the first and the last: ``"batch"``, ``"instance"`` (with
+            scale and shift), ``"layer"`` (over all elements of a sample, scale and shift for each
+            channel) or None. Before the first two convolutions have no bias.
 
     Shapes:
-        ``(batch, in_channels, *image_size)`` gives ``(batch,)``, or ``(batch, num_classes)`` for several scores.
+        ``(batch, in_channels, *image_size)`` gives ``(batch,)``, or ``(batch, num_classes)`` for
+        several scores.
 
     Raises:
         SettingError: A setting makes no sense.
@@ -98,52 +121,73 @@ class Discriminator(Model):
 
     stem_paths = ("main.0",)
 
-    def __init__(self, in_channels: int = 3, width: int = 64, image_size: int = 64, num_classes: int = 1, dims: int = 2,
-                 norm: str | None = "batch") -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 3,
+        width: int = 64,
+        image_size: int = 64,
+        num_classes: int = 1,
+        dims: int = 2,
+        norm: str | None = "batch",
+    ) -> None:
         super().__init__()
         checks.positive(in_channels, "in_channels", type(self).__name__)
         checks.positive(width, "width", type(self).__name__)
         if norm not in NORMS:
-            raise SettingError(f"{type(self).__name__}: there is no norm={norm!r}. {suggestion(str(norm), NORMS)}")
-        self.levels, self.image_size = doublings(image_size, type(self).__name__), image_size
-        self.num_classes, self.per_level = _scores(num_classes), 2 if norm is None else 3
+            raise SettingError(
+                f"{type(self).__name__}: there is no norm={norm!r}. {suggestion(str(norm), NORMS)}"
+            )
+        self.levels = doublings(image_size, type(self).__name__)
+        self.image_size = image_size
+        self.num_classes = _scores(num_classes)
+        self.per_level = 2 if norm is None else 3
         layers = _down(self.nn, in_channels, width, self.levels, num_classes, dims, norm)
         self.main = self.nn.Sequential(*layers)
 
     @property
     def head_paths(self):  # type: ignore[override]
         """The last convolution."""
-        return (f"main.{self._ends()[-1][1]}",) if self.num_classes else ()
+        if not self.num_classes:
+            return ()
+        _, end = self._ends()[-1]
+        return (f"main.{end}",)
 
     @property
     def start_values(self):  # type: ignore[override]
-        """The example's: normal with 0.02 around 0, for norms around 1."""
+        """The example's start values: normal with 0.02 around 0, for norms around 1."""
         return dict(_start_values(self.main))
 
     def forward(self, x):
-        nn, last = self.nn, self._ends()[-1]
-        x = self.forward_stages(x)[last[0]]
+        nn = self.nn
+        level, end = self._ends()[-1]
+        x = self.forward_stages(x)[level]
         if not self.num_classes:
             return nn.flatten(x)
-        scores = nn.flatten(self.main[last[1]](x))  # (batch, num_classes)
+        scores = nn.flatten(self.main[end](x))  # (batch, num_classes)
         return scores[:, 0] if self.num_classes == 1 else scores
 
     def forward_stages(self, x):
-        """The levels: ``(batch, width * 2**n, *size / 2**(n + 1))``, n from 0, down to 4 elements along each axis."""
+        """Return the levels, down to 4 elements along each axis.
+
+        Each is ``(batch, width * 2**n, *size / 2**(n + 1))``, with n from 0.
+        """
         if any(size != self.image_size for size in x.shape[2:]):
             raise ShapeError(
-                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted {self.image_size} elements "
-                f"along each spatial axis"
+                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted "
+                f"{self.image_size} elements along each spatial axis"
             )
         return run_stages(self.main, x, self._ends())
 
     def _ends(self) -> list[tuple[str, int]]:
-        """The name of each level, and how many blocks there are up to its end: the first has no norm."""
+        """Return the name of each level and the number of blocks up to its end.
+
+        The first level has no normalisation.
+        """
         return [(f"level{n}", 2 + self.per_level * (n - 1)) for n in range(1, self.levels + 1)]
 
 
 def doublings(image_size: int, what: str) -> int:
-    """How often 4 has to be doubled to have that size.
+    """Return how often 4 has to be doubled to have that size.
 
     Raises:
         SettingError: The size is not 8, 16, 32 …
@@ -154,10 +198,16 @@ def doublings(image_size: int, what: str) -> int:
     return times
 
 
-def _up(nn, latent_size: int, width: int, out_channels: int, levels: int, dims: int) -> Iterator[Any]:
+def _up(
+    nn, latent_size: int, width: int, out_channels: int, levels: int, dims: int
+) -> Iterator[Any]:
     conv, norm = by_dims(nn, dims, "ConvTranspose", "BatchNorm")
     widths = [width * 2**level for level in reversed(range(levels))]
-    yield from (conv(latent_size, widths[0], 4, 1, 0, bias=False), norm(widths[0]), nn.ReLU(inplace=True))
+    yield from (
+        conv(latent_size, widths[0], 4, 1, 0, bias=False),
+        norm(widths[0]),
+        nn.ReLU(inplace=True),
+    )
     for before, here in pairwise(widths):
         yield from (conv(before, here, 4, 2, 1, bias=False), norm(here), nn.ReLU(inplace=True))
     yield from (conv(width, out_channels, 4, 2, 1, bias=False), nn.Tanh())
@@ -166,7 +216,8 @@ def _up(nn, latent_size: int, width: int, out_channels: int, levels: int, dims: 
 def _down(
     nn, in_channels: int, width: int, levels: int, num_classes: int, dims: int, norm: str | None
 ) -> Iterator[Any]:
-    conv, bias = by_dims(nn, dims, "Conv"), norm in (None, "layer")
+    conv = by_dims(nn, dims, "Conv")
+    bias = norm in (None, "layer")
     before = in_channels
     for level in range(levels):
         here = width * 2**level
@@ -199,12 +250,12 @@ def _scores(num_classes: int) -> int:
 
 
 def noise(settings: Mapping[str, Any]) -> tuple[int, ...]:
-    """One sample's noise, from the settings."""
+    """Return the shape of one sample's noise, from the settings."""
     return (settings["latent_size"],)
 
 
 def pictures(settings: Mapping[str, Any]) -> tuple[int, ...]:
-    """One sample's picture, from the settings."""
+    """Return the shape of one sample's picture, from the settings."""
     return images(settings["image_size"])(settings)
 
 

@@ -1,6 +1,8 @@
-"""The U-Net of denoising diffusion models, as diffusers' UNet2DModel: which noise is in a picture at a time step.
+"""The U-Net of denoising diffusion models, as diffusers' UNet2DModel.
 
-As in the paper's code for CIFAR-10, with diffusers' layout of the way up.
+It predicts the noise in a picture at a time step.
+
+It follows the paper's code for CIFAR-10, with diffusers' layout of the way up.
 """
 
 import math
@@ -18,64 +20,97 @@ from deliralike.zoo.registry import Input, register
 
 
 class DiffusionUNet(Model):
-    """Residual blocks that are told the time step, with attention at some levels, on a U-Net's way down and up.
+    """A U-Net of residual blocks that read the time step, with attention at some levels.
 
-    Source: Ho et al. 2020, arXiv 2006.11239. Structure, names, order and start values are those of diffusers'
-    ``UNet2DModel`` with the positional embedding of time and blocks ``DownBlock2D`` and ``AttnDownBlock2D``. (Diffusers
-    computes that embedding in single precision whatever the network's type; here it has the network's.)
+    Source: Ho et al. 2020, arXiv 2006.11239. Structure, names, order and start values are those of
+    diffusers' ``UNet2DModel`` with the positional embedding of time and blocks ``DownBlock2D`` and
+    ``AttnDownBlock2D``. (Diffusers computes that embedding in single precision whatever the
+    network's type; here it has the network's.)
 
     Args:
         in_channels: Number of input channels.
         out_channels: Number of output channels.
         features: The width of each level, from the finest to the coarsest.
-        attention: For each level, whether its residual blocks are followed by attention; between the way down and the
-            way up there always is.
+        attention: For each level, whether its residual blocks are followed by attention; between
+            the way down and the way up there always is.
         layers: Residual blocks of a level on the way down; on the way up there is one more.
         head_width: Width of each head of attention; one head when not given.
         num_groups: Groups of the normalisations.
         eps: Their epsilon.
-        downsample_padding: Of the convolutions that halve the size: 1 pads both sides, 0 the far side only.
+        downsample_padding: Of the convolutions that halve the size: 1 pads both sides, 0 the far
+            side only.
         flip_sin_to_cos: Whether the embedding of time starts with the cosines.
         freq_shift: What is taken off the number of frequencies when they are spaced.
         dropout: Probability of dropping an element within the residual blocks in training.
         dims: Number of spatial axes: 1, 2 or 3. (In diffusers 2.)
 
     Shapes:
-        ``(batch, in_channels, *size)`` and whole numbers ``(batch,)`` give ``(batch, out_channels, *size)``; each size
-        is a multiple of ``2 ** (len(features) - 1)``.
+        ``(batch, in_channels, *size)`` and whole numbers ``(batch,)`` give
+        ``(batch, out_channels, *size)``; each size is a multiple of ``2 ** (len(features) - 1)``.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: A size is no such multiple, or the input has another number of channels (the error names
-            ``conv_in``).
+        ShapeError: A size is no such multiple, or the input has another number of channels (the
+            error names ``conv_in``).
     """
 
-    stem_paths, head_paths, outputs = ("conv_in",), ("conv_out",), "out_channels"
+    stem_paths = ("conv_in",)
+    head_paths = ("conv_out",)
+    outputs = "out_channels"
 
-    def __init__(self, in_channels: int = 3, out_channels: int = 3, features: Sequence[int] = (128, 256, 256, 256),
-                 attention: Sequence[bool] = (False, True, False, False), layers: int = 2,
-                 head_width: int | None = None, num_groups: int = 32, eps: float = 1e-6, downsample_padding: int = 0,
-                 flip_sin_to_cos: bool = False, freq_shift: float = 1.0, dropout: float = 0.0,
-                 dims: int = 2) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 3,
+        out_channels: int = 3,
+        features: Sequence[int] = (128, 256, 256, 256),
+        attention: Sequence[bool] = (False, True, False, False),
+        layers: int = 2,
+        head_width: int | None = None,
+        num_groups: int = 32,
+        eps: float = 1e-6,
+        downsample_padding: int = 0,
+        flip_sin_to_cos: bool = False,
+        freq_shift: float = 1.0,
+        dropout: float = 0.0,
+        dims: int = 2,
+    ) -> None:
         super().__init__()
-        nn, widths = self.nn, _widths(features, attention)
+        nn = self.nn
+        widths = _widths(features, attention)
         checks.positive(layers, "layers", "DiffusionUNet")
         conv = by_dims(nn, dims, "Conv")
-        self.halvings, self.flip, self.shift = len(widths) - 1, bool(flip_sin_to_cos), freq_shift
-        first, time_width = widths[0], 4 * widths[0]
-        options: dict[str, Any] = {"dims": dims, "time_width": time_width, "num_groups": num_groups, "eps": eps,
-                                   "dropout": dropout, "head_width": head_width}  # fmt: skip
+        self.halvings = len(widths) - 1
+        self.flip = bool(flip_sin_to_cos)
+        self.shift = freq_shift
+        first = widths[0]
+        time_width = 4 * widths[0]
+        options: dict[str, Any] = {
+            "dims": dims,
+            "time_width": time_width,
+            "num_groups": num_groups,
+            "eps": eps,
+            "dropout": dropout,
+            "head_width": head_width,
+        }
         self.conv_in = conv(in_channels, first, 3, padding=1)
         self.time_embedding = TimeEmbedding(first, time_width)
-        self.down_blocks = nn.ModuleList(
-            [Down(before, here, layers, attends, downsample_padding if level < self.halvings else None, **options)
-             for level, (before, here, attends) in enumerate(zip((first, *widths), widths, attention, strict=False))]
-        )  # fmt: skip
-        coarse_first = list(reversed(list(enumerate(zip(widths, attention, strict=True)))))
-        self.up_blocks = nn.ModuleList(
-            [Up(widths[min(level + 1, self.halvings)], here, widths[max(level - 1, 0)], layers + 1, attends, level > 0,
-                **options) for level, (here, attends) in coarse_first]
-        )  # fmt: skip
+        down_blocks = []
+        before = first
+        for level, (width, attends) in enumerate(zip(widths, attention, strict=True)):
+            padding = downsample_padding if level < self.halvings else None
+            down_blocks.append(Down(before, width, layers, attends, padding, **options))
+            before = width
+        self.down_blocks = nn.ModuleList(down_blocks)
+        up_blocks = []
+        before = widths[-1]
+        for level in range(self.halvings, -1, -1):
+            width = widths[level]
+            finer = widths[max(level - 1, 0)]
+            doubles = level > 0
+            block = Up(before, width, finer, layers + 1, attention[level], doubles, **options)
+            up_blocks.append(block)
+            before = width
+        self.up_blocks = nn.ModuleList(up_blocks)
         self.mid_block = Middle(widths[-1], **options)
         self.conv_norm_out = nn.GroupNorm(num_groups, first, eps)
         self.conv_out = conv(first, out_channels, 3, padding=1)
@@ -85,30 +120,41 @@ class DiffusionUNet(Model):
         return self.conv_out(self.nn.silu(self.conv_norm_out(x)))
 
     def forward_stages(self, x, time):
-        """The first convolution, the levels on the way down, the middle, and the levels on the way up."""
+        """Return the outputs of the first convolution and of each level, down and up."""
         if any(size % 2**self.halvings for size in x.shape[2:]):
-            raise ShapeError(f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted sizes that are "
-                             f"multiples of {2**self.halvings}")  # fmt: skip
+            raise ShapeError(
+                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted sizes that "
+                f"are multiples of {2**self.halvings}"
+            )
         time = self.time_embedding(self._waves(time, x))  # (batch, 4 * features[0])
         x = self.conv_in(x)
-        stages, skips = {"conv_in": x}, [x]
+        stages = {"conv_in": x}
+        skips = [x]
         for level, block in enumerate(self.down_blocks):
             x, new = block(x, time)
             stages[f"down_{level}"] = x
             skips += new
-        x = stages["mid"] = self.mid_block(x, time)
+        x = self.mid_block(x, time)
+        stages["mid"] = x
         for level, block in enumerate(self.up_blocks):
             used = [skips.pop() for _ in range(block.layers)]
-            x = stages[f"up_{level}"] = block(x, used, time)
+            x = block(x, used, time)
+            stages[f"up_{level}"] = x
         return stages
 
     def _waves(self, time, like):
-        """Sines and cosines of the time step at falling frequencies: (batch, features[0])."""
-        nn, half = self.nn, self.conv_in.out_channels // 2
+        """Return sines and cosines of the time step at falling frequencies.
+
+        Shapes are ``(batch,)`` and ``(batch, features[0])``.
+        """
+        nn = self.nn
+        half = self.conv_in.out_channels // 2
         checks.whole_numbers(time, f"{checks.where(self)}: time steps")
         frequencies = np.exp(-math.log(10000.0) * np.arange(half) / (half - self.shift))
         angles = nn.expand_dims(nn.cast(time, like), 1) * nn.constant(frequencies, like=like)
-        waves = [nn.cos(angles), nn.sin(angles)] if self.flip else [nn.sin(angles), nn.cos(angles)]
+        waves = [nn.sin(angles), nn.cos(angles)]
+        if self.flip:
+            waves.reverse()
         return nn.concatenate(waves, dim=1)
 
 
@@ -129,31 +175,47 @@ class TimeEmbedding(Network):
 
 
 class Residual(Network):
-    """Two convolutions, each after a normalisation and SiLU, with the embedding of time added between them.
+    """Two convolutions, each after a normalisation and SiLU.
+
+    The embedding of time is added between them.
 
     Shapes:
-        ``(batch, in_channels, *size)`` and ``(batch, time_width)`` give ``(batch, out_channels, *size)``.
+        ``(batch, in_channels, *size)`` and ``(batch, time_width)`` give
+        ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, dims: int, time_width: int, num_groups: int, eps: float,
-                 dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        dims: int,
+        time_width: int,
+        num_groups: int,
+        eps: float,
+        dropout: float,
+    ) -> None:
         super().__init__()
-        nn, conv = self.nn, by_dims(self.nn, dims, "Conv")
+        nn = self.nn
+        conv = by_dims(nn, dims, "Conv")
         self.norm1 = nn.GroupNorm(num_groups, in_channels, eps)
         self.conv1 = conv(in_channels, out_channels, 3, padding=1)
         self.time_emb_proj = nn.Linear(time_width, out_channels)
         self.norm2 = nn.GroupNorm(num_groups, out_channels, eps)
         self.dropout = nn.Dropout(dropout)
         self.conv2 = conv(out_channels, out_channels, 3, padding=1)
-        self.conv_shortcut = None if in_channels == out_channels else conv(in_channels, out_channels, 1)
+        self.conv_shortcut = None
+        if in_channels != out_channels:
+            self.conv_shortcut = conv(in_channels, out_channels, 1)
 
     def forward(self, x, time):
         nn = self.nn
         y = self.conv1(nn.silu(self.norm1(x)))  # (batch, out_channels, *size)
-        shift = self.time_emb_proj(nn.silu(time))
+        shift = self.time_emb_proj(nn.silu(time))  # (batch, out_channels)
         y = y + nn.reshape(shift, (*shift.shape, *(1,) * (len(x.shape) - 2)))
         y = self.conv2(self.dropout(nn.silu(self.norm2(y))))
-        return y + (x if self.conv_shortcut is None else self.conv_shortcut(x))
+        if self.conv_shortcut is not None:
+            x = self.conv_shortcut(x)
+        return y + x
 
 
 class Attention(Network):
@@ -166,9 +228,11 @@ class Attention(Network):
     def __init__(self, channels: int, head_width: int | None, num_groups: int, eps: float) -> None:
         super().__init__()
         nn = self.nn
-        self.heads = 1 if head_width is None else channels // checks.positive(head_width, "head_width", "Attention")
+        self.heads = 1
         if head_width is not None:
+            checks.positive(head_width, "head_width", "Attention")
             checks.divides(channels, head_width, "Attention: channels", "head_width")
+            self.heads = channels // head_width
         self.group_norm = nn.GroupNorm(num_groups, channels, eps)
         self.to_q = nn.Linear(channels, channels)
         self.to_k = nn.Linear(channels, channels)
@@ -176,16 +240,19 @@ class Attention(Network):
         self.to_out = nn.ModuleList([nn.Linear(channels, channels)])
 
     def forward(self, x):
-        nn, (batch, channels) = self.nn, x.shape[:2]
-        tokens = nn.permute(
-            nn.reshape(self.group_norm(x), (batch, channels, -1)), (0, 2, 1)
-        )  # (batch, places, channels)
-        q, k, v = (self._heads(layer(tokens)) for layer in (self.to_q, self.to_k, self.to_v))
+        nn = self.nn
+        batch, channels = x.shape[:2]
+        tokens = nn.reshape(self.group_norm(x), (batch, channels, -1))
+        tokens = nn.permute(tokens, (0, 2, 1))  # (batch, places, channels)
+        q = self._split_heads(self.to_q(tokens))
+        k = self._split_heads(self.to_k(tokens))
+        v = self._split_heads(self.to_v(tokens))
         y, _ = nn.attention(q, k, v, need_weights=False)  # (batch, heads, places, head_width)
-        y = self.to_out[0](nn.reshape(nn.permute(y, (0, 2, 1, 3)), (batch, -1, channels)))
-        return x + nn.reshape(nn.permute(y, (0, 2, 1)), tuple(x.shape))
+        y = nn.reshape(nn.permute(y, (0, 2, 1, 3)), (batch, -1, channels))
+        y = nn.permute(self.to_out[0](y), (0, 2, 1))  # (batch, channels, places)
+        return x + nn.reshape(y, tuple(x.shape))
 
-    def _heads(self, tokens):
+    def _split_heads(self, tokens):
         batch, places, channels = tokens.shape
         split = self.nn.reshape(tokens, (batch, places, self.heads, channels // self.heads))
         return self.nn.permute(split, (0, 2, 1, 3))
@@ -195,14 +262,25 @@ class Down(Network):
     """Residual blocks, perhaps with attention, then perhaps a convolution that halves the size.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / 2)``, and a list of what each block gave.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / 2)``, and a list of
+        the outputs of all blocks.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, layers: int, attends: bool, padding: int | None,
-                 head_width: int | None, **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        layers: int,
+        attends: bool,
+        padding: int | None,
+        head_width: int | None,
+        **options: Any,
+    ) -> None:
         super().__init__()
         nn = self.nn
-        self.attentions = _attentions(nn, out_channels, layers, head_width, options) if attends else None
+        self.attentions = None
+        if attends:
+            self.attentions = _attentions(nn, out_channels, layers, head_width, options)
         widths = [in_channels, *[out_channels] * (layers - 1)]
         self.resnets = nn.ModuleList([Residual(width, out_channels, **options) for width in widths])
         self.downsamplers = None
@@ -210,15 +288,16 @@ class Down(Network):
             self.downsamplers = nn.ModuleList([Halve(out_channels, padding, options["dims"])])
 
     def forward(self, x, time):
-        given = []
+        outputs = []
         for number, block in enumerate(self.resnets):
             x = block(x, time)
-            x = x if self.attentions is None else self.attentions[number](x)
-            given.append(x)
+            if self.attentions is not None:
+                x = self.attentions[number](x)
+            outputs.append(x)
         if self.downsamplers is not None:
             x = self.downsamplers[0](x)
-            given.append(x)
-        return x, given
+            outputs.append(x)
+        return x, outputs
 
 
 class Middle(Network):
@@ -227,7 +306,9 @@ class Middle(Network):
     def __init__(self, channels: int, head_width: int | None, **options: Any) -> None:
         super().__init__()
         self.attentions = _attentions(self.nn, channels, 1, head_width, options)
-        self.resnets = self.nn.ModuleList([Residual(channels, channels, **options) for _ in range(2)])
+        self.resnets = self.nn.ModuleList(
+            [Residual(channels, channels, **options) for _ in range(2)]
+        )
 
     def forward(self, x, time):
         first, second = self.resnets
@@ -235,28 +316,49 @@ class Middle(Network):
 
 
 class Up(Network):
-    """Residual blocks, each on its input and a skip, perhaps with attention; then perhaps twice the size.
+    """Residual blocks, each on its input and a skip, with attention if wanted.
+
+    If wanted, the size is doubled at the end.
 
     Shapes:
-        ``(batch, in_channels, *size)`` and the skips, the coarsest first, give ``(batch, out_channels, *2 * size)``.
+        ``(batch, in_channels, *size)`` and the skips, the coarsest first, give
+        ``(batch, out_channels, *2 * size)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, finer: int, layers: int, attends: bool, doubles: bool,
-                 head_width: int | None, **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        finer: int,
+        layers: int,
+        attends: bool,
+        doubles: bool,
+        head_width: int | None,
+        **options: Any,
+    ) -> None:
         super().__init__()
         nn, self.layers = self.nn, layers
-        self.attentions = _attentions(nn, out_channels, layers, head_width, options) if attends else None
+        self.attentions = None
+        if attends:
+            self.attentions = _attentions(nn, out_channels, layers, head_width, options)
         inputs = [in_channels, *[out_channels] * (layers - 1)]
         skips = [*[out_channels] * (layers - 1), finer]  # the last one comes from the level above
-        both = zip(inputs, skips, strict=True)
-        self.resnets = nn.ModuleList([Residual(width + skip, out_channels, **options) for width, skip in both])
-        self.upsamplers = nn.ModuleList([Double(out_channels, options["dims"])]) if doubles else None
+        resnets = []
+        for width, skip in zip(inputs, skips, strict=True):
+            resnets.append(Residual(width + skip, out_channels, **options))
+        self.resnets = nn.ModuleList(resnets)
+        self.upsamplers = None
+        if doubles:
+            self.upsamplers = nn.ModuleList([Double(out_channels, options["dims"])])
 
     def forward(self, x, skips, time):
         for number, (block, skip) in enumerate(zip(self.resnets, skips, strict=True)):
             x = block(self.nn.concatenate([x, skip], dim=1), time)
-            x = x if self.attentions is None else self.attentions[number](x)
-        return x if self.upsamplers is None else self.upsamplers[0](x)
+            if self.attentions is not None:
+                x = self.attentions[number](x)
+        if self.upsamplers is not None:
+            x = self.upsamplers[0](x)
+        return x
 
 
 class Halve(Network):
@@ -274,7 +376,7 @@ class Halve(Network):
         self.conv = by_dims(self.nn, dims, "Conv")(channels, channels, 3, 2, padding)
 
     def forward(self, x):
-        if self.far_side_only:  # as TensorFlow pads such a convolution, in which DDPM was written first
+        if self.far_side_only:  # as TensorFlow pads it, in which DDPM was written first
             x = self.nn.pad(x, [(0, 1)] * (len(x.shape) - 2))
         return self.conv(x)
 
@@ -304,7 +406,8 @@ def _widths(features: Sequence[int], attention: Sequence[bool]) -> tuple[int, ..
         raise SettingError(f"DiffusionUNet: features={features!r}; wanted one width or more")
     if isinstance(attention, bool | str) or len(attention) != len(features):
         raise SettingError(
-            f"DiffusionUNet: attention={attention!r}; wanted True or False for each of {len(features)} levels"
+            f"DiffusionUNet: attention={attention!r}; wanted True or False for each of "
+            f"{len(features)} levels"
         )
     widths = tuple(checks.positive(width, "features", "DiffusionUNet") for width in features)
     checks.divides(widths[0], 2, "DiffusionUNet: features[0]", "2 (sines and cosines)")
@@ -316,23 +419,36 @@ _STEPS = 1000
 _VARIANTS: dict[str, tuple[dict[str, Any], int, int | None, str]] = {
     "ddpm_cifar10": ({}, 32, 35_746_307, "diffusers, google/ddpm-cifar10-32"),
     "ddpm_celebahq": (
-        {"features": (128, 128, 256, 256, 512, 512), "attention": (False, False, False, False, True, False)},
+        {
+            "features": (128, 128, 256, 256, 512, 512),
+            "attention": (False, False, False, False, True, False),
+        },
         256,
         113_673_219,
         "diffusers, google/ddpm-celebahq-256",
     ),
     "ddpm_small": (
-        {"in_channels": 1, "out_channels": 1, "features": (32, 64, 64), "attention": (False, False, True), "layers": 1,
-         "num_groups": 8},
+        {
+            "in_channels": 1,
+            "out_channels": 1,
+            "features": (32, 64, 64),
+            "attention": (False, False, True),
+            "layers": 1,
+            "num_groups": 8,
+        },
         28,
         None,
         "diffusers' UNet2DModel",
     ),
-}  # fmt: skip
+}
 
 
 def _inputs(size: int):
-    return lambda settings: [(settings["in_channels"], *(size,) * settings["dims"]), Input((), below=_STEPS)]
+    def shapes(settings):
+        picture = (settings["in_channels"], *(size,) * settings["dims"])
+        return [picture, Input((), below=_STEPS)]
+
+    return shapes
 
 
 for _name, (_variant, _size, _parameters, _source) in _VARIANTS.items():

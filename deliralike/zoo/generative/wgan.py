@@ -1,6 +1,6 @@
-"""Critics for Wasserstein GANs: DCGAN's discriminator, with other normalisations. The generator is DCGAN's.
+"""Critics for Wasserstein GANs: DCGAN's discriminator with other normalisations.
 
-As in the papers, on DCGAN's layers.
+The generator is DCGAN's. The critics follow the papers, on DCGAN's layers.
 """
 
 from deliralike.zoo.generative.dcgan import Discriminator, pictures
@@ -8,12 +8,15 @@ from deliralike.zoo.registry import register
 
 
 class Critic(Discriminator):
-    """A picture becomes a score without bounds, as `Discriminator`; with layer normalisation unless told otherwise.
+    """A critic of pictures: a `Discriminator` whose score has no bounds.
 
-    Batch normalisation makes one sample's score depend on the others, which a penalty on each sample's gradient does
-    not allow for; so critics that are trained with `gradient_penalty` have none. Source: Arjovsky et al. 2017, arXiv
-    1701.07875 (with batch normalisation and clipped weights), and Gulrajani et al. 2017, arXiv 1704.00028 (with layer
-    normalisation and the penalty). Names and start values are those of `Discriminator`.
+    It has layer normalisation by default.
+
+    Batch normalisation makes one sample's score depend on the others, which a penalty on each
+    sample's gradient does not allow for; so critics that are trained with `gradient_penalty` have
+    none. Source: Arjovsky et al. 2017, arXiv 1701.07875 (with batch normalisation and clipped
+    weights), and Gulrajani et al. 2017, arXiv 1704.00028 (with layer normalisation and the
+    penalty). Names and start values are those of `Discriminator`.
 
     Args:
         in_channels, width, image_size, num_classes, dims, norm: As for `Discriminator`.
@@ -22,8 +25,15 @@ class Critic(Discriminator):
         ``(batch, in_channels, *image_size)`` gives ``(batch,)``.
     """
 
-    def __init__(self, in_channels: int = 3, width: int = 64, image_size: int = 64, num_classes: int = 1, dims: int = 2,
-                 norm: str | None = "layer") -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 3,
+        width: int = 64,
+        image_size: int = 64,
+        num_classes: int = 1,
+        dims: int = 2,
+        norm: str | None = "layer",
+    ) -> None:
         super().__init__(in_channels, width, image_size, num_classes, dims, norm)
 
 

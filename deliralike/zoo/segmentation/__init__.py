@@ -1,4 +1,4 @@
-"""Networks that tell the class of each position, one family a file; each module registers its own."""
+"""Segmentation networks, one family a file; each module registers its own."""
 
 from importlib import import_module
 from pkgutil import iter_modules

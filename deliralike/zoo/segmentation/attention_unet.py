@@ -1,4 +1,4 @@
-"""Attention U-Net: gates decide what each level takes over from the way down, in 1, 2 and 3 dimensions.
+"""Attention U-Net in 1, 2 and 3 dimensions: gates weigh what comes from the way down.
 
 Unlike the paper, the gates see the level's own size, and what merges is normalised.
 """
@@ -16,48 +16,64 @@ from deliralike.zoo.registry import register
 
 
 class AttentionUNet(Model):
-    """Two convolutions on each level down; up, a gated shortcut beside the transposed convolution's output.
+    """A U-Net whose shortcuts are gated by attention.
 
-    Source: Oktay et al. 2018, arXiv 1804.03999. Names, order and shapes are those of MONAI's ``AttentionUnet``, start
-    values PyTorch's as there. Unlike the paper's, its gates see the level's own size, and what merges is normalised by
-    instance.
+    Each level has two convolutions on the way down and a transposed convolution on the way up.
+
+    Source: Oktay et al. 2018, arXiv 1804.03999. Names, order and shapes are those of MONAI's
+    ``AttentionUnet``, start values PyTorch's as there. Unlike the paper's, its gates see the
+    level's own size, and what merges is normalised by instance.
 
     Args:
         in_channels: Number of input channels.
         out_channels: Number of output channels.
         channels: The width of each level, the finest first; at least 2 but for the last.
-        strides: By what each level but the first divides the size: numbers, or tuples with one for each axis.
+        strides: By what each level but the first divides the size: numbers, or tuples with one for
+            each axis.
         kernel_size: Odd; one number or one for each axis.
         up_kernel_size: The same for the transposed convolutions.
         dims: Number of spatial axes: 1, 2 or 3.
-        dropout: Probability of dropping an element after each normalisation in training, but in the gates.
+        dropout: Probability of dropping an element after each normalisation in training, but in the
+            gates.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be multiples of the
-        product of all strides along their axis.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be
+        multiples of the product of all strides along their axis.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: A size is no such multiple (the error names the level); or the input has another number of axes or
-            channels (the error names ``model.0.conv.0.conv``).
+        ShapeError: A size is no such multiple (the error names the level); or the input has another
+            number of axes or channels (the error names ``model.0.conv.0.conv``).
     """
 
-    stem_paths, head_paths, outputs = ("model.0.conv.0.conv",), ("model.2.conv",), "out_channels"
+    stem_paths = ("model.0.conv.0.conv",)
+    head_paths = ("model.2.conv",)
+    outputs = "out_channels"
 
-    def __init__(self, in_channels: int = 1, out_channels: int = 2,
-                 channels: Sequence[int] = (16, 32, 64, 128, 256), strides: Sequence[Sizes] = (2, 2, 2, 2),
-                 kernel_size: Sizes = 3, up_kernel_size: Sizes = 3, dims: int = 3,
-                 dropout: float = 0.0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 2,
+        channels: Sequence[int] = (16, 32, 64, 128, 256),
+        strides: Sequence[Sizes] = (2, 2, 2, 2),
+        kernel_size: Sizes = 3,
+        up_kernel_size: Sizes = 3,
+        dims: int = 3,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         what, nn = "AttentionUNet", self.nn
         checks.positive(out_channels, "out_channels", what)
         widths = medical.widths(channels, 2, "channels", what)
         strides = medical.per_stage(strides, len(widths) - 1, "strides", what)
-        self.levels, self.factors = len(strides), medical.reductions(strides, dims)
+        self.levels = len(strides)
+        self.factors = medical.reductions(strides, dims)
         options: dict[str, Any] = {"dims": dims, "dropout": dropout}
         below = None
         for level in reversed(range(self.levels)):
-            fine, coarse, stride = widths[level], widths[level + 1], strides[level]
+            fine = widths[level]
+            coarse = widths[level + 1]
+            stride = strides[level]
             down = ConvBlock(fine, coarse, kernel_size, stride, **options)
             inner = down if below is None else nn.Sequential(down, below)
             below = AttentionLayer(fine, coarse, inner, up_kernel_size, stride, **options)
@@ -69,17 +85,27 @@ class AttentionUNet(Model):
         return self.model[2](next(reversed(self.forward_stages(x).values())))
 
     def forward_stages(self, x):
-        """The levels on the way down, ``(batch, channels[level], *size / stride)``, and on the way up again."""
+        """Return the levels on the way down and on the way up again.
+
+        Those of the way down are ``(batch, channels[level], *size / stride)``.
+        """
         medical.divides(self, x, self.factors, f"down_{self.levels}")
         first, layer, _ = self.model
-        stages, layers = {"down_0": first(x)}, []
+        x = first(x)
+        stages = {"down_0": x}
+        layers = []
         for level in range(1, self.levels + 1):
             layers.append(layer)
-            down, layer = (layer.submodule, None) if level == self.levels else layer.submodule
-            stages[f"down_{level}"] = down(stages[f"down_{level - 1}"])
-        *skips, x = stages.values()
+            if level == self.levels:
+                down = layer.submodule
+            else:
+                down, layer = layer.submodule
+            x = down(x)
+            stages[f"down_{level}"] = x
+        skips = list(stages.values())[:-1]
         for level in reversed(range(self.levels)):
-            x = stages[f"up_{level}"] = layers[level].join(skips.pop(), x)
+            x = layers[level].join(skips.pop(), x)
+            stages[f"up_{level}"] = x
         return stages
 
 
@@ -90,8 +116,15 @@ class ConvBlock(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, dims: int,
-                 dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes,
+        dims: int,
+        dropout: float,
+    ) -> None:
         super().__init__()
         adn: dict[str, Any] = {"norm": "batch", "act": "relu", "dropout": dropout}
         self.conv = self.nn.Sequential(
@@ -110,10 +143,20 @@ class UpConv(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size * stride)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, dims: int) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, dims: int
+    ) -> None:
         super().__init__()
-        self.up = medical.Convolution(in_channels, out_channels, dims, kernel_size, stride, transposed=True,
-                                      norm="batch", act="relu")  # fmt: skip
+        self.up = medical.Convolution(
+            in_channels,
+            out_channels,
+            dims,
+            kernel_size,
+            stride,
+            transposed=True,
+            norm="batch",
+            act="relu",
+        )
 
     def forward(self, x):
         return self.up(x)
@@ -128,14 +171,16 @@ class AttentionBlock(Network):
 
     def __init__(self, channels: int, dims: int) -> None:
         super().__init__()
-        nn, inner = self.nn, checks.positive(channels // 2, "channels // 2", "AttentionUNet")
+        nn = self.nn
+        inner = checks.positive(channels // 2, "channels // 2", "AttentionUNet")
         self.W_g = nn.Sequential(*_normalised(nn, channels, inner, dims))
         self.W_x = nn.Sequential(*_normalised(nn, channels, inner, dims))
         self.psi = nn.Sequential(*_normalised(nn, inner, 1, dims), nn.Sigmoid())
         self.relu = nn.ReLU()
 
     def forward(self, g, x):
-        return x * self.psi(self.relu(self.W_g(g) + self.W_x(x)))
+        gate = self.psi(self.relu(self.W_g(g) + self.W_x(x)))  # (batch, 1, *size)
+        return x * gate
 
 
 class AttentionLayer(Network):
@@ -145,25 +190,35 @@ class AttentionLayer(Network):
         ``(batch, fine, *size)`` gives the same shape.
     """
 
-    def __init__(self, fine: int, coarse: int, submodule: Any, up_kernel_size: Sizes, stride: Sizes, dims: int,
-                 dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        fine: int,
+        coarse: int,
+        submodule: Any,
+        up_kernel_size: Sizes,
+        stride: Sizes,
+        dims: int,
+        dropout: float,
+    ) -> None:
         super().__init__()
         self.attention = AttentionBlock(fine, dims)
         self.upconv = UpConv(coarse, fine, up_kernel_size, stride, dims)
-        self.merge = medical.Convolution(2 * fine, fine, dims, dropout=dropout)  # as MONAI's defaults: not by batch
+        # By MONAI's defaults this is normalised by instance, not by batch.
+        self.merge = medical.Convolution(2 * fine, fine, dims, dropout=dropout)
         self.submodule = submodule
 
     def forward(self, x):
         return self.join(x, self.submodule(x))
 
     def join(self, x, below):
-        """The level's input beside what came from below."""
+        """Join the level's input with what came from below."""
         below = self.upconv(below)
-        return self.merge(self.nn.concatenate([self.attention(below, x), below], dim=1))
+        gated = self.attention(below, x)
+        return self.merge(self.nn.concatenate([gated, below], dim=1))
 
 
 def _normalised(nn: Any, in_channels: int, out_channels: int, dims: int) -> list[Any]:
-    """A 1x1 convolution and a batch normalisation."""
+    """Make a 1x1 convolution and a batch normalisation."""
     conv = medical.Convolution(in_channels, out_channels, dims, 1, alone=True)
     return [conv, by_dims(nn, dims, "BatchNorm")(out_channels)]
 

@@ -1,4 +1,6 @@
-"""MONAI's DynUNet: a U-Net after nnU-Net with kernels, strides and widths of one's own, in 1, 2 and 3 dimensions.
+"""MONAI's DynUNet: a U-Net after nnU-Net in 1, 2 and 3 dimensions.
+
+Its kernels, strides and widths are settings.
 
 A network for planning software rather than of one paper; its kernels and strides are arguments.
 """
@@ -20,20 +22,24 @@ from deliralike.zoo.registry import register
 
 
 class DynUNet(Model):
-    """Two convolutions, or a residual block, at each of several sizes, down and up again, with outputs at some.
+    """A U-Net with two convolutions, or a residual block, at each of several sizes.
 
-    Source: Isensee et al. 2019, arXiv 1904.08128; Futrega et al. 2021, arXiv 2110.03352. Names, order and shapes are
-    those of MONAI's ``DynUNet``, start values too. The reference keeps all blocks a second time under ``skip_layers``;
-    here too these are one block under two names, and a file may have either.
+    With deep supervision it has outputs at some of these sizes.
+
+    Source: Isensee et al. 2019, arXiv 1904.08128; Futrega et al. 2021, arXiv 2110.03352. Names,
+    order and shapes are those of MONAI's ``DynUNet``, start values too. The reference keeps all
+    blocks a second time under ``skip_layers``; here too these are one block under two names, and a
+    file may have either.
 
     Args:
         in_channels: Number of input channels.
         out_channels: Number of output channels.
         kernel_size: Of each stage, at least three: numbers, or tuples with one for each axis.
         strides: By what each stage divides the size, in the same way.
-        upsample_kernel_size: Of the transposed convolutions, which also have these strides; ``strides[1:]`` when None,
-            as it must be for the sizes to fit.
-        filters: The width of each stage; when None 32, 64, 128 … up to 320, or 512 with one or two axes.
+        upsample_kernel_size: Of the transposed convolutions, which also have these strides;
+            ``strides[1:]`` when None, as it must be for the sizes to fit.
+        filters: The width of each stage; when None 32, 64, 128 … up to 320, or 512 with one or two
+            axes.
         dims: Number of spatial axes: 1, 2 or 3.
         dropout: Probability of dropping an element in training, after each convolution.
         norm: ``"instance"`` (with scale and shift), ``"batch"`` or ``"group"``.
@@ -43,61 +49,89 @@ class DynUNet(Model):
         trans_bias: Whether the transposed convolutions have biases.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / strides[0])``; with `deep_supervision` in
-        training ``(batch, 1 + deep_supr_num, out_channels, *size / strides[0])``: the finest output, then the coarser
-        ones, each repeated to the finest's size. The sizes must be multiples of the product of all strides along their
-        axis.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / strides[0])``; with
+        `deep_supervision` in training
+        ``(batch, 1 + deep_supr_num, out_channels, *size / strides[0])``: the finest output, then
+        the coarser ones, each repeated to the finest's size. The sizes must be multiples of the
+        product of all strides along their axis.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: A size is no such multiple, or the coarsest stage would have a single element (the error names it);
-            or the input has another number of axes or channels (the error names the layer).
+        ShapeError: A size is no such multiple, or the coarsest stage would have a single element
+            (the error names it); or the input has another number of axes or channels (the error
+            names the layer).
     """
 
     outputs = "out_channels"
     # MONAI passes by convolutions with one axis; here they start as all others.
-    start_values = {"*conv?.conv.weight": HeNormal("in", 0.01), "*.conv.conv.weight": HeNormal("in", 0.01),
-                    "*transp_conv.conv.weight": HeNormal("in", 0.01), "*.conv.bias": ZEROS}  # fmt: skip
+    start_values = {
+        "*conv?.conv.weight": HeNormal("in", 0.01),
+        "*.conv.conv.weight": HeNormal("in", 0.01),
+        "*transp_conv.conv.weight": HeNormal("in", 0.01),
+        "*.conv.bias": ZEROS,
+    }
 
-    def __init__(self, in_channels: int = 1, out_channels: int = 2, kernel_size: Sequence[Sizes] = (3, 3, 3, 3, 3, 3),
-                 strides: Sequence[Sizes] = (1, 2, 2, 2, 2, 2), upsample_kernel_size: Sequence[Sizes] | None = None,
-                 filters: Sequence[int] | None = None, dims: int = 3, dropout: float = 0.0, norm: str = "instance",
-                 deep_supervision: bool = False, deep_supr_num: int = 1, res_block: bool = False,
-                 trans_bias: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 2,
+        kernel_size: Sequence[Sizes] = (3, 3, 3, 3, 3, 3),
+        strides: Sequence[Sizes] = (1, 2, 2, 2, 2, 2),
+        upsample_kernel_size: Sequence[Sizes] | None = None,
+        filters: Sequence[int] | None = None,
+        dims: int = 3,
+        dropout: float = 0.0,
+        norm: str = "instance",
+        deep_supervision: bool = False,
+        deep_supr_num: int = 1,
+        res_block: bool = False,
+        trans_bias: bool = False,
+    ) -> None:
         super().__init__()
         count = _count(kernel_size, strides)
-        ups = medical.per_stage(strides[1:] if upsample_kernel_size is None else upsample_kernel_size, count - 1,
-                                "upsample_kernel_size", "DynUNet")  # fmt: skip
+        ups = strides[1:] if upsample_kernel_size is None else upsample_kernel_size
+        ups = medical.per_stage(ups, count - 1, "upsample_kernel_size", "DynUNet")
         widths = _widths(filters, count, dims)
         options: dict[str, Any] = {"dims": dims, "norm": norm, "dropout": dropout}
         block = ResBlock if res_block else BasicBlock
-        self.factors, self.several = medical.reductions(strides, dims), norm == "instance"
-        self.deep_supervision, nn = bool(deep_supervision), self.nn
+        self.factors = medical.reductions(strides, dims)
+        self.several = norm == "instance"
+        self.deep_supervision = bool(deep_supervision)
+        nn = self.nn
         stages = zip((in_channels, *widths), widths, kernel_size, strides, strict=False)
         first, *downs, last = [block(*stage, **options) for stage in stages]
-        fine, coarse = widths[-2::-1], widths[:0:-1]
+        fine = widths[-2::-1]
+        coarse = widths[:0:-1]
         steps = zip(coarse, fine, kernel_size[:0:-1], ups[::-1], strict=True)
         self.input_block = first
         self.downsamples = nn.ModuleList(downs)
         self.bottleneck = last
-        self.upsamples = nn.ModuleList([UpBlock(*step, bias=trans_bias, **options) for step in steps])
+        up_blocks = [UpBlock(*step, bias=trans_bias, **options) for step in steps]
+        self.upsamples = nn.ModuleList(up_blocks)
         self.output_block = OutBlock(widths[0], out_channels, dims, dropout)
-        heads = [OutBlock(widths[1 + i], out_channels, dims, dropout) for i in range(_heads(deep_supr_num, count))]
+        heads = []
+        for width in widths[1 : 1 + _heads(deep_supr_num, count)]:
+            heads.append(OutBlock(width, out_channels, dims, dropout))
         if self.deep_supervision:
             self.deep_supervision_heads = nn.ModuleList(heads)
-        self.skip_layers = _twins([first, *downs], list(self.upsamples)[::-1], last, heads if deep_supervision else [])
+        else:
+            heads = []
+        self.skip_layers = _twins([first, *downs], up_blocks[::-1], last, heads)
 
     @property
     def stem_paths(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What reads the input: one convolution, or two of a residual block."""
+        """The convolution that reads the input, or two of a residual block."""
         layers = ("conv1", "conv3") if hasattr(self.input_block, "conv3") else ("conv1",)
         return tuple(f"input_block.{layer}.conv" for layer in layers)
 
     @property
     def head_paths(self) -> tuple[str, ...]:  # type: ignore[override]
         """The output's layer, and those of deep supervision."""
-        more = len(self.deep_supervision_heads) if self.deep_supervision else 0
-        return ("output_block.conv.conv", *(f"deep_supervision_heads.{i}.conv.conv" for i in range(more)))
+        paths = ["output_block.conv.conv"]
+        if self.deep_supervision:
+            for i in range(len(self.deep_supervision_heads)):
+                paths.append(f"deep_supervision_heads.{i}.conv.conv")
+        return tuple(paths)
 
     def forward(self, x):
         nn = self.nn
@@ -105,44 +139,60 @@ class DynUNet(Model):
         y = self.output_block(stages[-1])
         if not (self.training and self.deep_supervision):
             return y
-        heads = list(self.deep_supervision_heads)
-        coarser = [head(x) for head, x in zip(heads, stages[-2 : -2 - len(heads) : -1], strict=True)]
-        return nn.stack([y, *(nn.interpolate(z, tuple(y.shape[2:])) for z in coarser)], dim=1)
+        outputs = [y]
+        size = tuple(y.shape[2:])
+        for i, head in enumerate(self.deep_supervision_heads):
+            coarser = head(stages[-2 - i])
+            outputs.append(nn.interpolate(coarser, size))
+        return nn.stack(outputs, dim=1)
 
     def forward_stages(self, x):
-        """The blocks on the way down and up, by their paths."""
+        """Return the outputs of the blocks on the way down and up, by their paths."""
         medical.divides(self, x, self.factors, "bottleneck", self.several)
-        stages = {"input_block": self.input_block(x)}
+        x = self.input_block(x)
+        stages = {"input_block": x}
         for i, down in enumerate(self.downsamples):
-            stages[f"downsamples.{i}"] = down(next(reversed(stages.values())))
-        *skips, x = *stages.values(), self.bottleneck(next(reversed(stages.values())))
+            x = down(x)
+            stages[f"downsamples.{i}"] = x
+        skips = list(stages.values())
+        x = self.bottleneck(x)
         stages["bottleneck"] = x
         for i, up in enumerate(self.upsamples):
-            x = stages[f"upsamples.{i}"] = up(x, skips.pop())
+            x = up(x, skips.pop())
+            stages[f"upsamples.{i}"] = x
         return stages
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """One name for each array: a file that has both may then be adapted, and an older one lack ``skip_layers``."""
+        """Leave one name for each array.
+
+        A file with both names may then be adapted, and an older one may lack ``skip_layers``.
+        """
         downs = ["input_block", *(f"downsamples.{i}" for i in range(len(self.downsamples)))]
         ups = [f"upsamples.{i}" for i in reversed(range(len(self.upsamples)))]
         names: dict[str, str] = {}
         for level, (down, up) in enumerate(zip(downs, ups, strict=True)):
             path = "skip_layers." + "next_layer." * level
             head = f"deep_supervision_heads.{level - 1}."
-            names |= {f"{path}downsample.": f"{down}.", f"{path}upsample.": f"{up}.", f"{path}super_head.": head}
+            names[f"{path}downsample."] = f"{down}."
+            names[f"{path}upsample."] = f"{up}."
+            names[f"{path}super_head."] = head
         names[f"skip_layers.{'next_layer.' * len(downs)}"] = "bottleneck."
 
         def first(name: str) -> str:
-            path = next((path for path in reversed(names) if name.startswith(path)), "")
-            return names.get(path, "") + name.removeprefix(path)
+            for path in reversed(names):
+                if name.startswith(path):
+                    return names[path] + name.removeprefix(path)
+            return name
 
         return medical.without_twins(state, first)
 
 
 class SkipLayer(Network):
-    """Holds the blocks of one level, and the next level, under the second names that the reference has for them."""
+    """The blocks of one level and the next level, under the reference's second names for them."""
 
-    def __init__(self, downsample: Any, upsample: Any, next_layer: Any, super_head: Any = None) -> None:
+    def __init__(
+        self, downsample: Any, upsample: Any, next_layer: Any, super_head: Any = None
+    ) -> None:
         super().__init__()
         self.downsample = downsample
         self.next_layer = next_layer
@@ -157,8 +207,18 @@ class BasicBlock(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes = 3, stride: Sizes = 1, *, dims: int,
-                 norm: str, dropout: float = 0.0, affine: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes = 3,
+        stride: Sizes = 1,
+        *,
+        dims: int,
+        norm: str,
+        dropout: float = 0.0,
+        affine: bool = True,
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.conv1 = Conv(in_channels, out_channels, kernel_size, stride, dims, dropout)
@@ -171,50 +231,80 @@ class BasicBlock(Network):
         return self.lrelu(self.branch(x))
 
     def branch(self, x):
-        """All but the last activation."""
-        return self.norm2(self.conv2(self.lrelu(self.norm1(self.conv1(x)))))
+        """Run all but the last activation."""
+        x = self.lrelu(self.norm1(self.conv1(x)))
+        return self.norm2(self.conv2(x))
 
 
 class ResBlock(BasicBlock):
-    """`BasicBlock` with a shortcut before the last activation; a 1x1 convolution where size or width change.
+    """`BasicBlock` with a shortcut before the last activation.
+
+    The shortcut is a 1x1 convolution where size or width change.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes = 3, stride: Sizes = 1, *, dims: int,
-                 norm: str, dropout: float = 0.0, affine: bool = True) -> None:  # fmt: skip
-        super().__init__(
-            in_channels, out_channels, kernel_size, stride, dims=dims, norm=norm, dropout=dropout, affine=affine
-        )
-        self.changes = in_channels != out_channels or max(geometry.steps(stride, dims, "strides")) > 1
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes = 3,
+        stride: Sizes = 1,
+        *,
+        dims: int,
+        norm: str,
+        dropout: float = 0.0,
+        affine: bool = True,
+    ) -> None:
+        options: dict[str, Any] = {"dims": dims, "norm": norm, "dropout": dropout, "affine": affine}
+        super().__init__(in_channels, out_channels, kernel_size, stride, **options)
+        steps = geometry.steps(stride, dims, "strides")
+        self.changes = in_channels != out_channels or max(steps) > 1
         if self.changes:
             self.conv3 = Conv(in_channels, out_channels, 1, stride, dims, dropout)
             self.norm3 = medical.normalisation(self.nn, norm, out_channels, dims, affine)
 
     def forward(self, x):
-        return self.lrelu(self.branch(x) + (self.norm3(self.conv3(x)) if self.changes else x))
+        y = self.branch(x)
+        if self.changes:
+            x = self.norm3(self.conv3(x))
+        return self.lrelu(y + x)
 
 
 class UpBlock(Network):
     """A transposed convolution, the finer level beside it, and a block.
 
     Shapes:
-        ``(batch, in_channels, *coarse)`` and ``(batch, out_channels, *size)`` give ``(batch, out_channels, *size)``.
+        ``(batch, in_channels, *coarse)`` and ``(batch, out_channels, *size)`` give
+        ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, upsample: Sizes, *, dims: int,
-                 norm: str, dropout: float = 0.0, affine: bool = True, bias: bool = False,
-                 res_block: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        upsample: Sizes,
+        *,
+        dims: int,
+        norm: str,
+        dropout: float = 0.0,
+        affine: bool = True,
+        bias: bool = False,
+        res_block: bool = False,
+    ) -> None:
         super().__init__()
         options: dict[str, Any] = {"dims": dims, "norm": norm, "dropout": dropout, "affine": affine}
-        self.transp_conv = Conv(in_channels, out_channels, upsample, upsample, dims, dropout, bias, transposed=True)
-        self.conv_block = (ResBlock if res_block else BasicBlock)(
-            2 * out_channels, out_channels, kernel_size, **options
+        self.transp_conv = Conv(
+            in_channels, out_channels, upsample, upsample, dims, dropout, bias, transposed=True
         )
+        block = ResBlock if res_block else BasicBlock
+        self.conv_block = block(2 * out_channels, out_channels, kernel_size, **options)
 
     def forward(self, x, skip):
-        return self.conv_block(self.nn.concatenate([self.transp_conv(x), skip], dim=1))
+        x = self.transp_conv(x)  # (batch, out_channels, *size)
+        return self.conv_block(self.nn.concatenate([x, skip], dim=1))
 
 
 class OutBlock(Network):
@@ -224,7 +314,9 @@ class OutBlock(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, dims: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, dims: int, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.conv = Conv(in_channels, out_channels, 1, 1, dims, dropout, bias=True)
 
@@ -236,17 +328,29 @@ class Conv(Network):
     """A convolution padded by half of what the kernel is longer than the stride, then dropout.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``; ``*size * stride`` where
-        `transposed`.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``;
+        ``*size * stride`` where `transposed`.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, dims: int,
-                 dropout: float = 0.0, bias: bool = False, transposed: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes,
+        dims: int,
+        dropout: float = 0.0,
+        bias: bool = False,
+        transposed: bool = False,
+    ) -> None:
         super().__init__()
-        kernel, stride = geometry.steps(kernel_size, dims, "kernel_size"), geometry.steps(stride, dims, "strides")
+        kernel = geometry.steps(kernel_size, dims, "kernel_size")
+        stride = geometry.steps(stride, dims, "strides")
         padding = tuple((k - s + 1) // 2 for k, s in zip(kernel, stride, strict=True))
         if min(padding) < 0:
-            raise SettingError(f"DynUNet: a kernel of {kernel} is too small for the stride {stride}")
+            raise SettingError(
+                f"DynUNet: a kernel of {kernel} is too small for the stride {stride}"
+            )
         kind = by_dims(self.nn, dims, "ConvTranspose" if transposed else "Conv")
         self.conv = kind(in_channels, out_channels, kernel, stride, padding, bias=bias)
         self.dropout = self.nn.Dropout(dropout)
@@ -256,7 +360,7 @@ class Conv(Network):
 
 
 def _twins(downs: list[Any], ups: list[Any], bottleneck: Any, heads: list[Any]) -> Any:
-    """All blocks nested as the reference does; the level below the input has the first head."""
+    """Nest all blocks as the reference does; the level below the input has the first head."""
     layer = bottleneck
     for level in reversed(range(len(downs))):
         head = heads[level - 1] if 0 < level <= len(heads) else None
@@ -265,23 +369,28 @@ def _twins(downs: list[Any], ups: list[Any], bottleneck: Any, heads: list[Any]) 
 
 
 def _count(kernels: Sequence[Sizes], strides: Sequence[Sizes]) -> int:
-    if isinstance(kernels, int) or isinstance(strides, int) or len(kernels) != len(strides) or len(strides) < 3:
+    lists = not isinstance(kernels, int) and not isinstance(strides, int)
+    if not lists or len(kernels) != len(strides) or len(strides) < 3:
         raise SettingError(
-            f"DynUNet: kernel_size={kernels!r} and strides={strides!r}; wanted one value for each of three or more "
-            f"stages"
+            f"DynUNet: kernel_size={kernels!r} and strides={strides!r}; wanted one value for each "
+            "of three or more stages"
         )
     return len(strides)
 
 
 def _widths(filters: Sequence[int] | None, count: int, dims: int) -> tuple[int, ...]:
     if filters is None:
-        return tuple(min(32 * 2**stage, 320 if dims == 3 else 512) for stage in range(count))
+        most = 320 if dims == 3 else 512
+        return tuple(min(32 * 2**stage, most) for stage in range(count))
     return medical.widths(filters, count, "filters", "DynUNet")[:count]
 
 
 def _heads(deep_supr_num: int, count: int) -> int:
     if checks.positive(deep_supr_num, "deep_supr_num", "DynUNet") >= count - 1:
-        raise SettingError(f"DynUNet: deep_supr_num={deep_supr_num}; wanted 1 to {count - 2}, fewer than stages go up")
+        raise SettingError(
+            f"DynUNet: deep_supr_num={deep_supr_num}; wanted 1 to {count - 2}, fewer than stages "
+            "go up"
+        )
     return deep_supr_num
 
 
@@ -290,6 +399,9 @@ register(
     name="dynunet",
     task="segmentation",
     dims=(1, 2, 3),
-    source="Isensee et al. 2019, arXiv 1904.08128; Futrega et al. 2021, arXiv 2110.03352; MONAI DynUNet",
+    source=(
+        "Isensee et al. 2019, arXiv 1904.08128; Futrega et al. 2021, arXiv 2110.03352; MONAI "
+        "DynUNet"
+    ),
     shape=medical.volume((1024, 512, 128)),
 )

@@ -1,7 +1,8 @@
 """The U-Net with a classifier as its encoder, as segmentation_models_pytorch's Unet.
 
-Unlike the paper: a pre-trained classifier on the way down, padded convolutions, batch normalisation, nearest neighbours
-instead of transposed convolutions, and outputs of the input's size.
+Unlike the paper: a pre-trained classifier on the way down, padded convolutions, batch
+normalisation, nearest neighbours instead of transposed convolutions, and outputs of the input's
+size.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,13 @@ from typing import Any
 from deliralike.errors import SettingError, suggestion
 from deliralike.network import Network
 from deliralike.zoo.blocks import by_dims, images
-from deliralike.zoo.encoders import DECODER_START, EncoderDecoder, depth_of, segmentation_head, widths
+from deliralike.zoo.encoders import (
+    DECODER_START,
+    EncoderDecoder,
+    depth_of,
+    segmentation_head,
+    widths,
+)
 from deliralike.zoo.mobile import ConvNormActivation
 from deliralike.zoo.registry import Architecture, register
 
@@ -18,10 +25,12 @@ RESIZES = {"nearest": "nearest", "bilinear": "linear"}
 
 
 class EncoderUNet(EncoderDecoder):
-    """An encoder, and a decoder that doubles the size step by step, joining the encoder's stage of equal size.
+    """An encoder, and a decoder that doubles the size step by step.
 
-    Source: Ronneberger et al. 2015, arXiv 1505.04597; names, order, shapes and start values are those of
-    segmentation_models_pytorch's ``Unet``.
+    Each step joins the encoder's stage of equal size.
+
+    Source: Ronneberger et al. 2015, arXiv 1505.04597; names, order, shapes and start values are
+    those of segmentation_models_pytorch's ``Unet``.
 
     Args:
         encoder: A classifier: a name of the zoo, an `Architecture`, or a class written once.
@@ -30,9 +39,11 @@ class EncoderUNet(EncoderDecoder):
         num_classes: Number of output channels.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3, as the encoder can have.
-        center: Whether two more convolutions follow the encoder; None for VGG encoders only, as the reference.
+        center: Whether two more convolutions follow the encoder; None for VGG encoders only, as the
+            reference.
         interpolation: How the size is doubled: ``"nearest"`` or ``"bilinear"``.
-        attention: ``"scse"`` for gates before the first and after the second convolution of each block; None for none.
+        attention: ``"scse"`` for gates before the first and after the second convolution of each
+            block; None for none.
         encoder_settings: Further settings of the encoder.
 
     Shapes:
@@ -40,21 +51,39 @@ class EncoderUNet(EncoderDecoder):
 
     Raises:
         UnknownName: The zoo has no such encoder.
-        SettingError: A setting makes no sense, or the encoder has no stage at a size that the decoder takes.
+        SettingError: A setting makes no sense, or the encoder has no stage at a size that the
+            decoder takes.
     """
 
     start_values = DECODER_START
 
-    def __init__(self, encoder: Any = "resnet34", encoder_depth: int = 5,
-                 decoder_channels: Sequence[int] = (256, 128, 64, 32, 16), num_classes: int = 1, in_channels: int = 3,
-                 dims: int = 2, center: bool | None = None, interpolation: str = "nearest",
-                 attention: str | None = None, encoder_settings: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        encoder: Any = "resnet34",
+        encoder_depth: int = 5,
+        decoder_channels: Sequence[int] = (256, 128, 64, 32, 16),
+        num_classes: int = 1,
+        in_channels: int = 3,
+        dims: int = 2,
+        center: bool | None = None,
+        interpolation: str = "nearest",
+        attention: str | None = None,
+        encoder_settings: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 1, "EncoderUNet")
         out = widths(decoder_channels, depth, "EncoderUNet")
-        channels = self.encode_with(encoder, range(1, depth + 1), in_channels, dims, encoder_settings)
-        options: dict[str, Any] = {"interpolation": interpolation, "attention": attention, "dims": dims}
-        self.decoder = Decoder(channels, out, has_center(encoder) if center is None else center, **options)
+        channels = self.encode_with(
+            encoder, range(1, depth + 1), in_channels, dims, encoder_settings
+        )
+        options: dict[str, Any] = {
+            "interpolation": interpolation,
+            "attention": attention,
+            "dims": dims,
+        }
+        if center is None:
+            center = has_center(encoder)
+        self.decoder = Decoder(channels, out, center, **options)
         self.segmentation_head = segmentation_head(self.nn, out[-1], num_classes, 3, dims)
 
 
@@ -67,38 +96,55 @@ class Decoder(Network):
     """
 
     def __init__(
-        self, channels: tuple[int, ...], out: tuple[int, ...], center: bool, dims: int, **options: Any
+        self,
+        channels: tuple[int, ...],
+        out: tuple[int, ...],
+        center: bool,
+        dims: int,
+        **options: Any,
     ) -> None:
         super().__init__()
-        nn, width = self.nn, channels[-1]
+        nn = self.nn
+        width = channels[-1]
         self.center = doubled(nn, width, width, dims) if center else nn.Identity()
-        befores, skips = (width, *out), (*reversed(channels[:-1]), 0)
-        self.blocks = nn.ModuleList([
-            Block(before, skip, after, dims=dims, **options)
-            for before, skip, after in zip(befores, skips, out, strict=False)
-        ])  # fmt: skip
+        befores = (width, *out)
+        skips = (*reversed(channels[:-1]), 0)
+        blocks = []
+        for before, skip, after in zip(befores, skips, out, strict=False):
+            blocks.append(Block(before, skip, after, dims=dims, **options))
+        self.blocks = nn.ModuleList(blocks)
 
     def forward(self, features, size):
         *skips, x = features
         x = self.center(x)
-        sizes = [*(skip.shape[2:] for skip in reversed(skips)), size]
-        for block, to, skip in zip(self.blocks, sizes, [*reversed(skips), None], strict=True):
-            x = block(x, to, skip)
-        return x
+        *blocks, last = self.blocks
+        for block, skip in zip(blocks, reversed(skips), strict=True):
+            x = block(x, skip.shape[2:], skip)
+        return last(x, size)
 
 
 class Block(Network):
     """Resize to the skip's size, join with it, then two convolutions.
 
     Shapes:
-        ``(batch, in_channels, *coarse)`` and ``(batch, skip_channels, *size)`` give ``(batch, out_channels, *size)``.
+        ``(batch, in_channels, *coarse)`` and ``(batch, skip_channels, *size)`` give
+        ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, skip_channels: int, out_channels: int, dims: int, interpolation: str,
-                 attention: str | None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        skip_channels: int,
+        out_channels: int,
+        dims: int,
+        interpolation: str,
+        attention: str | None,
+    ) -> None:
         super().__init__()
         if interpolation not in RESIZES:
-            raise SettingError(f"there is no interpolation={interpolation!r}. {suggestion(interpolation, RESIZES)}")
+            raise SettingError(
+                f"there is no interpolation={interpolation!r}. {suggestion(interpolation, RESIZES)}"
+            )
         self.mode = RESIZES[interpolation]
         self.conv1 = ConvNormActivation(in_channels + skip_channels, out_channels, dims=dims)
         # The reference has a gate without a skip to join as well, which then never runs.
@@ -130,16 +176,21 @@ class Attention(Network):
 
 
 class ChannelAndSpaceGate(Network):
-    """Scales by a gate of the channels' averages, and by one of each position; the sum of the two."""
+    """Scale by a gate of the channels' averages and by one of each position; add the two."""
 
     def __init__(self, channels: int, dims: int, reduction: int = 16) -> None:
         super().__init__()
-        nn, (conv, pool) = self.nn, by_dims(self.nn, dims, "Conv", "AdaptiveAvgPool")
+        nn = self.nn
+        conv, pool = by_dims(nn, dims, "Conv", "AdaptiveAvgPool")
         if channels < reduction:
             raise SettingError(f"attention='scse': {channels} channels; wanted {reduction} or more")
         squeezed = channels // reduction
         self.cSE = nn.Sequential(
-            pool(1), conv(channels, squeezed, 1), nn.ReLU(), conv(squeezed, channels, 1), nn.Sigmoid()
+            pool(1),
+            conv(channels, squeezed, 1),
+            nn.ReLU(),
+            conv(squeezed, channels, 1),
+            nn.Sigmoid(),
         )
         self.sSE = nn.Sequential(conv(channels, 1, 1), nn.Sigmoid())
 
@@ -148,14 +199,20 @@ class ChannelAndSpaceGate(Network):
 
 
 def doubled(nn: Any, in_channels: int, out_channels: int, dims: int) -> Any:
-    """Two 3x3 convolutions, each normalised and followed by a ReLU."""
-    return nn.Sequential(ConvNormActivation(in_channels, out_channels, dims=dims),
-                         ConvNormActivation(out_channels, out_channels, dims=dims))  # fmt: skip
+    """Make two 3x3 convolutions, each normalised and followed by a ReLU."""
+    return nn.Sequential(
+        ConvNormActivation(in_channels, out_channels, dims=dims),
+        ConvNormActivation(out_channels, out_channels, dims=dims),
+    )
 
 
 def has_center(encoder: Any) -> bool:
-    """Whether the reference puts two convolutions between encoder and decoder: by the encoder's name."""
-    return str(encoder.name if isinstance(encoder, Architecture) else encoder).startswith("vgg")
+    """Whether the reference puts two convolutions between this encoder and the decoder.
+
+    It depends on the encoder's name.
+    """
+    name = encoder.name if isinstance(encoder, Architecture) else str(encoder)
+    return name.startswith("vgg")
 
 
 register(

@@ -1,7 +1,9 @@
-"""Fully convolutional networks, as torchvision builds them, and what its other segmentation networks share.
+"""Fully convolutional networks, as torchvision builds them.
 
-Unlike the paper: a dilated ResNet instead of VGG, no skips from finer stages, and linear interpolation instead of
-learned transposed convolutions.
+The base of torchvision's other segmentation networks is here too.
+
+Unlike the paper: a dilated ResNet instead of VGG, no skips from finer stages, and linear
+interpolation instead of learned transposed convolutions.
 """
 
 from collections.abc import Mapping
@@ -14,14 +16,18 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.summary import architecture_of
 
-# How backbones are asked to dilate their last stages instead of halving the size, as torchvision does.
+# How backbones are asked to dilate their last stages instead of halving the size, as torchvision
+# does.
 DILATION = {"replace_stride_with_dilation": (False, True, True), "dilated": True}
 
 
 class BackboneSegmentation(Model):
-    """The base of torchvision's segmentation networks: a dilated `backbone`, a `classifier`, an `aux_classifier`.
+    """The base of torchvision's segmentation networks.
 
-    The outputs are resized to the input's size. A derived class calls `run_on`, and creates the heads.
+    They have a dilated `backbone`, a `classifier` and, if wanted, an `aux_classifier`.
+
+    The outputs are resized to the input's size. A derived class calls `run_on`, and creates the
+    heads.
     """
 
     backbone: Any
@@ -36,9 +42,13 @@ class BackboneSegmentation(Model):
     @property
     def head_paths(self):  # type: ignore[override]
         """The last layer of each head."""
-        return ("classifier.4",) + (() if self.aux_classifier is None else ("aux_classifier.4",))
+        if self.aux_classifier is None:
+            return ("classifier.4",)
+        return ("classifier.4", "aux_classifier.4")
 
-    def run_on(self, backbone: Any, in_channels: int, dims: int, settings: Mapping[str, Any] | None) -> tuple[int, int]:
+    def run_on(
+        self, backbone: Any, in_channels: int, dims: int, settings: Mapping[str, Any] | None
+    ) -> tuple[int, int]:
         """Build the backbone, dilated where it can be.
 
         Returns:
@@ -51,17 +61,21 @@ class BackboneSegmentation(Model):
         plan = Encoder.of(backbone, in_channels, dims, dilation | dict(settings or {}))
         self.backbone = plan.build()
         *_, self.aux_stage, self.out_stage = plan.stages
-        return plan.stages[self.out_stage].channels, plan.stages[self.aux_stage].channels
+        stages = plan.stages
+        return stages[self.out_stage].channels, stages[self.aux_stage].channels
 
     def forward(self, x):
-        stages, size = self.forward_stages(x), tuple(x.shape[2:])
-        outputs = {"out": self._resized(self.classifier(stages[self.out_stage]), size)}
+        stages = self.forward_stages(x)
+        size = tuple(x.shape[2:])
+        out = self.classifier(stages[self.out_stage])
+        outputs = {"out": self._resized(out, size)}
         if self.aux_classifier is not None:
-            outputs["aux"] = self._resized(self.aux_classifier(stages[self.aux_stage]), size)
+            aux = self.aux_classifier(stages[self.aux_stage])
+            outputs["aux"] = self._resized(aux, size)
         return outputs
 
     def forward_stages(self, x):
-        """The backbone's stages."""
+        """Return the backbone's stages."""
         return self.backbone.forward_stages(x)
 
     def _resized(self, x, size):
@@ -69,14 +83,14 @@ class BackboneSegmentation(Model):
 
 
 class FCN(BackboneSegmentation):
-    """Dilated features of a classifier, and two convolutions.
+    """A fully convolutional network: a dilated classifier, and two convolutions.
 
     Source: Long et al. 2015, arXiv 1411.4038; names, order, shapes and start values are those of
     ``torchvision.models.segmentation.fcn``.
 
     Args:
-        backbone: A classifier: a name of the zoo, an `Architecture`, or a class written once. Its last two stages are
-            dilated if it can do that.
+        backbone: A classifier: a name of the zoo, an `Architecture`, or a class written once. Its
+            last two stages are dilated if it can do that.
         num_classes: Number of output channels.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3, as the backbone can have.
@@ -86,30 +100,45 @@ class FCN(BackboneSegmentation):
         backbone_settings: Further settings of the backbone.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``{"out": (batch, num_classes, *size)}``, and ``"aux"`` as well with
-        `aux_loss`, in evaluation too.
+        ``(batch, in_channels, *size)`` gives ``{"out": (batch, num_classes, *size)}``, and
+        ``"aux"`` as well with `aux_loss`, in evaluation too.
 
     Raises:
         UnknownName: The zoo has no such backbone.
         SettingError: A setting makes no sense.
     """
 
-    def __init__(self, backbone: Any = "resnet50", num_classes: int = 21, in_channels: int = 3, dims: int = 2,
-                 aux_loss: bool = False, dropout: float = 0.1, aux_dropout: float = 0.1,
-                 backbone_settings: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        backbone: Any = "resnet50",
+        num_classes: int = 21,
+        in_channels: int = 3,
+        dims: int = 2,
+        aux_loss: bool = False,
+        dropout: float = 0.1,
+        aux_dropout: float = 0.1,
+        backbone_settings: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         width, aux_width = self.run_on(backbone, in_channels, dims, backbone_settings)
         checks.positive(num_classes, "num_classes", "FCN")
         self.classifier = fcn_head(self.nn, width, num_classes, dropout, dims)
-        self.aux_classifier = fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims) if aux_loss else None
+        self.aux_classifier = None
+        if aux_loss:
+            self.aux_classifier = fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims)
 
 
 def fcn_head(nn: Any, in_channels: int, num_classes: int, dropout: float, dims: int) -> Any:
-    """A 3x3 convolution to a quarter of the channels, normalised, and a 1x1 convolution to the classes."""
+    """Make a 3x3 convolution to a quarter of the channels, and a 1x1 convolution to the classes."""
     conv, norm = by_dims(nn, dims, "Conv", "BatchNorm")
     width = in_channels // 4
-    return nn.Sequential(conv(in_channels, width, 3, padding=1, bias=False), norm(width), nn.ReLU(),
-                         nn.Dropout(dropout), conv(width, num_classes, 1))  # fmt: skip
+    return nn.Sequential(
+        conv(in_channels, width, 3, padding=1, bias=False),
+        norm(width),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        conv(width, num_classes, 1),
+    )
 
 
 for _name in ("resnet50", "resnet101"):

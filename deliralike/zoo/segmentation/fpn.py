@@ -1,7 +1,7 @@
 """The feature pyramid network, as segmentation_models_pytorch's FPN.
 
-The paper's pyramid with the head for semantic segmentation that its authors added later; sums of branches, group
-normalisation.
+The paper's pyramid with the head for semantic segmentation that its authors added later; sums of
+branches, group normalisation.
 """
 
 from collections.abc import Mapping
@@ -17,16 +17,19 @@ from deliralike.zoo.registry import register
 
 
 class FPN(EncoderDecoder):
-    """A pyramid of four levels, each brought to the size of the finest; their sum gives the classes.
+    """A pyramid of four levels; their sum at the finest size gives the classes.
 
-    Source: Kirillov et al. 2017, http://presentations.cocodataset.org/COCO17-Stuff-FAIR.pdf, and Lin et al. 2017, arXiv
-    1612.03144; names, order, shapes and start values are those of segmentation_models_pytorch's ``FPN``.
+    Source: Kirillov et al. 2017, http://presentations.cocodataset.org/COCO17-Stuff-FAIR.pdf, and
+    Lin et al. 2017, arXiv 1612.03144; names, order, shapes and start values are those of
+    segmentation_models_pytorch's ``FPN``.
 
     Args:
         encoder: A classifier: a name of the zoo, an `Architecture`, or a class written once.
-        encoder_depth: How often the encoder halves the size, 3 to 5; the decoder takes its last four sizes.
+        encoder_depth: How often the encoder halves the size, 3 to 5; the decoder takes its last
+            four sizes.
         pyramid_channels: Width of the pyramid.
-        segmentation_channels: Width of the levels that are added up; a multiple of 32, the groups of the normalisation.
+        segmentation_channels: Width of the levels that are added up; a multiple of 32, the groups
+            of the normalisation.
         merge: ``"add"`` or ``"cat"``: how the levels come together.
         num_classes: Number of output channels.
         in_channels: Number of input channels.
@@ -35,22 +38,35 @@ class FPN(EncoderDecoder):
         encoder_settings: Further settings of the encoder.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a multiple of
-        ``2 ** encoder_depth``.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a
+        multiple of ``2 ** encoder_depth``.
 
     Raises:
         UnknownName: The zoo has no such encoder.
-        SettingError: A setting makes no sense, or the encoder has no stage at a size that the decoder takes.
+        SettingError: A setting makes no sense, or the encoder has no stage at a size that the
+            decoder takes.
         ShapeError: The size is no such multiple.
     """
 
-    start_values = DECODER_START | {"decoder.p5.weight": HeUniform(), "decoder.p?.skip_conv.weight": HeUniform(),
-                                    "decoder.p*.bias": ZEROS}  # fmt: skip
+    start_values = DECODER_START | {
+        "decoder.p5.weight": HeUniform(),
+        "decoder.p?.skip_conv.weight": HeUniform(),
+        "decoder.p*.bias": ZEROS,
+    }
 
-    def __init__(self, encoder: Any = "resnet34", encoder_depth: int = 5, pyramid_channels: int = 256,
-                 segmentation_channels: int = 128, merge: str = "add", num_classes: int = 1, in_channels: int = 3,
-                 dims: int = 2, dropout: float = 0.2,
-                 encoder_settings: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        encoder: Any = "resnet34",
+        encoder_depth: int = 5,
+        pyramid_channels: int = 256,
+        segmentation_channels: int = 128,
+        merge: str = "add",
+        num_classes: int = 1,
+        in_channels: int = 3,
+        dims: int = 2,
+        dropout: float = 0.2,
+        encoder_settings: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 3, "FPN")
         checks.positive(pyramid_channels, "pyramid_channels", "FPN")
@@ -58,28 +74,46 @@ class FPN(EncoderDecoder):
         if merge not in ("add", "cat"):
             raise SettingError(f"FPN: merge={merge!r}; wanted 'add' or 'cat'")
         self.multiple = 2**depth
-        channels = self.encode_with(encoder, range(depth - 3, depth + 1), in_channels, dims, encoder_settings)
-        self.decoder = Decoder(channels, pyramid_channels, segmentation_channels, merge, dropout, dims)
-        width = segmentation_channels * (4 if merge == "cat" else 1)
-        self.segmentation_head = segmentation_head(self.nn, width, num_classes, 1, dims, 2 ** (depth - 3))
+        channels = self.encode_with(
+            encoder, range(depth - 3, depth + 1), in_channels, dims, encoder_settings
+        )
+        width = segmentation_channels
+        self.decoder = Decoder(channels, pyramid_channels, width, merge, dropout, dims)
+        if merge == "cat":
+            width *= 4
+        upsampling = 2 ** (depth - 3)
+        self.segmentation_head = segmentation_head(self.nn, width, num_classes, 1, dims, upsampling)
 
 
 class Decoder(Network):
-    """From the coarsest level down: double the size, add the encoder's stage; then each level to the finest size.
+    """A pyramid from the coarsest level to the finest, whose levels are then merged.
+
+    Each level doubles the size of the one before and adds the encoder's stage.
 
     Shapes:
         The encoder's stages, from the finest to the coarsest; gives ``(batch, width, *finest)``.
     """
 
-    def __init__(self, channels: tuple[int, ...], pyramid: int, width: int, merge: str, dropout: float,
-                 dims: int) -> None:  # fmt: skip
+    def __init__(
+        self,
+        channels: tuple[int, ...],
+        pyramid: int,
+        width: int,
+        merge: str,
+        dropout: float,
+        dims: int,
+    ) -> None:
         super().__init__()
-        nn, (conv, drop) = self.nn, by_dims(self.nn, dims, "Conv", "Dropout")
+        nn = self.nn
+        conv, drop = by_dims(nn, dims, "Conv", "Dropout")
         self.adds = merge == "add"
         c2, c3, c4, c5 = channels
         self.p5 = conv(c5, pyramid, 1)
-        self.p4, self.p3, self.p2 = Level(pyramid, c4, dims), Level(pyramid, c3, dims), Level(pyramid, c2, dims)
-        self.seg_blocks = nn.ModuleList([Upwards(pyramid, width, doublings, dims) for doublings in (3, 2, 1, 0)])
+        self.p4 = Level(pyramid, c4, dims)
+        self.p3 = Level(pyramid, c3, dims)
+        self.p2 = Level(pyramid, c2, dims)
+        blocks = [Upwards(pyramid, width, doublings, dims) for doublings in (3, 2, 1, 0)]
+        self.seg_blocks = nn.ModuleList(blocks)
         self.dropout = drop(dropout)
 
     def forward(self, features, size):
@@ -88,8 +122,12 @@ class Decoder(Network):
         p4 = self.p4(p5, c4)
         p3 = self.p3(p4, c3)
         p2 = self.p2(p3, c2)
-        levels = [block(level) for block, level in zip(self.seg_blocks, (p5, p4, p3, p2), strict=True)]
-        return self.dropout(sum(levels[1:], levels[0]) if self.adds else self.nn.concatenate(levels, dim=1))
+        levels = []
+        for block, level in zip(self.seg_blocks, (p5, p4, p3, p2), strict=True):
+            levels.append(block(level))
+        if self.adds:
+            return self.dropout(sum(levels[1:], levels[0]))
+        return self.dropout(self.nn.concatenate(levels, dim=1))
 
 
 class Level(Network):
@@ -100,35 +138,50 @@ class Level(Network):
         self.skip_conv = by_dims(self.nn, dims, "Conv")(skip_channels, channels, 1)
 
     def forward(self, x, skip):
-        return self.nn.interpolate(x, scale_factor=2.0, mode="nearest") + self.skip_conv(skip)
+        x = self.nn.interpolate(x, scale_factor=2.0, mode="nearest")
+        return x + self.skip_conv(skip)
 
 
 class Upwards(Network):
-    """Convolutions, each followed by a doubling of the size; a single one without doubling where none is wanted."""
+    """Convolutions, each followed by a doubling of the size.
+
+    With no doublings it is a single convolution.
+    """
 
     def __init__(self, in_channels: int, out_channels: int, doublings: int, dims: int) -> None:
         super().__init__()
-        befores = (in_channels, *(out_channels,) * (max(1, doublings) - 1))
-        self.block = self.nn.Sequential(*(Convolution(n, out_channels, doublings > 0, dims) for n in befores))
+        doubles = doublings > 0
+        blocks = [Convolution(in_channels, out_channels, doubles, dims)]
+        for _ in range(1, doublings):
+            blocks.append(Convolution(out_channels, out_channels, doubles, dims))
+        self.block = self.nn.Sequential(*blocks)
 
     def forward(self, x):
         return self.block(x)
 
 
 class Convolution(Network):
-    """A 3x3 convolution, group normalisation with 32 groups, ReLU, and if wanted a linear doubling of the size."""
+    """A 3x3 convolution, group normalisation with 32 groups and ReLU.
+
+    If wanted, a linear doubling of the size follows.
+    """
 
     def __init__(self, in_channels: int, out_channels: int, doubles: bool, dims: int) -> None:
         super().__init__()
-        nn, conv = self.nn, by_dims(self.nn, dims, "Conv")
+        nn = self.nn
+        conv = by_dims(self.nn, dims, "Conv")
         self.doubles = doubles
         self.block = nn.Sequential(
-            conv(in_channels, out_channels, 3, padding=1, bias=False), nn.GroupNorm(32, out_channels), nn.ReLU()
+            conv(in_channels, out_channels, 3, padding=1, bias=False),
+            nn.GroupNorm(32, out_channels),
+            nn.ReLU(),
         )
 
     def forward(self, x):
         x = self.block(x)
-        return self.nn.interpolate(x, scale_factor=2.0, mode="linear", align_corners=True) if self.doubles else x
+        if self.doubles:
+            x = self.nn.interpolate(x, scale_factor=2.0, mode="linear", align_corners=True)
+        return x
 
 
 register(
@@ -136,6 +189,8 @@ register(
     name="fpn",
     task="segmentation",
     dims=(1, 2, 3),
-    source="Kirillov et al. 2017; Lin et al. 2017, arXiv 1612.03144; segmentation_models_pytorch FPN",
+    source=(
+        "Kirillov et al. 2017; Lin et al. 2017, arXiv 1612.03144; segmentation_models_pytorch FPN"
+    ),
     shape=images(224),
 )

@@ -1,6 +1,6 @@
 """LinkNet with a classifier as its encoder, as segmentation_models_pytorch's Linknet.
 
-As in the paper, on any encoder.
+It follows the paper, on any encoder.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,16 @@ LAST = 32  # the width before the head
 
 
 class LinkNet(EncoderDecoder):
-    """A decoder whose blocks double the size by transposed convolutions, and add the encoder's stage of equal size.
+    """A decoder whose blocks double the size and add the encoder's stage of equal size.
 
-    Source: Chaurasia and Culurciello 2017, arXiv 1707.03718; names, order, shapes and start values are those of
-    segmentation_models_pytorch's ``Linknet``.
+    Transposed convolutions double the size.
+
+    Source: Chaurasia and Culurciello 2017, arXiv 1707.03718; names, order, shapes and start values
+    are those of segmentation_models_pytorch's ``Linknet``.
 
     Args:
-        encoder: A classifier: a name of the zoo, an `Architecture`, or a class written once. Its stages have at least 4
-            channels.
+        encoder: A classifier: a name of the zoo, an `Architecture`, or a class written once. Its
+            stages have at least 4 channels.
         encoder_depth: How often the encoder halves the size, 1 to 5.
         num_classes: Number of output channels.
         in_channels: Number of input channels.
@@ -32,24 +34,35 @@ class LinkNet(EncoderDecoder):
         encoder_settings: Further settings of the encoder.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a multiple of
-        ``2 ** encoder_depth``.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a
+        multiple of ``2 ** encoder_depth``.
 
     Raises:
         UnknownName: The zoo has no such encoder.
-        SettingError: A setting makes no sense, or the encoder has no stage at a size that the decoder takes.
+        SettingError: A setting makes no sense, or the encoder has no stage at a size that the
+            decoder takes.
         ShapeError: The size is no such multiple.
     """
 
-    # The transposed convolutions, decoder.blocks.*.block.1.0, start as PyTorch's: the reference passes them by.
+    # The transposed convolutions, decoder.blocks.*.block.1.0, start as PyTorch's: the reference
+    # passes them by.
     start_values = HEAD_START | {"decoder.blocks.*.block.[02].0.weight": HeUniform()}
 
-    def __init__(self, encoder: Any = "resnet34", encoder_depth: int = 5, num_classes: int = 1, in_channels: int = 3,
-                 dims: int = 2, encoder_settings: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        encoder: Any = "resnet34",
+        encoder_depth: int = 5,
+        num_classes: int = 1,
+        in_channels: int = 3,
+        dims: int = 2,
+        encoder_settings: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 1, "LinkNet")
         self.multiple = 2**depth
-        channels = self.encode_with(encoder, range(1, depth + 1), in_channels, dims, encoder_settings)
+        channels = self.encode_with(
+            encoder, range(1, depth + 1), in_channels, dims, encoder_settings
+        )
         self.decoder = Decoder(channels, dims)
         self.segmentation_head = segmentation_head(self.nn, LAST, num_classes, 1, dims)
 
@@ -69,13 +82,15 @@ class Decoder(Network):
 
     def forward(self, features, size):
         *skips, x = features
-        for block, skip in zip(self.blocks, [*reversed(skips), None], strict=True):
-            x = block(x) if skip is None else block(x) + skip
+        for block in self.blocks:
+            x = block(x)
+            if skips:
+                x = x + skips.pop()
         return x
 
 
 class Block(Network):
-    """To a quarter of the channels, to double the size, to the channels of the next finer stage.
+    """A doubling of the size between two 1x1 convolutions, at a quarter of the channels.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *2 * size)``.
@@ -83,7 +98,8 @@ class Block(Network):
 
     def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
         super().__init__()
-        nn, (deconv, norm) = self.nn, by_dims(self.nn, dims, "ConvTranspose", "BatchNorm")
+        nn = self.nn
+        deconv, norm = by_dims(self.nn, dims, "ConvTranspose", "BatchNorm")
         width = in_channels // 4
         self.block = nn.Sequential(
             ConvNormActivation(in_channels, width, 1, dims=dims),

@@ -1,6 +1,6 @@
 """Torchvision's segmentation networks on a dilated MobileNetV3: Lite R-ASPP and DeepLab V3.
 
-As in the paper, with the widths of torchvision's.
+They follow the paper, with torchvision's widths.
 """
 
 from collections.abc import Sequence
@@ -18,33 +18,50 @@ from deliralike.zoo.segmentation.fcn import BackboneSegmentation, fcn_head
 
 
 class MobileSegmentation(BackboneSegmentation):
-    """The base: `backbone` is the row of a MobileNetV3's blocks, without ``features`` in its names (torchvision)."""
+    """The base of both networks: `backbone` is the row of a MobileNetV3's blocks.
+
+    As in torchvision, its names do not have ``features``.
+    """
 
     start_values = {
-        "backbone.*.0.weight": HeNormal("out"), "backbone.*.fc?.weight": HeNormal("out"), "backbone.*.fc?.bias": ZEROS
-    }  # fmt: skip
+        "backbone.*.0.weight": HeNormal("out"),
+        "backbone.*.fc?.weight": HeNormal("out"),
+        "backbone.*.fc?.bias": ZEROS,
+    }
     stem_paths = ("backbone.0.0",)
 
-    def run_on_trunk(self, blocks: Sequence[Row], width_mult: float, in_channels: int, dims: int) -> tuple[int, int]:
+    def run_on_trunk(
+        self, blocks: Sequence[Row], width_mult: float, in_channels: int, dims: int
+    ) -> tuple[int, int]:
         """Build the backbone, dilated from its last halving on.
 
         Returns:
-            The channels of its last stage, and of the third but last, which is at an eighth of the size.
+            The channels of its last stage, and of the third but last, which is at an eighth of the
+            size.
         """
         checks.positive(in_channels, "in_channels", type(self).__name__)
-        # Torchvision ends a stage with each block that has a stride, where others end it before that.
+        # Torchvision ends a stage with each block that has a stride, where others end it before
+        # that.
         halvings = [at for at, row in enumerate(blocks, start=1) if row[5] > 1]
         if len(halvings) < 2:
-            raise SettingError(f"{type(self).__name__}: blocks={blocks!r}; wanted two or more that halve the size")
-        rows, width = scaled(blocks, width_mult), make_divisible(16 * width_mult)
-        ends, widths = (0, *halvings, len(rows) + 1), (width, *(row[2] for row in rows))
+            raise SettingError(
+                f"{type(self).__name__}: blocks={blocks!r}; wanted two or more that halve the size"
+            )
+        rows = scaled(blocks, width_mult)
+        width = make_divisible(16 * width_mult)
+        ends = (0, *halvings, len(rows) + 1)
+        widths = (width, *(row[2] for row in rows))
         self.backbone = self.nn.Sequential(*trunk(rows, in_channels, width, True, dims))
         self.ends = tuple((f"backbone.{end}", end + 1) for end in ends)
-        self.out_stage, self.aux_stage = self.ends[-1][0], self.ends[-4][0]
+        self.out_stage = self.ends[-1][0]
+        self.aux_stage = self.ends[-4][0]
         return 6 * widths[-1], widths[ends[-4]]
 
     def forward_stages(self, x):
-        """The first block, each block that halves the size (or is dilated instead), and the last block."""
+        """Return the first block, each block that halves the size, and the last block.
+
+        A dilated block counts as one that halves the size.
+        """
         return run_stages(self.backbone, x, self.ends)
 
 
@@ -55,37 +72,48 @@ class MobileDeepLabV3(MobileSegmentation):
     ``torchvision.models.segmentation.deeplabv3``.
 
     Args:
-        num_classes, in_channels, dims, aux_loss, rates, dropout, aux_dropout: As of `TorchvisionDeepLabV3`; the
-            auxiliary head reads the stage at an eighth of the size.
-        blocks, width_mult: As of `deliralike.zoo.classification.mobilenet_v3.MobileNetV3`.
+        num_classes, in_channels, dims, aux_loss, rates, dropout, aux_dropout: As in
+            `TorchvisionDeepLabV3`; the auxiliary head reads the stage at an eighth of the size.
+        blocks, width_mult: As in `deliralike.zoo.classification.mobilenet_v3.MobileNetV3`.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``{"out": (batch, num_classes, *size)}``, and ``"aux"`` as well with
-        `aux_loss`, in evaluation too.
+        ``(batch, in_channels, *size)`` gives ``{"out": (batch, num_classes, *size)}``, and
+        ``"aux"`` as well with `aux_loss`, in evaluation too.
     """
 
-    def __init__(self, num_classes: int = 21, in_channels: int = 3, dims: int = 2, aux_loss: bool = False,
-                 rates: Sequence[int] = (12, 24, 36), dropout: float = 0.5, aux_dropout: float = 0.1,
-                 blocks: Sequence[Row] = LARGE, width_mult: float = 1.0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        num_classes: int = 21,
+        in_channels: int = 3,
+        dims: int = 2,
+        aux_loss: bool = False,
+        rates: Sequence[int] = (12, 24, 36),
+        dropout: float = 0.5,
+        aux_dropout: float = 0.1,
+        blocks: Sequence[Row] = LARGE,
+        width_mult: float = 1.0,
+    ) -> None:
         super().__init__()
         width, aux_width = self.run_on_trunk(blocks, width_mult, in_channels, dims)
         checks.positive(num_classes, "num_classes", "MobileDeepLabV3")
         self.classifier = deeplab_head(self.nn, width, num_classes, rates, dropout, dims)
-        self.aux_classifier = fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims) if aux_loss else None
+        self.aux_classifier = None
+        if aux_loss:
+            self.aux_classifier = fcn_head(self.nn, aux_width, num_classes, aux_dropout, dims)
 
 
 class LRASPP(MobileSegmentation):
     """A gated convolution at a sixteenth of the size, joined with an eighth: small and quick.
 
-    Source: Howard et al. 2019, arXiv 1905.02244, figure 10; names, order, shapes and start values are those of
-    ``torchvision.models.segmentation.lraspp``.
+    Source: Howard et al. 2019, arXiv 1905.02244, figure 10; names, order, shapes and start values
+    are those of ``torchvision.models.segmentation.lraspp``.
 
     Args:
         num_classes: Number of output channels.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
         inter_channels: Width of the gated convolution.
-        blocks, width_mult: As of `deliralike.zoo.classification.mobilenet_v3.MobileNetV3`.
+        blocks, width_mult: As in `deliralike.zoo.classification.mobilenet_v3.MobileNetV3`.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``{"out": (batch, num_classes, *size)}``.
@@ -93,8 +121,15 @@ class LRASPP(MobileSegmentation):
 
     head_paths = ("classifier.low_classifier", "classifier.high_classifier")
 
-    def __init__(self, num_classes: int = 21, in_channels: int = 3, dims: int = 2, inter_channels: int = 128,
-                 blocks: Sequence[Row] = LARGE, width_mult: float = 1.0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        num_classes: int = 21,
+        in_channels: int = 3,
+        dims: int = 2,
+        inter_channels: int = 128,
+        blocks: Sequence[Row] = LARGE,
+        width_mult: float = 1.0,
+    ) -> None:
         super().__init__()
         high, low = self.run_on_trunk(blocks, width_mult, in_channels, dims)
         checks.positive(num_classes, "num_classes", "LRASPP")
@@ -108,15 +143,19 @@ class LRASPP(MobileSegmentation):
 
 
 class LiteHead(Network):
-    """The classes from both stages, added.
+    """A head that adds the classes from both stages.
 
     Shapes:
-        ``(batch, low_channels, *fine)`` and ``(batch, high_channels, *coarse)`` give ``(batch, num_classes, *fine)``.
+        ``(batch, low_channels, *fine)`` and ``(batch, high_channels, *coarse)`` give
+        ``(batch, num_classes, *fine)``.
     """
 
-    def __init__(self, low_channels: int, high_channels: int, num_classes: int, width: int, dims: int) -> None:
+    def __init__(
+        self, low_channels: int, high_channels: int, num_classes: int, width: int, dims: int
+    ) -> None:
         super().__init__()
-        nn, (conv, norm, pool) = self.nn, by_dims(self.nn, dims, "Conv", "BatchNorm", "AdaptiveAvgPool")
+        nn = self.nn
+        conv, norm, pool = by_dims(self.nn, dims, "Conv", "BatchNorm", "AdaptiveAvgPool")
         self.cbr = nn.Sequential(conv(high_channels, width, 1, bias=False), norm(width), nn.ReLU())
         self.scale = nn.Sequential(pool(1), conv(high_channels, width, 1, bias=False), nn.Sigmoid())
         self.low_classifier = conv(low_channels, num_classes, 1)

@@ -1,7 +1,7 @@
 """nnU-Net's networks: the plain one and the one with a residual encoder, in 1, 2 and 3 dimensions.
 
-nnU-Net's paper plans widths, kernels and strides for each dataset; here they are settings, and the defaults those of a
-common plan in 3D.
+nnU-Net's paper plans widths, kernels and strides for each dataset; here they are settings, and the
+defaults those of a common plan in 3D.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,17 +23,20 @@ BLOCKS = ("basic", "bottleneck")
 
 
 class NNUNet(Model):
-    """What nnU-Net's networks have in common: an encoder, a decoder over its stages, and outputs at every size.
+    """The base of nnU-Net's networks: an encoder, a decoder over its stages, and outputs.
 
-    The reference keeps the blocks of one convolution twice (as ``conv``, ``norm`` and in ``all_modules``) and the
-    encoder also as ``decoder.encoder``. So do we: these are one block under several names, and the state has them all.
-    A file may have any of the names.
+    There is an output at each size.
+
+    The reference keeps the blocks of one convolution twice (as ``conv``, ``norm`` and in
+    ``all_modules``) and the encoder also as ``decoder.encoder``. So do we: these are one block
+    under several names, and the state has them all. A file may have any of the names.
 
     ``decoder.deep_supervision`` may be switched after training, as nnU-Net's trainer does.
     """
 
     start_values = {
-        # nnU-Net's `InitWeights_He` passes by convolutions with one axis; here they start as all others.
+        # nnU-Net's `InitWeights_He` passes by convolutions with one axis; here they start as all
+        # others.
         "*conv.weight": HeNormal("in", 0.01),
         "*all_modules.0.weight": HeNormal("in", 0.01),
         "*transpconvs.*.weight": HeNormal("in", 0.01),
@@ -52,7 +55,10 @@ class NNUNet(Model):
         return self.decoder.outputs(list(self.forward_stages(x).values()))
 
     def forward_stages(self, x):
-        """The encoder's stages from fine to coarse, then the decoder's from coarse to fine, by their paths."""
+        """Return the encoder's stages from fine to coarse, then the decoder's, by their paths.
+
+        The decoder's stages go from coarse to fine.
+        """
         depth = len(self.encoder.stages)
         medical.divides(self, x, self.factors, f"encoder.stages.{depth - 1}", self.several)
         skips = self.encoder(x)
@@ -61,91 +67,149 @@ class NNUNet(Model):
         return stages | {f"decoder.stages.{stage}": x for stage, x in enumerate(decoded)}
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """One name for each array: a file that has all of them may then be adapted, and an older one lack some."""
+        """Leave one name for each array.
+
+        A file with all names may then be adapted, and an older one may lack some.
+        """
         return medical.without_twins(state, _first_name)
 
-    def _take(self, encoder: Any, num_classes: int, n_conv: Any, strides: Sequence[Sizes], features: Sequence[int],
-              kernels: Sequence[Sizes], deep_supervision: bool, options: Mapping[str, Any]) -> None:  # fmt: skip
-        what, dims = type(self).__name__, options["dims"]
+    def _take(
+        self,
+        encoder: Any,
+        num_classes: int,
+        n_conv: Any,
+        strides: Sequence[Sizes],
+        features: Sequence[int],
+        kernels: Sequence[Sizes],
+        deep_supervision: bool,
+        options: Mapping[str, Any],
+    ) -> None:
+        what = type(self).__name__
+        dims = options["dims"]
         checks.positive(num_classes, "num_classes", what)
         self.factors = medical.reductions(strides, dims)
         self.several = options["norm"] == "instance"
         counts = medical.per_stage(n_conv, len(features) - 1, "n_conv_per_stage_decoder", what)
         self.encoder = encoder
         self.decoder = Decoder(
-            encoder, num_classes, counts, list(strides), list(features), list(kernels), deep_supervision, **options
+            encoder,
+            num_classes,
+            counts,
+            list(strides),
+            list(features),
+            list(kernels),
+            deep_supervision,
+            **options,
         )
 
 
 def _first_name(name: str) -> str:
-    """The name that an array has in the encoder's, or decoder's, own ``conv`` or ``norm``, from any of its names."""
+    """Return the first name of an array, from any of its names.
+
+    It is the one in the encoder's or decoder's own ``conv`` or ``norm``.
+    """
     if name.startswith("decoder.encoder."):
         name = name.removeprefix("decoder.")
     block, _, rest = name.partition(".all_modules.")
+    if not rest:
+        return name
     index, _, kind = rest.partition(".")
-    return f"{block}.{'conv' if index == '0' else 'norm'}.{kind}" if rest else name
+    layer = "conv" if index == "0" else "norm"
+    return f"{block}.{layer}.{kind}"
 
 
 class PlainConvUNet(NNUNet):
     """nnU-Net's default network: two convolutions at each of several sizes, down and up again.
 
-    Source: Isensee et al. 2021, doi 10.1038/s41592-020-01008-z. Names, order and shapes, the tied ones included, are
-    those of ``dynamic_network_architectures``' ``PlainConvUNet``, start values those that nnU-Net gives it.
+    Source: Isensee et al. 2021, doi 10.1038/s41592-020-01008-z. Names, order and shapes, the tied
+    ones included, are those of ``dynamic_network_architectures``' ``PlainConvUNet``, start values
+    those that nnU-Net gives it.
 
     Args:
         in_channels: Number of input channels.
         num_classes: Number of output channels.
         features_per_stage: The width of each stage, from the finest to the coarsest.
-        kernel_sizes: Of each stage: odd numbers, or tuples with one for each axis; one number for all stages.
+        kernel_sizes: Of each stage: odd numbers, or tuples with one for each axis; one number for
+            all stages.
         strides: By what each stage divides the size: numbers, or tuples with one for each axis.
         n_conv_per_stage: Convolutions in each stage of the encoder, or one number for all.
-        n_conv_per_stage_decoder: The same for the decoder, which has one stage less, from the coarsest to the finest.
+        n_conv_per_stage_decoder: The same for the decoder, which has one stage less, from the
+            coarsest to the finest.
         dims: Number of spatial axes: 1, 2 or 3.
         conv_bias: Whether the convolutions that a normalisation follows have biases.
         norm: ``"instance"`` (with scale and shift), ``"batch"`` or None.
         nonlin: ``"leaky_relu"`` (slope 0.01) or ``"relu"``.
-        dropout: Probability of dropping a channel in training, after each convolution. With dropout a normalisation's
-            second name is ``all_modules.2``, as in the reference.
-        deep_supervision: Whether to give the outputs of all sizes; in evaluation too, as the reference does.
+        dropout: Probability of dropping a channel in training, after each convolution. With dropout
+            a normalisation's second name is ``all_modules.2``, as in the reference.
+        deep_supervision: Whether to give the outputs of all sizes; in evaluation too, as the
+            reference does.
         nonlin_first: Whether the activation comes before the normalisation.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size / strides[0])``; with `deep_supervision` a
-        list of these from the finest to the coarsest but one. The sizes must be multiples of the product of all
-        strides along their axis.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size / strides[0])``; with
+        `deep_supervision` a list of these from the finest to the coarsest but one. The sizes must
+        be multiples of the product of all strides along their axis.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: A size is no such multiple, or the coarsest stage would have a single element (the error names it);
-            or the input has another number of axes or channels (the error names the layer).
+        ShapeError: A size is no such multiple, or the coarsest stage would have a single element
+            (the error names it); or the input has another number of axes or channels (the error
+            names the layer).
     """
 
     stem_paths = ("encoder.stages.0.0.convs.0.conv",)
 
-    def __init__(self, in_channels: int = 1, num_classes: int = 2,
-                 features_per_stage: Sequence[int] = (32, 64, 128, 256, 320, 320),
-                 kernel_sizes: Sizes | Sequence[Sizes] = 3, strides: Sequence[Sizes] = (1, 2, 2, 2, 2, 2),
-                 n_conv_per_stage: int | Sequence[int] = 2, n_conv_per_stage_decoder: int | Sequence[int] = 2,
-                 dims: int = 3, conv_bias: bool = True, norm: str | None = "instance", nonlin: str = "leaky_relu",
-                 dropout: float = 0.0, deep_supervision: bool = False, nonlin_first: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        num_classes: int = 2,
+        features_per_stage: Sequence[int] = (32, 64, 128, 256, 320, 320),
+        kernel_sizes: Sizes | Sequence[Sizes] = 3,
+        strides: Sequence[Sizes] = (1, 2, 2, 2, 2, 2),
+        n_conv_per_stage: int | Sequence[int] = 2,
+        n_conv_per_stage_decoder: int | Sequence[int] = 2,
+        dims: int = 3,
+        conv_bias: bool = True,
+        norm: str | None = "instance",
+        nonlin: str = "leaky_relu",
+        dropout: float = 0.0,
+        deep_supervision: bool = False,
+        nonlin_first: bool = False,
+    ) -> None:
         super().__init__()
         what = "PlainConvUNet"
-        options = {"dims": dims, "bias": conv_bias, "norm": norm, "nonlin": nonlin, "dropout": dropout,
-                   "nonlin_first": nonlin_first}  # fmt: skip
+        options = {
+            "dims": dims,
+            "bias": conv_bias,
+            "norm": norm,
+            "nonlin": nonlin,
+            "dropout": dropout,
+            "nonlin_first": nonlin_first,
+        }
         features = medical.widths(features_per_stage, 2, "features_per_stage", what)
-        kernels, strides, counts = _stages(what, len(features), kernel_sizes, strides, n_conv_per_stage)
+        kernels, strides, counts = _stages(
+            what, len(features), kernel_sizes, strides, n_conv_per_stage
+        )
         encoder = PlainEncoder(in_channels, features, kernels, strides, counts, **options)
         self._take(
-            encoder, num_classes, n_conv_per_stage_decoder, strides, features, kernels, deep_supervision, options
+            encoder,
+            num_classes,
+            n_conv_per_stage_decoder,
+            strides,
+            features,
+            kernels,
+            deep_supervision,
+            options,
         )
 
 
 class ResidualEncoderUNet(NNUNet):
     """nnU-Net's network with residual blocks on the way down ("ResEnc").
 
-    Source: Isensee et al. 2024, arXiv 2404.09556; the blocks are those of ResNet-D, He et al. 2019, arXiv 1812.01187.
-    Names, order and shapes, the tied ones included, are those of ``dynamic_network_architectures``'
-    ``ResidualEncoderUNet``, start values those that nnU-Net gives it: each residual branch starts at zero.
+    Source: Isensee et al. 2024, arXiv 2404.09556; the blocks are those of ResNet-D, He et al. 2019,
+    arXiv 1812.01187. Names, order and shapes, the tied ones included, are those of
+    ``dynamic_network_architectures``' ``ResidualEncoderUNet``, start values those that nnU-Net
+    gives it: each residual branch starts at zero.
 
     Args:
         n_blocks_per_stage: Residual blocks in each stage of the encoder, or one number for all.
@@ -153,9 +217,11 @@ class ResidualEncoderUNet(NNUNet):
         bottleneck_channels: The inner widths of bottleneck blocks, for each stage or one for all.
         stem_channels: The width of the first convolution; that of the first stage when None.
         in_channels, num_classes, features_per_stage, kernel_sizes, strides: See `PlainConvUNet`.
-        n_conv_per_stage_decoder, dims, conv_bias, norm, nonlin, deep_supervision: See `PlainConvUNet`.
-        dropout: Probability of dropping a channel in training, after the convolutions of the stem and the decoder, and
-            after the first one of a basic block or the middle one of a bottleneck.
+        n_conv_per_stage_decoder, dims, conv_bias, norm, nonlin, deep_supervision: See
+            `PlainConvUNet`.
+        dropout: Probability of dropping a channel in training, after the convolutions of the stem
+            and the decoder, and after the first one of a basic block or the middle one of a
+            bottleneck.
 
     Shapes:
         As `PlainConvUNet`.
@@ -166,22 +232,32 @@ class ResidualEncoderUNet(NNUNet):
 
     @property
     def start_values(self):  # type: ignore[override]
-        """As `NNUNet`, and zeros for the last normalisation of each residual branch."""
+        """The start values of `NNUNet`, with zeros for the last normalisation of each branch."""
         last = "conv3" if self.block == "bottleneck" else "conv2"
         names = (f"*blocks.*.{last}.norm.weight", f"*blocks.*.{last}.all_modules.1.weight")
         return NNUNet.start_values | dict.fromkeys(names, ZEROS)
 
     stem_paths = ("encoder.stem.convs.0.conv",)
 
-    def __init__(self, in_channels: int = 1, num_classes: int = 2,
-                 features_per_stage: Sequence[int] = (32, 64, 128, 256, 320, 320),
-                 kernel_sizes: Sizes | Sequence[Sizes] = 3, strides: Sequence[Sizes] = (1, 2, 2, 2, 2, 2),
-                 n_blocks_per_stage: int | Sequence[int] = (1, 3, 4, 6, 6, 6),
-                 n_conv_per_stage_decoder: int | Sequence[int] = 1, dims: int = 3, conv_bias: bool = True,
-                 norm: str | None = "instance", nonlin: str = "leaky_relu", dropout: float = 0.0,
-                 deep_supervision: bool = False, block: str = "basic",
-                 bottleneck_channels: int | Sequence[int] | None = None,
-                 stem_channels: int | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        num_classes: int = 2,
+        features_per_stage: Sequence[int] = (32, 64, 128, 256, 320, 320),
+        kernel_sizes: Sizes | Sequence[Sizes] = 3,
+        strides: Sequence[Sizes] = (1, 2, 2, 2, 2, 2),
+        n_blocks_per_stage: int | Sequence[int] = (1, 3, 4, 6, 6, 6),
+        n_conv_per_stage_decoder: int | Sequence[int] = 1,
+        dims: int = 3,
+        conv_bias: bool = True,
+        norm: str | None = "instance",
+        nonlin: str = "leaky_relu",
+        dropout: float = 0.0,
+        deep_supervision: bool = False,
+        block: str = "basic",
+        bottleneck_channels: int | Sequence[int] | None = None,
+        stem_channels: int | None = None,
+    ) -> None:
         super().__init__()
         what = "ResidualEncoderUNet"
         if block not in BLOCKS:
@@ -189,19 +265,41 @@ class ResidualEncoderUNet(NNUNet):
         if (block == "bottleneck") != (bottleneck_channels is not None):
             raise SettingError(f"{what}: block='bottleneck' and bottleneck_channels go together")
         self.block = block
-        options = {"dims": dims, "bias": conv_bias, "norm": norm, "nonlin": nonlin, "dropout": dropout}
+        options = {
+            "dims": dims,
+            "bias": conv_bias,
+            "norm": norm,
+            "nonlin": nonlin,
+            "dropout": dropout,
+        }
         features = medical.widths(features_per_stage, 2, "features_per_stage", what)
-        kernels, strides, counts = _stages(what, len(features), kernel_sizes, strides, n_blocks_per_stage)
+        kernels, strides, counts = _stages(
+            what, len(features), kernel_sizes, strides, n_blocks_per_stage
+        )
         inner = medical.per_stage(bottleneck_channels, len(features), "bottleneck_channels", what)
-        stem = features[0] if stem_channels is None else checks.positive(stem_channels, "stem_channels", what)
-        encoder = ResidualEncoder(in_channels, stem, features, kernels, strides, counts, inner, **options)
+        if stem_channels is None:
+            stem = features[0]
+        else:
+            stem = checks.positive(stem_channels, "stem_channels", what)
+        encoder = ResidualEncoder(
+            in_channels, stem, features, kernels, strides, counts, inner, **options
+        )
         self._take(
-            encoder, num_classes, n_conv_per_stage_decoder, strides, features, kernels, deep_supervision, options
+            encoder,
+            num_classes,
+            n_conv_per_stage_decoder,
+            strides,
+            features,
+            kernels,
+            deep_supervision,
+            options,
         )
 
 
 class ConvBlock(Network):
-    """A convolution, then (where wanted) dropout, normalisation and activation; each under two names.
+    """A convolution, then (where wanted) dropout, normalisation and activation.
+
+    Each stands under two names.
 
     The reference's ``ConvDropoutNormReLU``.
 
@@ -209,14 +307,26 @@ class ConvBlock(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1, *, dims: int,
-                 bias: bool, norm: str | None, nonlin: str | None, dropout: float = 0.0,
-                 nonlin_first: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        *,
+        dims: int,
+        bias: bool,
+        norm: str | None,
+        nonlin: str | None,
+        dropout: float = 0.0,
+        nonlin_first: bool = False,
+    ) -> None:
         super().__init__()
         nn = self.nn
         kernel = medical.odd(kernel_size, dims)
         padding = tuple((k - 1) // 2 for k in kernel)
-        self.conv = by_dims(nn, dims, "Conv")(in_channels, out_channels, kernel, stride, padding, bias=bias)
+        conv = by_dims(nn, dims, "Conv")
+        self.conv = conv(in_channels, out_channels, kernel, stride, padding, bias=bias)
         steps = [self.conv]
         if dropout:
             self.dropout = by_dims(nn, dims, "Dropout")(dropout)
@@ -228,7 +338,7 @@ class ConvBlock(Network):
             self.nonlin = medical.activation(nn, nonlin)
             steps.append(self.nonlin)
         if nonlin_first and norm is not None and nonlin is not None:
-            steps[-2:] = steps[:-3:-1]
+            steps[-2:] = [self.nonlin, self.norm]
         self.all_modules = nn.Sequential(*steps)
 
     def forward(self, x):
@@ -236,25 +346,35 @@ class ConvBlock(Network):
 
 
 class StackedConvBlocks(Network):
-    """So many `ConvBlock` in a row, the first with the stride.
+    """Several `ConvBlock` in a row, the first with the stride.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``, rounded up.
     """
 
-    def __init__(self, count: int, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
-                 **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        count: int,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        **options: Any,
+    ) -> None:
         super().__init__()
-        first = ConvBlock(in_channels, out_channels, kernel_size, stride, **options)
-        more = [ConvBlock(out_channels, out_channels, kernel_size, **options) for _ in range(count - 1)]
-        self.convs = self.nn.Sequential(first, *more)
+        blocks = [ConvBlock(in_channels, out_channels, kernel_size, stride, **options)]
+        for _ in range(1, count):
+            blocks.append(ConvBlock(out_channels, out_channels, kernel_size, **options))
+        self.convs = self.nn.Sequential(*blocks)
 
     def forward(self, x):
         return self.convs(x)
 
 
 class ResidualBlock(Network):
-    """A residual branch of two or three `ConvBlock`; the shortcut averages over the stride and changes the width.
+    """A residual branch of two or three `ConvBlock`.
+
+    The shortcut averages over the stride and changes the width.
 
     The reference's ``BasicBlockD`` and, with `inner` channels, ``BottleneckD``.
 
@@ -262,10 +382,18 @@ class ResidualBlock(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes, inner: int | None,
-                 **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes,
+        inner: int | None,
+        **options: Any,
+    ) -> None:
         super().__init__()
-        nn, dims = self.nn, options["dims"]
+        nn = self.nn
+        dims = options["dims"]
         bare = options | {"nonlin": None, "dropout": 0.0}
         if inner is None:
             self.conv1 = ConvBlock(in_channels, out_channels, kernel_size, stride, **options)
@@ -278,90 +406,140 @@ class ResidualBlock(Network):
             self.nonlin3 = medical.activation(nn, options["nonlin"])
         self.is_bottleneck = inner is not None
         stride = geometry.steps(stride, dims, "strides")
-        changes = [by_dims(nn, dims, "AvgPool")(stride, stride)] if max(stride) > 1 else []
+        changes = []
+        if max(stride) > 1:
+            changes.append(by_dims(nn, dims, "AvgPool")(stride, stride))
         if in_channels != out_channels:
             changes.append(ConvBlock(in_channels, out_channels, 1, **bare | {"bias": False}))
         self.skip = nn.Sequential(*changes) if changes else None
 
     def forward(self, x):
         y = self.conv2(self.conv1(x))
-        y = self.conv3(y) if self.is_bottleneck else y
+        if self.is_bottleneck:
+            y = self.conv3(y)
         y = y + (x if self.skip is None else self.skip(x))
         return self.nonlin3(y) if self.is_bottleneck else self.nonlin2(y)
 
 
 class StackedResidualBlocks(Network):
-    """So many `ResidualBlock` in a row, the first with the stride.
+    """Several `ResidualBlock` in a row, the first with the stride.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size / stride)``.
     """
 
-    def __init__(self, count: int, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes,
-                 inner: int | None, **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        count: int,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes,
+        inner: int | None,
+        **options: Any,
+    ) -> None:
         super().__init__()
-        first = ResidualBlock(in_channels, out_channels, kernel_size, stride, inner, **options)
-        more = [ResidualBlock(out_channels, out_channels, kernel_size, 1, inner, **options) for _ in range(count - 1)]
-        self.blocks = self.nn.Sequential(first, *more)
+        blocks = [ResidualBlock(in_channels, out_channels, kernel_size, stride, inner, **options)]
+        for _ in range(1, count):
+            blocks.append(
+                ResidualBlock(out_channels, out_channels, kernel_size, 1, inner, **options)
+            )
+        self.blocks = self.nn.Sequential(*blocks)
 
     def forward(self, x):
         return self.blocks(x)
 
 
 class PlainEncoder(Network):
-    """The way down of `PlainConvUNet`; gives the outputs of all stages as a list."""
+    """The way down of `PlainConvUNet`; it returns the outputs of all stages as a list."""
 
-    def __init__(self, in_channels: int, features: Sequence[int], kernels: Sequence[Sizes], strides: Sequence[Sizes],
-                 counts: Sequence[int], **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        features: Sequence[int],
+        kernels: Sequence[Sizes],
+        strides: Sequence[Sizes],
+        counts: Sequence[int],
+        **options: Any,
+    ) -> None:
         super().__init__()
         before = (in_channels, *features[:-1])
-        stages = zip(counts, before, features, kernels, strides, strict=True)
         nn = self.nn
-        self.stages = nn.Sequential(*(nn.Sequential(StackedConvBlocks(*stage, **options)) for stage in stages))
+        stages = []
+        for stage in zip(counts, before, features, kernels, strides, strict=True):
+            stages.append(nn.Sequential(StackedConvBlocks(*stage, **options)))
+        self.stages = nn.Sequential(*stages)
 
     def forward(self, x):
         return _each(self.stages, x)
 
 
 class ResidualEncoder(Network):
-    """The way down of `ResidualEncoderUNet`; gives the outputs of all stages as a list."""
+    """The way down of `ResidualEncoderUNet`; it returns the outputs of all stages as a list."""
 
-    def __init__(self, in_channels: int, stem: int, features: Sequence[int], kernels: Sequence[Sizes],
-                 strides: Sequence[Sizes], counts: Sequence[int], inner: Sequence[int | None],
-                 **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        stem: int,
+        features: Sequence[int],
+        kernels: Sequence[Sizes],
+        strides: Sequence[Sizes],
+        counts: Sequence[int],
+        inner: Sequence[int | None],
+        **options: Any,
+    ) -> None:
         super().__init__()
         self.stem = StackedConvBlocks(1, in_channels, stem, kernels[0], **options)
         before = (stem, *features[:-1])
-        stages = zip(counts, before, features, kernels, strides, inner, strict=True)
-        self.stages = self.nn.Sequential(*(StackedResidualBlocks(*stage, **options) for stage in stages))
+        stages = []
+        for stage in zip(counts, before, features, kernels, strides, inner, strict=True):
+            stages.append(StackedResidualBlocks(*stage, **options))
+        self.stages = self.nn.Sequential(*stages)
 
     def forward(self, x):
         return _each(self.stages, self.stem(x))
 
 
 class Decoder(Network):
-    """The way up: a transposed convolution, the encoder's output of that size, and convolutions, for each stage.
+    """The way up.
 
-    The reference also keeps the encoder here, though it runs before; its names stand in the state a second time.
+    Each stage has a transposed convolution, the encoder's output of that size, and convolutions.
+
+    The reference also keeps the encoder here, though it runs before; its names stand in the state a
+    second time.
     """
 
-    def __init__(self, encoder: Any, num_classes: int, counts: Sequence[int], strides: Sequence[Sizes],
-                 features: Sequence[int], kernels: Sequence[Sizes], deep_supervision: bool,
-                 **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        encoder: Any,
+        num_classes: int,
+        counts: Sequence[int],
+        strides: Sequence[Sizes],
+        features: Sequence[int],
+        kernels: Sequence[Sizes],
+        deep_supervision: bool,
+        **options: Any,
+    ) -> None:
         super().__init__()
         nn = self.nn
         conv, transposed = by_dims(nn, options["dims"], "Conv", "ConvTranspose")
         self.deep_supervision = bool(deep_supervision)
         self.encoder = encoder
-        fine, coarse = features[-2::-1], features[:0:-1]  # both from the coarsest decoder stage to the finest
-        stages = zip(counts, fine, kernels[-2::-1], strict=True)
-        self.stages = nn.ModuleList([StackedConvBlocks(n, 2 * width, width, k, **options) for n, width, k in stages])
-        ups = zip(coarse, fine, strides[:0:-1], strict=True)
-        self.transpconvs = nn.ModuleList([transposed(*up, up[2], bias=options["bias"]) for up in ups])
+        # both from the coarsest decoder stage to the finest
+        fine = features[-2::-1]
+        coarse = features[:0:-1]
+        stages = []
+        for count, width, kernel in zip(counts, fine, kernels[-2::-1], strict=True):
+            stages.append(StackedConvBlocks(count, 2 * width, width, kernel, **options))
+        self.stages = nn.ModuleList(stages)
+        ups = []
+        for before, width, stride in zip(coarse, fine, strides[:0:-1], strict=True):
+            ups.append(transposed(before, width, stride, stride, bias=options["bias"]))
+        self.transpconvs = nn.ModuleList(ups)
         self.seg_layers = nn.ModuleList([conv(width, num_classes, 1) for width in fine])
 
     def forward(self, skips):
-        """The outputs of the stages, from the coarsest to the finest, for those of the encoder."""
+        """Return the outputs of the stages, from the coarsest to the finest."""
         *skips, x = skips
         decoded = []
         for up, stage in zip(self.transpconvs, self.stages, strict=True):
@@ -370,15 +548,21 @@ class Decoder(Network):
         return decoded
 
     def outputs(self, stages):
-        """The classes from the finest stage; with deep supervision from all of the decoder, the finest first."""
+        """Return the classes from the finest stage.
+
+        With deep supervision they are those of all stages of the decoder, the finest first.
+        """
         layers = list(self.seg_layers)
         if not self.deep_supervision:
             return layers[-1](stages[-1])
-        return [layer(x) for layer, x in zip(reversed(layers), reversed(stages[-len(layers) :]), strict=True)]
+        outputs = []
+        for layer, x in zip(reversed(layers), reversed(stages[-len(layers) :]), strict=True):
+            outputs.append(layer(x))
+        return outputs
 
 
 def _each(stages, x):
-    """What each stage gives for the output of the one before."""
+    """Run stages in a row, and return the output of each."""
     outputs = []
     for stage in stages:
         x = stage(x)
@@ -386,22 +570,27 @@ def _each(stages, x):
     return outputs
 
 
-def _stages(what: str, count: int, kernels: Any, strides: Any, blocks: Any) -> tuple[Any, Any, tuple[int, ...]]:
-    """Kernel, stride and number of blocks for each stage."""
-    return (
-        medical.per_stage(kernels, count, "kernel_sizes", what),
-        medical.per_stage(strides, count, "strides", what),
-        tuple(checks.positive(n, "blocks", what) for n in medical.per_stage(blocks, count, "n_blocks_per_stage", what)),
-    )
+def _stages(
+    what: str, count: int, kernels: Any, strides: Any, blocks: Any
+) -> tuple[Any, Any, tuple[int, ...]]:
+    """Return the kernel, stride and number of blocks of each stage."""
+    kernels = medical.per_stage(kernels, count, "kernel_sizes", what)
+    strides = medical.per_stage(strides, count, "strides", what)
+    blocks = medical.per_stage(blocks, count, "n_blocks_per_stage", what)
+    return kernels, strides, tuple(checks.positive(n, "blocks", what) for n in blocks)
 
 
-_PLAIN = "Isensee et al. 2021, doi 10.1038/s41592-020-01008-z; dynamic_network_architectures PlainConvUNet"
+_PLAIN = (
+    "Isensee et al. 2021, doi 10.1038/s41592-020-01008-z; dynamic_network_architectures "
+    "PlainConvUNet"
+)
 _RESENC = "Isensee et al. 2024, arXiv 2404.09556; dynamic_network_architectures ResidualEncoderUNet"
 
 # name: (network, source, sides of a sample with 1, 2 and 3 axes)
-# No parameter counts are published: nnU-Net fits the number of stages to the data. These are its stages for patches
-# whose coarsest stage has 4 to 7 elements along an axis (at most 320 channels, a residual encoder of 1, 3, 4, 6, 6, 6
-# blocks and a decoder of 1). The presets M and L are one network; what they change is the size of the patches.
+# No parameter counts are published: nnU-Net fits the number of stages to the data. These are its
+# stages for patches whose coarsest stage has 4 to 7 elements along an axis (at most 320 channels, a
+# residual encoder of 1, 3, 4, 6, 6, 6 blocks and a decoder of 1). The presets M and L are one
+# network; what they change is the size of the patches.
 _VARIANTS = {
     "nnunet": (PlainConvUNet, _PLAIN, (1024, 512, 128)),
     "nnunet_resenc_m": (ResidualEncoderUNet, _RESENC, (1024, 512, 128)),

@@ -1,6 +1,7 @@
 """The pyramid scene parsing network, as segmentation_models_pytorch's PSPNet.
 
-Unlike the paper: an encoder that stops at an eighth of the size instead of a dilated one, and no auxiliary loss.
+Unlike the paper: an encoder that stops at an eighth of the size instead of a dilated one, and no
+auxiliary loss.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,8 @@ class PSPNet(EncoderDecoder):
 
     Args:
         encoder: A classifier: a name of the zoo, an `Architecture`, or a class written once.
-        encoder_depth: How often the encoder halves the size, 1 to 5. The paper's network: 5, with output_stride=8.
+        encoder_depth: How often the encoder halves the size, 1 to 5. The paper's network: 5, with
+            output_stride=8.
         psp_channels: Width of the decoder's output.
         num_classes: Number of output channels.
         in_channels: Number of input channels.
@@ -34,27 +36,41 @@ class PSPNet(EncoderDecoder):
         encoder_settings: Further settings of the encoder.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a multiple of
-        ``min(2 ** encoder_depth, output_stride)``.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a
+        multiple of ``min(2 ** encoder_depth, output_stride)``.
 
     Raises:
         UnknownName: The zoo has no such encoder.
-        SettingError: A setting makes no sense, or the encoder has no stage at a size that the decoder takes.
+        SettingError: A setting makes no sense, or the encoder has no stage at a size that the
+            decoder takes.
         ShapeError: The size is no such multiple.
     """
 
     start_values = DECODER_START
 
-    def __init__(self, encoder: Any = "resnet34", encoder_depth: int = 3, psp_channels: int = 512,
-                 num_classes: int = 1, in_channels: int = 3, dims: int = 2, dropout: float = 0.2,
-                 output_stride: int = 32, encoder_settings: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        encoder: Any = "resnet34",
+        encoder_depth: int = 3,
+        psp_channels: int = 512,
+        num_classes: int = 1,
+        in_channels: int = 3,
+        dims: int = 2,
+        dropout: float = 0.2,
+        output_stride: int = 32,
+        encoder_settings: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 1, "PSPNet")
         checks.positive(psp_channels, "psp_channels", "PSPNet")
-        (channels,) = self.encode_with(encoder, (depth,), in_channels, dims, encoder_settings, output_stride)
+        (channels,) = self.encode_with(
+            encoder, (depth,), in_channels, dims, encoder_settings, output_stride
+        )
         self.multiple = min(2**depth, output_stride)
         self.decoder = Decoder(channels, psp_channels, dropout, dims)
-        self.segmentation_head = segmentation_head(self.nn, psp_channels, num_classes, 3, dims, self.multiple)
+        self.segmentation_head = segmentation_head(
+            self.nn, psp_channels, num_classes, 3, dims, upsampling=self.multiple
+        )
 
 
 class Decoder(Network):
@@ -67,7 +83,8 @@ class Decoder(Network):
     def __init__(self, in_channels: int, out_channels: int, dropout: float, dims: int) -> None:
         super().__init__()
         self.psp = Pyramid(in_channels, dims)
-        self.conv = ConvNormActivation(in_channels // 4 * 4 + in_channels, out_channels, 1, dims=dims)
+        width = in_channels + len(SIZES) * (in_channels // 4)
+        self.conv = ConvNormActivation(width, out_channels, 1, dims=dims)
         self.dropout = by_dims(self.nn, dims, "Dropout")(dropout)
 
     def forward(self, features, size):
@@ -75,30 +92,44 @@ class Decoder(Network):
 
 
 class Pyramid(Network):
-    """The input beside its averages, each over another number of windows, brought back to its size."""
+    """The input beside its averages over several numbers of windows.
+
+    Each of the averages is brought back to the input's size.
+    """
 
     def __init__(self, in_channels: int, dims: int) -> None:
         super().__init__()
-        self.blocks = self.nn.ModuleList([Averages(in_channels, in_channels // 4, size, dims) for size in SIZES])
+        width = in_channels // 4
+        blocks = [Averages(in_channels, width, size, dims) for size in SIZES]
+        self.blocks = self.nn.ModuleList(blocks)
 
     def forward(self, x):
-        return self.nn.concatenate([*(block(x) for block in self.blocks), x], dim=1)
+        averages = [block(x) for block in self.blocks]
+        return self.nn.concatenate([*averages, x], dim=1)
 
 
 class Averages(Network):
-    """Averages over so many windows along each axis, a 1x1 convolution, and a linear resize to the input's size."""
+    """Averages over `size` windows along each axis, and a 1x1 convolution.
+
+    A linear resize brings them to the input's size.
+    """
 
     def __init__(self, in_channels: int, out_channels: int, size: int, dims: int) -> None:
         super().__init__()
-        nn, (conv, pool) = self.nn, by_dims(self.nn, dims, "Conv", "AdaptiveAvgPool")
-        if size == 1:  # the reference: no normalisation, which in training would see one value for each sample
-            convolution = nn.Sequential(conv(in_channels, out_channels, 1), nn.Identity(), nn.ReLU())
+        nn = self.nn
+        conv, pool = by_dims(nn, dims, "Conv", "AdaptiveAvgPool")
+        if size == 1:
+            # As in the reference no normalisation: in training it would see one value a sample.
+            conv = conv(in_channels, out_channels, 1)
+            convolution = nn.Sequential(conv, nn.Identity(), nn.ReLU())
         else:
             convolution = ConvNormActivation(in_channels, out_channels, 1, dims=dims)
         self.pool = nn.Sequential(pool(size), convolution)
 
     def forward(self, x):
-        return self.nn.interpolate(self.pool(x), size=tuple(x.shape[2:]), mode="linear", align_corners=True)
+        y = self.pool(x)  # (batch, out_channels, size, ...)
+        size = tuple(x.shape[2:])
+        return self.nn.interpolate(y, size=size, mode="linear", align_corners=True)
 
 
 register(

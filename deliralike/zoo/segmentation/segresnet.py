@@ -1,6 +1,6 @@
-"""MONAI's SegResNet: residual blocks before which is normalised, and resizing on the way up, in 2 and 3 dimensions.
+"""MONAI's SegResNet in 2 and 3 dimensions: residual blocks that begin with a normalisation.
 
-Unlike the paper: no branch that reconstructs the input.
+Unlike the paper it has no branch that reconstructs the input.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ UPSAMPLINGS = ("nontrainable", "deconv")
 
 
 class SegResNet(Model):
-    """A deep way down, a short way up, whose levels are added to those of the way down.
+    """A deep way down and a short way up, whose levels are added to those of the way down.
 
-    Source: Myronenko 2018, arXiv 1810.11654, without its branch that reconstructs the input. Names, order and shapes
-    are those of MONAI's ``SegResNet``, start values PyTorch's as there.
+    Source: Myronenko 2018, arXiv 1810.11654, without its branch that reconstructs the input. Names,
+    order and shapes are those of MONAI's ``SegResNet``, start values PyTorch's as there.
 
     Args:
         in_channels: Number of input channels.
@@ -33,51 +33,72 @@ class SegResNet(Model):
         dropout: Probability of dropping a channel after the first convolution in training.
         norm: ``"group"``, ``"batch"`` or ``"instance"`` (without scale and shift).
         num_groups: Groups of the group normalisation.
-        upsample: ``"nontrainable"`` (linear interpolation) or ``"deconv"`` (transposed convolutions).
+        upsample: ``"nontrainable"`` (linear interpolation) or ``"deconv"`` (transposed
+            convolutions).
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be multiples of
-        ``2 ** (len(blocks_down) - 1)``.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be
+        multiples of ``2 ** (len(blocks_down) - 1)``.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: A size is no such multiple, or the coarsest level would have a single element (the error names it);
-            or the input has another number of axes or channels (the error names the layer).
+        ShapeError: A size is no such multiple, or the coarsest level would have a single element
+            (the error names it); or the input has another number of axes or channels (the error
+            names the layer).
     """
 
-    stem_paths, head_paths, outputs = ("convInit.conv",), ("conv_final.2.conv",), "out_channels"
+    stem_paths = ("convInit.conv",)
+    head_paths = ("conv_final.2.conv",)
+    outputs = "out_channels"
 
-    def __init__(self, in_channels: int = 1, out_channels: int = 2, init_filters: int = 8,
-                 blocks_down: Sequence[int] = (1, 2, 2, 4), blocks_up: Sequence[int] = (1, 1, 1), dims: int = 3,
-                 dropout: float = 0.0, norm: str = "group", num_groups: int = 8,
-                 upsample: str = "nontrainable") -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 2,
+        init_filters: int = 8,
+        blocks_down: Sequence[int] = (1, 2, 2, 4),
+        blocks_up: Sequence[int] = (1, 1, 1),
+        dims: int = 3,
+        dropout: float = 0.0,
+        norm: str = "group",
+        num_groups: int = 8,
+        upsample: str = "nontrainable",
+    ) -> None:
         super().__init__()
         downs, ups = _counts(blocks_down, blocks_up)
         medical.two_or_three(dims, "SegResNet")
         width = checks.positive(init_filters, "init_filters", "SegResNet")
         if upsample not in UPSAMPLINGS:
-            raise SettingError(f"SegResNet: there is no upsample={upsample!r}. {suggestion(upsample, UPSAMPLINGS)}")
+            raise SettingError(
+                f"SegResNet: there is no upsample={upsample!r}. {suggestion(upsample, UPSAMPLINGS)}"
+            )
         nn = self.nn
         norms: dict[str, Any] = {"norm": norm, "num_groups": num_groups, "affine": False}
-        self.factors, self.several = (2 ** len(ups),) * dims, norm == "instance"
+        self.factors = (2 ** len(ups),) * dims
+        self.several = norm == "instance"
         self.convInit = _conv(in_channels, width, dims)
-        self.down_layers = nn.ModuleList([
-            nn.Sequential(nn.Identity() if i == 0 else _conv(width * 2 ** (i - 1), width * 2**i, dims, stride=2),
-                          *(ResBlock(width * 2**i, dims, **norms) for _ in range(count)))
-            for i, count in enumerate(downs)
-        ])  # fmt: skip
-        widths = [width * 2 ** (len(ups) - i) for i in range(len(ups))]  # before each step up
-        self.up_layers = nn.ModuleList([
-            nn.Sequential(*(ResBlock(wide // 2, dims, **norms) for _ in range(count)))
-            for wide, count in zip(widths, ups, strict=True)
-        ])  # fmt: skip
-        self.up_samples = nn.ModuleList([
-            nn.Sequential(_conv(wide, wide // 2, dims, kernel_size=1), _upsample(nn, wide // 2, dims, upsample))
-            for wide in widths
-        ])  # fmt: skip
-        norm_layer = medical.normalisation(nn, norm, width, dims, False, num_groups)
+        down_layers = []
+        for i, count in enumerate(downs):
+            wide = width * 2**i
+            first = nn.Identity() if i == 0 else _conv(wide // 2, wide, dims, stride=2)
+            blocks = [ResBlock(wide, dims, **norms) for _ in range(count)]
+            down_layers.append(nn.Sequential(first, *blocks))
+        self.down_layers = nn.ModuleList(down_layers)
+        widths = [width * 2**level for level in range(len(ups), 0, -1)]  # before each step up
+        up_layers = []
+        for wide, count in zip(widths, ups, strict=True):
+            blocks = [ResBlock(wide // 2, dims, **norms) for _ in range(count)]
+            up_layers.append(nn.Sequential(*blocks))
+        self.up_layers = nn.ModuleList(up_layers)
+        up_samples = []
+        for wide in widths:
+            conv = _conv(wide, wide // 2, dims, kernel_size=1)
+            up_samples.append(nn.Sequential(conv, _upsample(nn, wide // 2, dims, upsample)))
+        self.up_samples = nn.ModuleList(up_samples)
         self.conv_final = nn.Sequential(
-            norm_layer, nn.ReLU(), _conv(width, out_channels, dims, kernel_size=1, bias=True)
+            medical.normalisation(nn, norm, width, dims, False, num_groups),
+            nn.ReLU(),
+            _conv(width, out_channels, dims, kernel_size=1, bias=True),
         )
         self.dropout = by_dims(nn, dims, "Dropout")(dropout)
 
@@ -85,15 +106,21 @@ class SegResNet(Model):
         return self.conv_final(next(reversed(self.forward_stages(x).values())))
 
     def forward_stages(self, x):
-        """The levels on the way down, ``(batch, init_filters * 2**level, *size / 2**level)``, and up again."""
+        """Return the levels on the way down and up again.
+
+        Each is ``(batch, init_filters * 2**level, *size / 2**level)``.
+        """
         depth = len(self.up_layers)
         medical.divides(self, x, self.factors, f"down_layers.{depth}", self.several)
-        stages, x = {}, self.dropout(self.convInit(x))
+        stages = {}
+        x = self.dropout(self.convInit(x))
         for i, down in enumerate(self.down_layers):
-            x = stages[f"down_layers.{i}"] = down(x)
+            x = down(x)
+            stages[f"down_layers.{i}"] = x
         skips = list(stages.values())[:-1]
         for i, (up, blocks) in enumerate(zip(self.up_samples, self.up_layers, strict=True)):
-            x = stages[f"up_layers.{i}"] = blocks(up(x) + skips.pop())
+            x = blocks(up(x) + skips.pop())
+            stages[f"up_layers.{i}"] = x
         return stages
 
 
@@ -110,7 +137,9 @@ class ResBlock(Network):
         self.conv2 = _conv(channels, channels, dims)
 
     def forward(self, x):
-        return x + self.conv2(self.act(self.norm2(self.conv1(self.act(self.norm1(x))))))
+        y = self.conv1(self.act(self.norm1(x)))
+        y = self.conv2(self.act(self.norm2(y)))
+        return x + y
 
 
 class Deconv(Network):
@@ -124,21 +153,28 @@ class Deconv(Network):
         return self.deconv(x)
 
 
-def _conv(in_channels: int, out_channels: int, dims: int, bias: bool = False, **options: Any) -> Any:
+def _conv(
+    in_channels: int, out_channels: int, dims: int, bias: bool = False, **options: Any
+) -> Any:
     return medical.Convolution(in_channels, out_channels, dims, bias=bias, alone=True, **options)
 
 
 def _upsample(nn: Any, channels: int, dims: int, kind: str) -> Any:
-    return Deconv(channels, dims) if kind == "deconv" else nn.Upsample(scale_factor=2.0, mode="linear")
+    if kind == "deconv":
+        return Deconv(channels, dims)
+    return nn.Upsample(scale_factor=2.0, mode="linear")
 
 
 def _counts(downs: Sequence[int], ups: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if any(isinstance(counts, int | str) for counts in (downs, ups)) or len(downs) != len(ups) + 1 or not ups:
+    lists = not isinstance(downs, int | str) and not isinstance(ups, int | str)
+    if not lists or not ups or len(downs) != len(ups) + 1:
         raise SettingError(
-            f"SegResNet: blocks_down={downs!r} and blocks_up={ups!r}; wanted one level less on the way up"
+            f"SegResNet: blocks_down={downs!r} and blocks_up={ups!r}; wanted one level less on the "
+            "way up"
         )
-    checked = [tuple(checks.positive(count, "blocks", "SegResNet") for count in counts) for counts in (downs, ups)]
-    return checked[0], checked[1]
+    for count in (*downs, *ups):
+        checks.positive(count, "blocks", "SegResNet")
+    return tuple(downs), tuple(ups)
 
 
 register(

@@ -1,7 +1,7 @@
-"""Swin UNETR: a transformer of shifted windows down, convolutions up, in 2 and 3 dimensions, as MONAI builds it.
+"""Swin UNETR in 2 and 3 dimensions: shifted windows down, convolutions up, as in MONAI.
 
-As in the paper. MONAI 0.9 took two of the eight parts that a patch merging joins twice and two never; weights of that
-time want ``downsample="merging0.9"``.
+It follows the paper. MONAI 0.9 took two of the eight parts that a patch merging joins twice and two
+never; weights of that time want ``downsample="merging0.9"``.
 """
 
 import math
@@ -25,73 +25,133 @@ from deliralike.zoo.segmentation.unetr import ConvLayer, attend
 
 _FORBIDDEN = 100.0  # what is taken from the scores of tokens that are neighbours only after rolling
 
-# The neighbours that merge in 3 dimensions, in order. MONAI's first version, from 0.9 on, took two of the eight twice
-# and left two out; published weights are made with it. Later its "merging" takes each once, but in another order than
-# "mergingv2".
+# The neighbours that merge in 3 dimensions, in order. MONAI's first version, from 0.9 on, took two
+# of the eight twice and left two out; published weights are made with it. Later its "merging" takes
+# each once, but in another order than "mergingv2".
 MERGINGS = {
-    "merging": ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 1, 1)),
+    "merging": (
+        (0, 0, 0),
+        (1, 0, 0),
+        (0, 1, 0),
+        (0, 0, 1),
+        (1, 1, 0),
+        (1, 0, 1),
+        (0, 1, 1),
+        (1, 1, 1),
+    ),
     "mergingv2": tuple(product(range(2), repeat=3)),
-    "merging0.9": ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 0, 1), (0, 1, 0), (0, 0, 1), (1, 1, 1)),
+    "merging0.9": (
+        (0, 0, 0),
+        (1, 0, 0),
+        (0, 1, 0),
+        (0, 0, 1),
+        (1, 0, 1),
+        (0, 1, 0),
+        (0, 0, 1),
+        (1, 1, 1),
+    ),
 }
 
 
 class SwinUNETR(Model):
-    """Four stages of attention within shifted windows; each one's output, through convolutions, joins the way up.
+    """Four stages of attention within shifted windows, and convolutions on the way up.
 
-    Source: Hatamizadeh et al. 2022, arXiv 2201.01266; version 2: He et al. 2023, doi 10.1007/978-3-031-43901-8_40.
-    Names, order, shapes and start values are those of MONAI's ``SwinUNETR``. Patches have a side of 2: no other side
-    fits the five steps up.
+    The output of each stage joins the way up through convolutions.
+
+    Source: Hatamizadeh et al. 2022, arXiv 2201.01266; version 2: He et al. 2023, doi
+    10.1007/978-3-031-43901-8_40. Names, order, shapes and start values are those of MONAI's
+    ``SwinUNETR``. Patches have a side of 2: no other side fits the five steps up.
 
     Args:
         in_channels: Number of input channels.
         out_channels: Number of output channels.
         feature_size: The width of the first stage's tokens, which each stage doubles.
-        depths: The number of blocks in each of the four stages; every second one shifts its windows.
+        depths: The number of blocks in each of the four stages; every second one shifts its
+            windows.
         num_heads: The number of attention heads in each stage.
         window_size: The windows' size, one number or one for each axis.
         mlp_ratio: How many times wider the inner layer of each block's perceptron is.
         qkv_bias: Whether queries, keys and values have biases.
-        norm: Of the convolutions: ``"instance"`` (without scale and shift), ``"batch"`` or ``"group"``.
+        norm: Of the convolutions: ``"instance"`` (without scale and shift), ``"batch"`` or
+            ``"group"``.
         dropout: Probability of dropping an element of the tokens in training.
         attention_dropout: The same for the attention weights.
-        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from the first.
-        normalize: Whether each stage's output is normalised over its channels before it goes to the convolutions.
+        stochastic_depth: Probability of dropping the last residual branch; it grows linearly from
+            the first.
+        normalize: Whether each stage's output is normalised over its channels before it goes to the
+            convolutions.
         patch_norm: Whether the patches' tokens are normalised.
         dims: Number of spatial axes: 2 or 3.
-        downsample: The order of the neighbours that merge between stages, in 3 dimensions: ``"merging"``,
-            ``"mergingv2"`` or, for weights of that time, ``"merging0.9"``, which takes two of them twice.
+        downsample: The order of the neighbours that merge between stages, in 3 dimensions:
+            ``"merging"``, ``"mergingv2"`` or, for weights of that time, ``"merging0.9"``, which
+            takes two of them twice.
         use_v2: Whether a residual block of convolutions comes before each stage.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be multiples of 32.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be
+        multiples of 32.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: A size is no such multiple, or the coarsest stage would have a single element (the error names it);
-            or the input has another number of axes or channels (the error names the layer).
+        ShapeError: A size is no such multiple, or the coarsest stage would have a single element
+            (the error names it); or the input has another number of axes or channels (the error
+            names the layer).
     """
 
-    head_paths, outputs = ("out.conv.conv",), "out_channels"
+    head_paths = ("out.conv.conv",)
+    outputs = "out_channels"
 
-    def __init__(self, in_channels: int = 1, out_channels: int = 14, feature_size: int = 48,
-                 depths: Sequence[int] = (2, 2, 2, 2), num_heads: Sequence[int] = (3, 6, 12, 24),
-                 window_size: Sizes = 7, mlp_ratio: float = 4.0, qkv_bias: bool = True, norm: str = "instance",
-                 dropout: float = 0.0, attention_dropout: float = 0.0, stochastic_depth: float = 0.0,
-                 normalize: bool = True, patch_norm: bool = False, dims: int = 3, downsample: str = "merging",
-                 use_v2: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 14,
+        feature_size: int = 48,
+        depths: Sequence[int] = (2, 2, 2, 2),
+        num_heads: Sequence[int] = (3, 6, 12, 24),
+        window_size: Sizes = 7,
+        mlp_ratio: float = 4.0,
+        qkv_bias: bool = True,
+        norm: str = "instance",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        normalize: bool = True,
+        patch_norm: bool = False,
+        dims: int = 3,
+        downsample: str = "merging",
+        use_v2: bool = False,
+    ) -> None:
         super().__init__()
         medical.two_or_three(dims, "SwinUNETR")
         if downsample not in MERGINGS:
-            raise SettingError(f"SwinUNETR: there is no downsample={downsample!r}. {suggestion(downsample, MERGINGS)}")
+            raise SettingError(
+                f"SwinUNETR: there is no downsample={downsample!r}. "
+                f"{suggestion(downsample, MERGINGS)}"
+            )
         width = checks.positive(feature_size, "feature_size", "SwinUNETR")
         options: dict[str, Any] = {"dims": dims, "norm": norm, "affine": False, "res_block": True}
-        self.factors, self.several, self.normalize = (32,) * dims, norm == "instance", bool(normalize)
+        self.factors = (32,) * dims
+        self.several = norm == "instance"
+        self.normalize = bool(normalize)
+        block_options = {
+            "mlp_ratio": mlp_ratio,
+            "qkv_bias": qkv_bias,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+        }
         self.swinViT = SwinTransformer(
-            in_channels, width, _four(depths, "depths"), _four(num_heads, "num_heads"),
-            geometry.steps(window_size, dims, "window_size"), patch_norm, use_v2, stochastic_depth, dropout,
-            {"mlp_ratio": mlp_ratio, "qkv_bias": qkv_bias, "dropout": dropout, "attention_dropout": attention_dropout},
+            in_channels,
+            width,
+            _four(depths, "depths"),
+            _four(num_heads, "num_heads"),
+            geometry.steps(window_size, dims, "window_size"),
+            patch_norm,
+            use_v2,
+            stochastic_depth,
+            dropout,
+            block_options,
             downsample,
-        )  # fmt: skip
+        )
         self.encoder1 = ConvLayer(in_channels, width, **options)
         self.encoder2 = ConvLayer(width, width, **options)
         self.encoder3 = ConvLayer(2 * width, 2 * width, **options)
@@ -106,15 +166,20 @@ class SwinUNETR(Model):
 
     @property
     def stem_paths(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What reads the input: the patches, and the finest level's block with its shortcut."""
-        shortcut = ("encoder1.layer.conv3.conv",) if hasattr(self.encoder1.layer, "conv3") else ()
-        return ("swinViT.patch_embed.proj", "encoder1.layer.conv1.conv", *shortcut)
+        """The patches, and the finest level's block with its shortcut."""
+        paths = ["swinViT.patch_embed.proj", "encoder1.layer.conv1.conv"]
+        if hasattr(self.encoder1.layer, "conv3"):
+            paths.append("encoder1.layer.conv3.conv")
+        return tuple(paths)
 
     def forward(self, x):
         return self.out(self.forward_stages(x)["decoder1"])
 
     def forward_stages(self, x):
-        """The transformer's stages, ``(batch, feature_size * 2**i, *size / 2**(i + 1))``; those of the way up."""
+        """Return the transformer's stages, and those of the way up.
+
+        The former are ``(batch, feature_size * 2**i, *size / 2**(i + 1))``.
+        """
         medical.divides(self, x, self.factors, "encoder10", self.several)
         names = ("patch_embed", "layers1", "layers2", "layers3", "layers4")
         hidden = [self._normalised(stage) for stage in self.swinViT(x)]
@@ -126,59 +191,85 @@ class SwinUNETR(Model):
             self.encoder4(hidden[2]),
             hidden[3],
         ]
-        x = stages["encoder10"] = self.encoder10(hidden[4])
+        x = self.encoder10(hidden[4])
+        stages["encoder10"] = x
         for i in (5, 4, 3, 2, 1):
-            x = stages[f"decoder{i}"] = getattr(self, f"decoder{i}")(x, skips.pop())
+            x = getattr(self, f"decoder{i}")(x, skips.pop())
+            stages[f"decoder{i}"] = x
         return stages
 
     def _normalised(self, x):
-        """Each element over its channels, without scale and shift."""
+        """Normalise each element over its channels, without scale and shift."""
         if not self.normalize:
             return x
-        return _channels_first(self.nn, self.nn.layer_norm(_channels_last(self.nn, x), (x.shape[1],)))
+        nn = self.nn
+        y = nn.layer_norm(_channels_last(nn, x), (x.shape[1],))
+        return _channels_first(nn, y)
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """The index tables are this network's own: they follow from the window."""
+        """Add the index tables of this network, which follow from its window."""
         own = {}
         for path, block in self.named_blocks():
-            if isinstance(block, WindowAttention) and f"{path}.relative_position_bias_table" in state:
+            if not isinstance(block, WindowAttention):
+                continue
+            if f"{path}.relative_position_bias_table" in state:
                 own[f"{path}.relative_position_index"] = _relative_positions(block.window_size)
         return {**state, **own}
 
 
 class SwinTransformer(Network):
-    """Patches, then four stages, each of which halves the size; gives what all five put out.
+    """Patches, then four stages, each of which halves the size.
+
+    It returns the outputs of all five.
 
     Source: Liu et al. 2021, arXiv 2103.14030; MONAI's ``SwinTransformer``.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives five times ``(batch, width * 2**i, *size / 2**(i + 1))``.
+        ``(batch, in_channels, *size)`` gives five times
+        ``(batch, width * 2**i, *size / 2**(i + 1))``.
     """
 
-    def __init__(self, in_channels: int, width: int, depths: Sequence[int], heads: Sequence[int],
-                 window: tuple[int, ...], patch_norm: bool, use_v2: bool, stochastic_depth: float, dropout: float,
-                 options: Mapping[str, Any], downsample: str) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        width: int,
+        depths: Sequence[int],
+        heads: Sequence[int],
+        window: tuple[int, ...],
+        patch_norm: bool,
+        use_v2: bool,
+        stochastic_depth: float,
+        dropout: float,
+        options: Mapping[str, Any],
+        downsample: str,
+    ) -> None:
         super().__init__()
-        nn, total = self.nn, sum(depths)
+        nn = self.nn
+        total = sum(depths)
         chances = [stochastic_depth * i / max(1, total - 1) for i in range(total)]
         self.use_v2 = bool(use_v2)
         self.patch_embed = PatchEmbed(in_channels, width, len(window), patch_norm)
         self.pos_drop = nn.Dropout(dropout)
         start = 0
         for i, (depth, count) in enumerate(zip(depths, heads, strict=True)):
-            stage = Stage(width * 2**i, count, window, chances[start : start + depth], downsample, **options)
+            of_stage = chances[start : start + depth]
+            stage = Stage(width * 2**i, count, window, of_stage, downsample, **options)
             setattr(self, f"layers{i + 1}", nn.ModuleList([stage]))
             start += depth
         if use_v2:
             convs: dict[str, Any] = {"dims": len(window), "norm": "instance", "affine": False}
             for i in range(4):
-                setattr(self, f"layers{i + 1}c", nn.ModuleList([ConvLayer(width * 2**i, width * 2**i, **convs)]))
+                layer = ConvLayer(width * 2**i, width * 2**i, **convs)
+                setattr(self, f"layers{i + 1}c", nn.ModuleList([layer]))
 
     def forward(self, x):
-        stages = [self.pos_drop(self.patch_embed(x))]
+        x = self.pos_drop(self.patch_embed(x))
+        stages = [x]
         for i in range(1, 5):
-            x = getattr(self, f"layers{i}c")[0](stages[-1]) if self.use_v2 else stages[-1]
-            stages.append(getattr(self, f"layers{i}")[0](x))
+            if self.use_v2:
+                x = getattr(self, f"layers{i}c")[0](x)
+            x = getattr(self, f"layers{i}")[0](x)
+            stages.append(x)
         return stages
 
 
@@ -196,23 +287,34 @@ class PatchEmbed(Network):
 
     def forward(self, x):
         x = self.proj(x)
-        return x if self.norm is None else _channels_first(self.nn, self.norm(_channels_last(self.nn, x)))
+        if self.norm is None:
+            return x
+        x = self.norm(_channels_last(self.nn, x))
+        return _channels_first(self.nn, x)
 
 
 class Stage(Network):
-    """So many blocks, every second one with shifted windows, and the merging of neighbours.
+    """Blocks, every second one with shifted windows, and the merging of neighbours.
 
     Shapes:
         ``(batch, width, *size)`` gives ``(batch, 2 * width, *size / 2)``, rounded up.
     """
 
-    def __init__(self, width: int, heads: int, window: tuple[int, ...], chances: Sequence[float], downsample: str,
-                 **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        window: tuple[int, ...],
+        chances: Sequence[float],
+        downsample: str,
+        **options: Any,
+    ) -> None:
         super().__init__()
-        shifts = (tuple(0 for _ in window), tuple(side // 2 for side in window))
-        self.blocks = self.nn.ModuleList([
-            SwinBlock(width, heads, window, shifts[i % 2], chance, **options) for i, chance in enumerate(chances)
-        ])  # fmt: skip
+        blocks = []
+        for i, chance in enumerate(chances):
+            shift = tuple(side // 2 if i % 2 else 0 for side in window)
+            blocks.append(SwinBlock(width, heads, window, shift, chance, **options))
+        self.blocks = self.nn.ModuleList(blocks)
         self.downsample = PatchMerging(width, len(window), downsample)
 
     def forward(self, x):
@@ -229,8 +331,19 @@ class SwinBlock(Network):
         ``(batch, *size, width)`` gives the same.
     """
 
-    def __init__(self, width: int, heads: int, window: tuple[int, ...], shift: tuple[int, ...], chance: float, *,
-                 mlp_ratio: float, qkv_bias: bool, dropout: float, attention_dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        window: tuple[int, ...],
+        shift: tuple[int, ...],
+        chance: float,
+        *,
+        mlp_ratio: float,
+        qkv_bias: bool,
+        dropout: float,
+        attention_dropout: float,
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.window, self.shift = window, shift
@@ -245,8 +358,12 @@ class SwinBlock(Network):
         return x + self.drop_path(self.mlp(self.norm2(x)))
 
     def attend(self, x):
-        """Attention within windows, shifted along the axes with several; windows that are not full end in zeros."""
-        nn, (batch, *size, width) = self.nn, x.shape
+        """Attend within windows, shifted along the axes that have several.
+
+        Windows that are not full end in zeros.
+        """
+        nn = self.nn
+        batch, *size, width = x.shape
         axes = tuple(range(1, len(size) + 1))
         window, shift = _fitted(size, self.window, self.shift)
         whole = [-(-n // side) * side for n, side in zip(size, window, strict=True)]
@@ -261,17 +378,29 @@ class SwinBlock(Network):
         x = _images(nn, x, (batch, *whole, width), window)
         if any(shift):
             x = nn.roll(x, list(shift), axes)
-        return x if whole == list(size) else x[(slice(None), *(slice(0, n) for n in size))]
+        if whole != list(size):
+            x = x[(slice(None), *(slice(0, n) for n in size))]
+        return x
 
     def _mask(self, x, size: Sequence[int], window: Sequence[int], shift: Sequence[int]):
-        """What is added to the scores of tokens that rolling made neighbours; (windows, 1, tokens, tokens)."""
-        nn, n, regions = self.nn, len(size), None
+        """Return the term of the scores of tokens which are neighbours only after rolling.
+
+        It is ``(windows, 1, tokens, tokens)``.
+        """
+        nn = self.nn
+        n = len(size)
+        regions = None
         for axis, (length, side, step) in enumerate(zip(size, window, shift, strict=True)):
-            numbers = [0.0] * (length - side) + [1.0] * (side - step) + [2.0] * step if step else [0.0] * length
-            shape = (1, *(length if other == axis else 1 for other in range(n)), 1)
-            along = nn.reshape(nn.constant(np.array(numbers) * 3.0**axis, like=x), shape)
+            numbers = np.zeros(length)
+            if step:
+                numbers[length - side :] = 1.0
+                numbers[length - step :] = 2.0
+            shape = [1] * (n + 2)
+            shape[1 + axis] = length
+            along = nn.reshape(nn.constant(numbers * 3.0**axis, like=x), tuple(shape))
             regions = along if regions is None else regions + along
-        regions = _windows(nn, nn.broadcast_to(regions, (1, *size, 1)), window)[0]  # (windows, tokens, 1)
+        regions = nn.broadcast_to(regions, (1, *size, 1))
+        regions = _windows(nn, regions, window)[0]  # (windows, tokens, 1)
         apart = nn.clip(nn.abs(regions - nn.permute(regions, (0, 2, 1))), 0.0, 1.0)
         return nn.expand_dims(apart, 1) * -_FORBIDDEN
 
@@ -285,8 +414,15 @@ class WindowAttention(Network):
 
     start_values = {"relative_position_bias_table": Normal(0.02)}
 
-    def __init__(self, width: int, heads: int, window: tuple[int, ...], qkv_bias: bool, dropout: float,
-                 attention_dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        window: tuple[int, ...],
+        qkv_bias: bool,
+        dropout: float,
+        attention_dropout: float,
+    ) -> None:
         super().__init__()
         nn = self.nn
         checks.divides(width, heads, "SwinUNETR: the width of a stage", "num_heads")
@@ -300,12 +436,16 @@ class WindowAttention(Network):
         self.proj_drop = nn.Dropout(dropout)
 
     def forward(self, x, mask=None):
-        nn, tokens = self.nn, x.shape[-2]
-        # Windows that an image is too small for are cut, but MONAI takes the first rows and columns of the whole
-        # window's table, which are not those of the tokens' own positions.
+        nn = self.nn
+        tokens = x.shape[-2]
+        # Windows that an image is too small for are cut, but MONAI takes the first rows and columns
+        # of the whole window's table, which are not those of the tokens' own positions.
         index = self.relative_position_index[:tokens, :tokens]
-        bias = nn.permute(nn.select(self.relative_position_bias_table, index, 0), (2, 0, 1))  # (heads, tokens, tokens)
-        y = attend(self, self.qkv(x), self.num_heads, self.attn_drop, bias if mask is None else bias + mask)
+        bias = nn.select(self.relative_position_bias_table, index, 0)
+        bias = nn.permute(bias, (2, 0, 1))  # (heads, tokens, tokens)
+        if mask is not None:
+            bias = bias + mask
+        y = attend(self, self.qkv(x), self.num_heads, self.attn_drop, bias)
         return self.proj_drop(self.proj(y))
 
 
@@ -321,7 +461,8 @@ class MLP(Network):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x):
-        return self.drop(self.linear2(self.drop(self.fn(self.linear1(x)))))
+        x = self.drop(self.fn(self.linear1(x)))
+        return self.drop(self.linear2(x))
 
 
 class PatchMerging(Network):
@@ -339,45 +480,68 @@ class PatchMerging(Network):
         self.norm = nn.LayerNorm(2**dims * width)
 
     def forward(self, x):
-        nn, size = self.nn, x.shape[1:-1]
+        nn = self.nn
+        size = x.shape[1:-1]
         if any(n % 2 for n in size):
             x = nn.pad(x, [*((0, n % 2) for n in size), (0, 0)])
-        corners = [x[(slice(None), *(slice(start, None, 2) for start in corner))] for corner in self.corners]
-        return self.reduction(self.norm(nn.concatenate(corners, dim=-1)))
+        corners = []
+        for corner in self.corners:
+            every_second = [slice(start, None, 2) for start in corner]
+            corners.append(x[(slice(None), *every_second)])
+        x = nn.concatenate(corners, dim=-1)  # (batch, *size / 2, 2**dims * width)
+        return self.reduction(self.norm(x))
 
 
 def _corners(dims: int, downsample: str) -> tuple[tuple[int, ...], ...]:
-    """Which of the neighbours merge, in order; in two dimensions the reference takes the last axis first."""
+    """Return which of the neighbours merge, in order.
+
+    In two dimensions the reference takes the last axis first.
+    """
     if dims == 2:
         return tuple((down, right) for right, down in product(range(2), repeat=2))
     return MERGINGS[downsample]
 
 
-def _fitted(size: Sequence[int], window: Sequence[int], shift: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Window and shift for a size: no window is longer than its axis, and along a single one nothing is shifted."""
-    single = [n <= side for n, side in zip(size, window, strict=True)]
-    sides = [n if one else side for n, side, one in zip(size, window, single, strict=True)]
-    return sides, [0 if one else step for step, one in zip(shift, single, strict=True)]
+def _fitted(
+    size: Sequence[int], window: Sequence[int], shift: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Return the window and shift for a size.
+
+    No window is longer than its axis, and nothing is shifted along an axis with a single window.
+    """
+    sides = []
+    steps = []
+    for n, side, step in zip(size, window, shift, strict=True):
+        sides.append(min(n, side))
+        steps.append(0 if n <= side else step)
+    return sides, steps
 
 
 def _windows(nn, x, window: Sequence[int]):
-    """Cut ``(batch, *size, width)`` into windows; (batch, windows, tokens, width)."""
+    """Cut ``(batch, *size, width)`` into windows: ``(batch, windows, tokens, width)``."""
     batch, *size, width = x.shape
     n = len(size)
-    x = nn.reshape(
-        x, (batch, *(part for m, side in zip(size, window, strict=True) for part in (m // side, side)), width)
-    )
-    x = nn.permute(x, (0, *range(1, 2 * n, 2), *range(2, 2 * n + 1, 2), 2 * n + 1))
+    split = [batch]
+    for length, side in zip(size, window, strict=True):
+        split += [length // side, side]
+    x = nn.reshape(x, (*split, width))
+    grid = range(1, 2 * n, 2)
+    within = range(2, 2 * n + 1, 2)
+    x = nn.permute(x, (0, *grid, *within, 2 * n + 1))
     tokens = math.prod(window)
     return nn.reshape(x, (batch, math.prod(size) // tokens, tokens, width))
 
 
 def _images(nn, x, shape: Sequence[int], window: Sequence[int]):
-    """What `_windows` cut, put together to a shape."""
+    """Put together what `_windows` cut."""
     batch, *size, width = shape
     n = len(size)
-    x = nn.reshape(x, (batch, *(m // side for m, side in zip(size, window, strict=True)), *window, width))
-    x = nn.permute(x, (0, *(axis for i in range(n) for axis in (1 + i, 1 + n + i)), 2 * n + 1))
+    grid = [length // side for length, side in zip(size, window, strict=True)]
+    x = nn.reshape(x, (batch, *grid, *window, width))
+    axes = [0]
+    for i in range(n):
+        axes += [1 + i, 1 + n + i]
+    x = nn.permute(x, (*axes, 2 * n + 1))
     return nn.reshape(x, tuple(shape))
 
 
@@ -391,7 +555,7 @@ def _channels_first(nn, x):
 
 
 def _relative_positions(window: Sequence[int]) -> np.ndarray:
-    """For each pair of tokens in a window the row of the bias table for the offset between them."""
+    """Return the row of the bias table for each pair of tokens in a window."""
     places = np.indices(tuple(window)).reshape(len(window), -1)
     offsets = places[:, :, None] - places[:, None, :]
     rows = np.zeros(offsets.shape[1:], np.int64)
@@ -402,7 +566,9 @@ def _relative_positions(window: Sequence[int]) -> np.ndarray:
 
 def _four(numbers: Sequence[int], name: str) -> tuple[int, ...]:
     if isinstance(numbers, int | str) or len(numbers) != 4:
-        raise SettingError(f"SwinUNETR: {name}={numbers!r}; wanted one number for each of the four stages")
+        raise SettingError(
+            f"SwinUNETR: {name}={numbers!r}; wanted one number for each of the four stages"
+        )
     return tuple(checks.positive(number, name, "SwinUNETR") for number in numbers)
 
 
@@ -411,6 +577,9 @@ register(
     name="swin_unetr",
     task="segmentation",
     dims=(2, 3),
-    source="Hatamizadeh et al. 2022, arXiv 2201.01266; MONAI SwinUNETR, as its tutorial on abdominal organs sets it",
+    source=(
+        "Hatamizadeh et al. 2022, arXiv 2201.01266; MONAI SwinUNETR, as its tutorial on abdominal "
+        "organs sets it"
+    ),
     shape=medical.volume((0, 256, 96)),
 )

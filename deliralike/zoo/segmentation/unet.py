@@ -1,7 +1,7 @@
 """The plain U-Net in 1, 2 and 3 dimensions, as MONAI's BasicUNet.
 
-Unlike the paper: padded convolutions (outputs of the input's size), instance normalisation, leaky ReLU, dropout on
-request.
+Unlike the paper: padded convolutions (outputs of the input's size), instance normalisation, leaky
+ReLU, dropout on request.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from deliralike.errors import SettingError, suggestion
 from deliralike.network import Network
 from deliralike.nn import checks
 from deliralike.zoo.blocks import by_dims, large_enough
-from deliralike.zoo.medical import Convolution
+from deliralike.zoo.medical import Convolution, volume
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 
@@ -19,69 +19,99 @@ UPSAMPLINGS = ("deconv", "nontrainable")
 
 
 class UNet(Model):
-    """Halve the size several times and double it again, with a shortcut between the levels of equal size.
+    """A U-Net that halves the size several times and doubles it again.
 
-    Source: Ronneberger et al. 2015, arXiv 1505.04597, and Falk et al. 2019, doi 10.1038/s41592-018-0261-2. Structure,
-    names and order are those of MONAI's ``BasicUNet`` (conv_0, down_1 …, upcat_4 …, final_conv); any number of levels.
+    Shortcuts join the levels of equal size.
+
+    Source: Ronneberger et al. 2015, arXiv 1505.04597, and Falk et al. 2019, doi
+    10.1038/s41592-018-0261-2. Structure, names and order are those of MONAI's ``BasicUNet``
+    (conv_0, down_1 …, upcat_4 …, final_conv); any number of levels.
 
     Args:
         in_channels: Number of input channels.
         out_channels: Number of output channels, for example classes.
-        features: The width of each level from the finest to the coarsest, then the width before the last convolution.
+        features: The width of each level from the finest to the coarsest, then the width before the
+            last convolution.
         dims: Number of spatial axes: 1, 2 or 3.
         norm: ``"instance"`` (with scale and shift), ``"batch"``, ``"group"`` or None.
         num_groups: Groups of the group normalisation.
         negative_slope: Of the leaky ReLUs.
         bias: Whether the convolutions before a normalisation have biases.
         dropout: Probability of dropping an element after each normalisation in training.
-        upsample: ``"deconv"`` (transposed convolutions) or ``"nontrainable"`` (a 1x1 convolution, then linear
-            interpolation with aligned corners).
+        upsample: ``"deconv"`` (transposed convolutions) or ``"nontrainable"`` (a 1x1 convolution,
+            then linear interpolation with aligned corners).
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)`` for any size of at least
-        ``2 ** levels``, where ``levels = len(features) - 2``. An odd size is rounded down on the way down; on the way
-        up the last element along such an axis is repeated.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)`` for any size of at
+        least ``2 ** levels``, where ``levels = len(features) - 2``. An odd size is rounded down on
+        the way down; on the way up the last element along such an axis is repeated.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another number of axes or channels (the error names ``conv_0.conv_0.conv``) or is too
-            small, also for the coarsest level's normalisation (the error names it).
+        ShapeError: The input has another number of axes or channels (the error names
+            ``conv_0.conv_0.conv``) or is too small, also for the coarsest level's normalisation
+            (the error names it).
     """
 
-    stem_paths, head_paths, outputs = ("conv_0.conv_0.conv",), ("final_conv",), "out_channels"
+    stem_paths = ("conv_0.conv_0.conv",)
+    head_paths = ("final_conv",)
+    outputs = "out_channels"
 
-    def __init__(self, in_channels: int = 1, out_channels: int = 2,
-                 features: Sequence[int] = (32, 32, 64, 128, 256, 32), dims: int = 2, norm: str | None = "instance",
-                 num_groups: int = 8, negative_slope: float = 0.1, bias: bool = True, dropout: float = 0.0,
-                 upsample: str = "deconv") -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 2,
+        features: Sequence[int] = (32, 32, 64, 128, 256, 32),
+        dims: int = 2,
+        norm: str | None = "instance",
+        num_groups: int = 8,
+        negative_slope: float = 0.1,
+        bias: bool = True,
+        dropout: float = 0.0,
+        upsample: str = "deconv",
+    ) -> None:
         super().__init__()
         *widths, last = _features(features)
         checks.positive(in_channels, "in_channels", "UNet")
         checks.positive(out_channels, "out_channels", "UNet")
-        options = {"norm": norm, "num_groups": num_groups, "negative_slope": negative_slope, "bias": bias,
-                   "dropout": dropout, "dims": dims}  # fmt: skip
+        options = {
+            "norm": norm,
+            "num_groups": num_groups,
+            "negative_slope": negative_slope,
+            "bias": bias,
+            "dropout": dropout,
+            "dims": dims,
+        }
         self.levels = len(widths) - 1
         self.conv_0 = TwoConv(in_channels, widths[0], **options)
         for level in range(1, self.levels + 1):
             setattr(self, f"down_{level}", Down(widths[level - 1], widths[level], **options))
         for level in range(self.levels, 0, -1):
-            fine, out = widths[level - 1], widths[level - 1] if level > 1 else last
+            fine = widths[level - 1]
+            out = fine if level > 1 else last
             halves = level > 1  # as the reference: the finest level keeps all channels
-            setattr(self, f"upcat_{level}", UpCat(widths[level], fine, out, halves, upsample, **options))
+            block = UpCat(widths[level], fine, out, halves, upsample, **options)
+            setattr(self, f"upcat_{level}", block)
         self.final_conv = by_dims(self.nn, dims, "Conv")(last, out_channels, 1)
 
     def forward(self, x):
         return self.final_conv(self.forward_stages(x)["upcat_1"])
 
     def forward_stages(self, x):
-        """The levels on the way down, ``(batch, features[level], *size / 2**level)``, and on the way up again."""
+        """Return the levels on the way down and on the way up again.
+
+        Those of the way down are ``(batch, features[level], *size / 2**level)``.
+        """
         large_enough(self, x, 2**self.levels, f"down_{self.levels}")
-        stages = {"conv_0": self.conv_0(x)}
+        x = self.conv_0(x)
+        stages = {"conv_0": x}
         for level in range(1, self.levels + 1):
-            stages[f"down_{level}"] = getattr(self, f"down_{level}")(next(reversed(stages.values())))
-        *skips, x = stages.values()
+            x = getattr(self, f"down_{level}")(x)
+            stages[f"down_{level}"] = x
+        skips = list(stages.values())[:-1]
         for level in range(self.levels, 0, -1):
-            x = stages[f"upcat_{level}"] = getattr(self, f"upcat_{level}")(x, skips.pop())
+            x = getattr(self, f"upcat_{level}")(x, skips.pop())
+            stages[f"upcat_{level}"] = x
         return stages
 
 
@@ -122,11 +152,19 @@ class UpCat(Network):
     """Double the size, join with the finer level, then two convolutions.
 
     Shapes:
-        ``(batch, in_channels, *coarse)`` and ``(batch, skip_channels, *size)`` give ``(batch, out_channels, *size)``.
+        ``(batch, in_channels, *coarse)`` and ``(batch, skip_channels, *size)`` give
+        ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, skip_channels: int, out_channels: int, halves: bool, upsample: str,
-                 **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        skip_channels: int,
+        out_channels: int,
+        halves: bool,
+        upsample: str,
+        **options: Any,
+    ) -> None:
         super().__init__()
         width = in_channels // 2 if halves else in_channels
         self.upsample = _upsampling(upsample)(in_channels, width, options["dims"])
@@ -135,8 +173,10 @@ class UpCat(Network):
     def forward(self, x, skip):
         nn = self.nn
         x = self.upsample(x)  # (batch, width, *2 * coarse)
-        missing = [(0, fine - size) for fine, size in zip(skip.shape[2:], x.shape[2:], strict=True)]  # 0 or 1
-        return self.convs(nn.concatenate([skip, nn.pad(x, missing, mode="replicate")], dim=1))
+        sizes = zip(skip.shape[2:], x.shape[2:], strict=True)
+        missing = [(0, fine - size) for fine, size in sizes]  # 0 or 1
+        x = nn.pad(x, missing, mode="replicate")
+        return self.convs(nn.concatenate([skip, x], dim=1))
 
 
 class Deconv(Network):
@@ -148,7 +188,8 @@ class Deconv(Network):
 
     def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
         super().__init__()
-        self.deconv = by_dims(self.nn, dims, "ConvTranspose")(in_channels, out_channels, 2, stride=2)
+        kind = by_dims(self.nn, dims, "ConvTranspose")
+        self.deconv = kind(in_channels, out_channels, 2, stride=2)
 
     def forward(self, x):
         return self.deconv(x)
@@ -164,7 +205,8 @@ class Resize(Network):
     def __init__(self, in_channels: int, out_channels: int, dims: int) -> None:
         super().__init__()
         self.preconv = by_dims(self.nn, dims, "Conv")(in_channels, out_channels, 1)
-        self.upsample_non_trainable = self.nn.Upsample(scale_factor=2.0, mode="linear", align_corners=True)
+        resize = self.nn.Upsample(scale_factor=2.0, mode="linear", align_corners=True)
+        self.upsample_non_trainable = resize
 
     def forward(self, x):
         return self.upsample_non_trainable(self.preconv(x))
@@ -178,11 +220,16 @@ def _upsampling(name: str):
 
 def _features(features: Sequence[int]) -> tuple[int, ...]:
     if isinstance(features, int | str) or len(features) < 3:
-        raise SettingError(f"UNet: features={features!r}; wanted at least 3 widths: two levels and the last one")
+        raise SettingError(
+            f"UNet: features={features!r}; wanted at least 3 widths: two levels and the last one"
+        )
     return tuple(checks.positive(width, "features", "UNet") for width in features)
 
 
-_SOURCE = "Ronneberger et al. 2015, arXiv 1505.04597; Falk et al. 2019, doi 10.1038/s41592-018-0261-2; MONAI BasicUNet"
+_SOURCE = (
+    "Ronneberger et al. 2015, arXiv 1505.04597; Falk et al. 2019, doi 10.1038/s41592-018-0261-2; "
+    "MONAI BasicUNet"
+)
 
 register(
     UNet,
@@ -190,5 +237,5 @@ register(
     task="segmentation",
     dims=(1, 2, 3),
     source=_SOURCE,
-    shape=lambda settings: (settings["in_channels"], *((1024,), (256, 256), (96, 96, 96))[settings["dims"] - 1]),
+    shape=volume((1024, 256, 96)),
 )

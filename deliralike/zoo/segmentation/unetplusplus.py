@@ -8,80 +8,123 @@ from typing import Any
 
 from deliralike.network import Network
 from deliralike.zoo.blocks import images
-from deliralike.zoo.encoders import DECODER_START, EncoderDecoder, depth_of, segmentation_head, widths
+from deliralike.zoo.encoders import (
+    DECODER_START,
+    EncoderDecoder,
+    depth_of,
+    segmentation_head,
+    widths,
+)
 from deliralike.zoo.registry import register
 from deliralike.zoo.segmentation.encoder_unet import Block, doubled, has_center
 
 
 class UNetPlusPlus(EncoderDecoder):
-    """A U-Net whose skips are dense blocks: each node joins all nodes of its level so far with the one below.
+    """A U-Net whose skips are dense blocks.
+
+    Each node joins all nodes of its level so far with the one below.
 
     Source: Zhou et al. 2018, arXiv 1807.10165; names, order, shapes and start values are those of
-    segmentation_models_pytorch's ``UnetPlusPlus``, whose nodes are numbered from the coarsest level.
+    segmentation_models_pytorch's ``UnetPlusPlus``, whose nodes are numbered from the coarsest
+    level.
 
     Args:
         encoder, encoder_depth: The depth is 2 to 5.
-        decoder_channels, center, interpolation, attention: As of `EncoderUNet`.
-        num_classes, in_channels, dims, encoder_settings: As of `EncoderUNet`.
+        decoder_channels, center, interpolation, attention: As in `EncoderUNet`.
+        num_classes, in_channels, dims, encoder_settings: As in `EncoderUNet`.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a multiple of
-        ``2 ** encoder_depth``.
+        ``(batch, in_channels, *size)`` gives ``(batch, num_classes, *size)``; each axis is a
+        multiple of ``2 ** encoder_depth``.
 
     Raises:
         UnknownName: The zoo has no such encoder.
-        SettingError: A setting makes no sense, or the encoder has no stage at a size that the decoder takes.
+        SettingError: A setting makes no sense, or the encoder has no stage at a size that the
+            decoder takes.
         ShapeError: The size is no such multiple.
     """
 
     start_values = DECODER_START
 
-    def __init__(self, encoder: Any = "resnet34", encoder_depth: int = 5,
-                 decoder_channels: Sequence[int] = (256, 128, 64, 32, 16), num_classes: int = 1, in_channels: int = 3,
-                 dims: int = 2, center: bool | None = None, interpolation: str = "nearest",
-                 attention: str | None = None, encoder_settings: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        encoder: Any = "resnet34",
+        encoder_depth: int = 5,
+        decoder_channels: Sequence[int] = (256, 128, 64, 32, 16),
+        num_classes: int = 1,
+        in_channels: int = 3,
+        dims: int = 2,
+        center: bool | None = None,
+        interpolation: str = "nearest",
+        attention: str | None = None,
+        encoder_settings: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         depth = depth_of(encoder_depth, 2, "UNetPlusPlus")
-        out, self.multiple = widths(decoder_channels, depth, "UNetPlusPlus"), 2**depth
-        channels = self.encode_with(encoder, range(1, depth + 1), in_channels, dims, encoder_settings)
-        options: dict[str, Any] = {"interpolation": interpolation, "attention": attention, "dims": dims}
-        self.decoder = Decoder(channels, out, has_center(encoder) if center is None else center, **options)
+        out = widths(decoder_channels, depth, "UNetPlusPlus")
+        self.multiple = 2**depth
+        channels = self.encode_with(
+            encoder, range(1, depth + 1), in_channels, dims, encoder_settings
+        )
+        options: dict[str, Any] = {
+            "interpolation": interpolation,
+            "attention": attention,
+            "dims": dims,
+        }
+        if center is None:
+            center = has_center(encoder)
+        self.decoder = Decoder(channels, out, center, **options)
         self.segmentation_head = segmentation_head(self.nn, out[-1], num_classes, 3, dims)
 
 
 class Decoder(Network):
-    """Nodes ``x_i_j``: `j` is the level, from the coarsest; `i` is the level at which the node's path starts.
+    """A decoder of nodes ``x_i_j``.
+
+    `j` is the level, from the coarsest; `i` is the level at which the node's path starts.
 
     Shapes:
         The encoder's stages, from the finest to the coarsest, and the size of the input; gives
         ``(batch, decoder_channels[-1], *size)``.
     """
 
-    def __init__(self, channels: tuple[int, ...], out: tuple[int, ...], center: bool, **options: Any) -> None:
+    def __init__(
+        self, channels: tuple[int, ...], out: tuple[int, ...], center: bool, **options: Any
+    ) -> None:
         super().__init__()
         *skips, width = channels
         self.levels = len(skips)
-        skips, befores = skips[::-1], (width, *out)
-        # The reference creates this and never calls it: a VGG encoder's last stage is joined as it is.
-        self.center = doubled(self.nn, width, width, options["dims"]) if center else self.nn.Identity()
+        skips = skips[::-1]
+        befores = (width, *out)
+        # The reference creates this and never calls it: a VGG encoder's last stage is joined as it
+        # is.
+        if center:
+            self.center = doubled(self.nn, width, width, options["dims"])
+        else:
+            self.center = self.nn.Identity()
         blocks = {}
         for level, skip in enumerate(skips):
-            for start in range(level + 1):
-                before, after = (befores[level], out[level]) if start == 0 else (skips[level - 1], skip)
-                blocks[f"x_{start}_{level}"] = Block(before, skip * (level + 1 - start), after, **options)
+            joined = skip * (level + 1)
+            blocks[f"x_0_{level}"] = Block(befores[level], joined, out[level], **options)
+            for start in range(1, level + 1):
+                joined = skip * (level + 1 - start)
+                blocks[f"x_{start}_{level}"] = Block(skips[level - 1], joined, skip, **options)
         blocks[f"x_0_{self.levels}"] = Block(befores[self.levels], 0, out[self.levels], **options)
         self.blocks = self.nn.ModuleDict(blocks)
 
     def forward(self, features, size):
         *skips, x = features
         skips = skips[::-1]
+        coarser = [x, *skips]
         nodes: dict[tuple[int, int], Any] = {}
         for level, skip in enumerate(skips):
             for start in range(level, -1, -1):
-                below = (x, *skips)[level] if start == level else nodes[start, level - 1]
-                joined = [nodes[i, level] for i in range(start + 1, level + 1)] + [skip]
-                joined = self.nn.concatenate(joined, dim=1) if len(joined) > 1 else skip
-                nodes[start, level] = self.blocks[f"x_{start}_{level}"](below, skip.shape[2:], joined)
+                below = coarser[level] if start == level else nodes[start, level - 1]
+                joined = skip
+                if start < level:
+                    before = [nodes[i, level] for i in range(start + 1, level + 1)]
+                    joined = self.nn.concatenate([*before, skip], dim=1)
+                block = self.blocks[f"x_{start}_{level}"]
+                nodes[start, level] = block(below, skip.shape[2:], joined)
         return self.blocks[f"x_0_{self.levels}"](nodes[0, self.levels - 1], size)
 
 

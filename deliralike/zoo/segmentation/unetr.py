@@ -1,6 +1,6 @@
 """UNETR: a vision transformer down, convolutions up, in 1, 2 and 3 dimensions, as MONAI builds it.
 
-As in the paper.
+It follows the paper.
 """
 
 import math
@@ -24,21 +24,24 @@ PROJECTIONS = ("conv", "perceptron")
 
 
 class UNETR(Model):
-    """Twelve transformer blocks on patches; what every third gives is brought to the sizes of the way up.
+    """A U-Net whose way down is twelve transformer blocks on patches.
 
-    Source: Hatamizadeh et al. 2022, arXiv 2103.10504. Names, order, shapes and start values are those of MONAI's
-    ``UNETR``.
+    The output of every third block is brought to the sizes of the way up.
+
+    Source: Hatamizadeh et al. 2022, arXiv 2103.10504. Names, order, shapes and start values are
+    those of MONAI's ``UNETR``.
 
     Args:
         in_channels: Number of input channels.
         out_channels: Number of output channels.
-        img_size: The inputs' size, one number or one for each axis: multiples of 16, the side of a patch. A position
-            table for another size is resampled when it is loaded.
+        img_size: The inputs' size, one number or one for each axis: multiples of 16, the side of a
+            patch. A position table for another size is resampled when it is loaded.
         feature_size: The width of the finest level.
         hidden_size: The width of the tokens; a multiple of `num_heads`.
         mlp_dim: The inner width of each block's perceptron.
         num_heads: The number of attention heads.
-        proj_type: How patches become tokens: ``"conv"`` or ``"perceptron"`` (a linear map; the weights lie otherwise).
+        proj_type: How patches become tokens: ``"conv"`` or ``"perceptron"`` (a linear map; the
+            weights lie otherwise).
         norm: ``"instance"`` (without scale and shift), ``"batch"`` or ``"group"``.
         conv_block: Whether a block of convolutions follows each transposed one beside the way up.
         res_block: Whether the blocks of convolutions are residual.
@@ -51,26 +54,52 @@ class UNETR(Model):
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The input has another size, or another number of axes or channels (the error names the layer).
+        ShapeError: The input has another size, or another number of axes or channels (the error
+            names the layer).
     """
 
-    head_paths, outputs = ("out.conv.conv",), "out_channels"
+    head_paths = ("out.conv.conv",)
+    outputs = "out_channels"
 
-    def __init__(self, in_channels: int = 1, out_channels: int = 14, img_size: Sizes = 96, feature_size: int = 16,
-                 hidden_size: int = 768, mlp_dim: int = 3072, num_heads: int = 12, proj_type: str = "conv",
-                 norm: str = "instance", conv_block: bool = True, res_block: bool = True, dropout: float = 0.0,
-                 dims: int = 3, qkv_bias: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 14,
+        img_size: Sizes = 96,
+        feature_size: int = 16,
+        hidden_size: int = 768,
+        mlp_dim: int = 3072,
+        num_heads: int = 12,
+        proj_type: str = "conv",
+        norm: str = "instance",
+        conv_block: bool = True,
+        res_block: bool = True,
+        dropout: float = 0.0,
+        dims: int = 3,
+        qkv_bias: bool = False,
+    ) -> None:
         super().__init__()
         by_dims(self.nn, dims, "Conv")
         size = geometry.steps(img_size, dims, "img_size")
         if any(n % PATCH for n in size):
-            raise SettingError(f"UNETR: img_size={img_size!r}; wanted multiples of {PATCH}, the side of a patch")
-        checks.divides(hidden_size, checks.positive(num_heads, "num_heads", "UNETR"), "UNETR: hidden_size", "num_heads")
-        width, wide = checks.positive(feature_size, "feature_size", "UNETR"), hidden_size
-        options: dict[str, Any] = {"dims": dims, "norm": norm, "affine": False, "res_block": bool(res_block)}
+            raise SettingError(
+                f"UNETR: img_size={img_size!r}; wanted multiples of {PATCH}, the side of a patch"
+            )
+        checks.positive(num_heads, "num_heads", "UNETR")
+        checks.divides(hidden_size, num_heads, "UNETR: hidden_size", "num_heads")
+        width = checks.positive(feature_size, "feature_size", "UNETR")
+        wide = hidden_size
+        options: dict[str, Any] = {
+            "dims": dims,
+            "norm": norm,
+            "affine": False,
+            "res_block": bool(res_block),
+        }
         self.img_size, self.proj_type = size, proj_type
         self.grid = tuple(n // PATCH for n in size)
-        self.vit = ViT(in_channels, self.grid, wide, mlp_dim, num_heads, proj_type, dropout, qkv_bias)
+        self.vit = ViT(
+            in_channels, self.grid, wide, mlp_dim, num_heads, proj_type, dropout, qkv_bias
+        )
         self.encoder1 = ConvLayer(in_channels, width, **options)
         self.encoder2 = ProjectedUp(wide, 2 * width, 2, conv_block, **options)
         self.encoder3 = ProjectedUp(wide, 4 * width, 1, conv_block, **options)
@@ -83,40 +112,59 @@ class UNETR(Model):
 
     @property
     def stem_paths(self) -> tuple[str, ...]:  # type: ignore[override]
-        """What reads the input: the patches (not a linear map, whose columns are elements) and the finest level."""
-        patches = ("vit.patch_embedding.patch_embeddings",) if self.proj_type == "conv" else ()
-        shortcut = ("encoder1.layer.conv3.conv",) if hasattr(self.encoder1.layer, "conv3") else ()
-        return (*patches, "encoder1.layer.conv1.conv", *shortcut)
+        """The patches and the finest level.
+
+        A linear map of patches is not among them, since its columns are elements.
+        """
+        paths = ["encoder1.layer.conv1.conv"]
+        if self.proj_type == "conv":
+            paths.insert(0, "vit.patch_embedding.patch_embeddings")
+        if hasattr(self.encoder1.layer, "conv3"):
+            paths.append("encoder1.layer.conv3.conv")
+        return tuple(paths)
 
     def forward(self, x):
         return self.out(self.forward_stages(x)["decoder2"])
 
     def forward_stages(self, x):
-        """Tokens after every third block, as images of patches; the levels beside the way up; the way up."""
+        """Return tokens after every third block, the levels beside the way up, and the way up.
+
+        Tokens are images of patches.
+        """
         if tuple(x.shape[2:]) != tuple(self.img_size):
             raise ShapeError(
-                f"UNETR: got an input of shape {tuple(x.shape)}, wanted the size {tuple(self.img_size)}: the position "
-                f"table in 'vit.patch_embedding' is made for it, set img_size"
+                f"UNETR: got an input of shape {tuple(x.shape)}, wanted the size "
+                f"{tuple(self.img_size)}: the position table in 'vit.patch_embedding' is made for "
+                "it, set img_size"
             )
         every, last = self.vit(x)
-        stages = {f"vit.blocks.{i}": self._image(every[i]) for i in (3, 6, 9)} | {"vit.norm": self._image(last)}
+        stages = {f"vit.blocks.{i}": self._image(every[i]) for i in (3, 6, 9)}
+        stages["vit.norm"] = self._image(last)
         stages["encoder1"] = self.encoder1(x)
         for i, block in ((2, 3), (3, 6), (4, 9)):
             stages[f"encoder{i}"] = getattr(self, f"encoder{i}")(stages[f"vit.blocks.{block}"])
         x = stages["vit.norm"]
         for i in (5, 4, 3, 2):
-            x = stages[f"decoder{i}"] = getattr(self, f"decoder{i}")(x, stages[f"encoder{i - 1}"])
+            x = getattr(self, f"decoder{i}")(x, stages[f"encoder{i - 1}"])
+            stages[f"decoder{i}"] = x
         return stages
 
     def _image(self, tokens):
-        """Tokens in place of patches: ``(batch, hidden_size, *grid)``."""
-        nn, grid = self.nn, tuple(self.grid)
+        """Lay out tokens as an image: ``(batch, hidden_size, *grid)``."""
+        nn = self.nn
+        grid = tuple(self.grid)
         tokens = nn.reshape(tokens, (tokens.shape[0], *grid, tokens.shape[-1]))
         return nn.permute(tokens, (0, len(grid) + 1, *range(1, len(grid) + 1)))
 
-    def adapt_weight(self, name: str, value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
-        """The position table of images with equal sides, resampled linearly, the cells' edges in place."""
-        if not name.endswith("position_embeddings") or value.ndim != 3 or value.shape[2] != shape[2]:
+    def adapt_weight(
+        self, name: str, value: np.ndarray, shape: tuple[int, ...]
+    ) -> np.ndarray | None:
+        """Resample the position table of images with equal sides.
+
+        The interpolation is linear, with the cells' edges in place.
+        """
+        is_table = name.endswith("position_embeddings") and value.ndim == 3
+        if not is_table or value.shape[2] != shape[2]:
             return None
         n = len(self.grid)
         side = round(value.shape[1] ** (1 / n))
@@ -129,30 +177,43 @@ class UNETR(Model):
         return table.reshape(shape).astype(value.dtype)
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Without the attention across sequences that MONAI's files had for a while; it was never used."""
+        """Leave out the attention across sequences that MONAI's files had for a while, unused."""
         return {name: value for name, value in state.items() if ".cross_attn." not in name}
 
 
 class ViT(Network):
-    """A vision transformer without a head; gives the tokens after each block, and normalised at last.
+    """A vision transformer without a head.
+
+    It returns the tokens after each block, and those of the last block normalised.
 
     Source: Dosovitskiy et al. 2021, arXiv 2010.11929; MONAI's ``ViT``.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives a list of ``(batch, tokens, hidden_size)`` and another one of these.
+        ``(batch, in_channels, *size)`` gives a list of ``(batch, tokens, hidden_size)`` and another
+        one of these.
     """
 
-    def __init__(self, in_channels: int, grid: tuple[int, ...], hidden_size: int, mlp_dim: int, num_heads: int,
-                 proj_type: str, dropout: float, qkv_bias: bool) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        grid: tuple[int, ...],
+        hidden_size: int,
+        mlp_dim: int,
+        num_heads: int,
+        proj_type: str,
+        dropout: float,
+        qkv_bias: bool,
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.patch_embedding = PatchEmbedding(in_channels, grid, hidden_size, proj_type, dropout)
-        blocks = [TransformerBlock(hidden_size, mlp_dim, num_heads, dropout, qkv_bias) for _ in range(LAYERS)]
-        self.blocks = nn.ModuleList(blocks)
+        settings = (hidden_size, mlp_dim, num_heads, dropout, qkv_bias)
+        self.blocks = nn.ModuleList([TransformerBlock(*settings) for _ in range(LAYERS)])
         self.norm = nn.LayerNorm(hidden_size)
 
     def forward(self, x):
-        x, every = self.patch_embedding(x), []
+        x = self.patch_embedding(x)
+        every = []
         for block in self.blocks:
             x = block(x)
             every.append(x)
@@ -166,57 +227,83 @@ class PatchEmbedding(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, tokens, hidden_size)``.
     """
 
-    start_values = {"position_embeddings": Normal(0.02), "patch_embeddings.1.weight": Normal(0.02),
-                    "patch_embeddings.1.bias": ZEROS}  # fmt: skip
+    start_values = {
+        "position_embeddings": Normal(0.02),
+        "patch_embeddings.1.weight": Normal(0.02),
+        "patch_embeddings.1.bias": ZEROS,
+    }
 
-    def __init__(self, in_channels: int, grid: tuple[int, ...], hidden_size: int, proj_type: str,
-                 dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        grid: tuple[int, ...],
+        hidden_size: int,
+        proj_type: str,
+        dropout: float,
+    ) -> None:
         super().__init__()
-        nn, dims = self.nn, len(grid)
+        nn = self.nn
+        dims = len(grid)
         if proj_type not in PROJECTIONS:
-            raise SettingError(f"UNETR: there is no proj_type={proj_type!r}. {suggestion(proj_type, PROJECTIONS)}")
+            raise SettingError(
+                f"UNETR: there is no proj_type={proj_type!r}. {suggestion(proj_type, PROJECTIONS)}"
+            )
         self.position_embeddings = nn.Parameter((1, math.prod(grid), hidden_size), ZEROS)
         if proj_type == "conv":
-            self.patch_embeddings = by_dims(nn, dims, "Conv")(in_channels, hidden_size, PATCH, PATCH)
+            conv = by_dims(nn, dims, "Conv")
+            self.patch_embeddings = conv(in_channels, hidden_size, PATCH, PATCH)
         else:
-            linear = nn.Linear(checks.positive(in_channels, "in_channels", "UNETR") * PATCH**dims, hidden_size)
+            checks.positive(in_channels, "in_channels", "UNETR")
+            linear = nn.Linear(in_channels * PATCH**dims, hidden_size)
             self.patch_embeddings = nn.Sequential(Patches(), linear)
         self.proj_type = proj_type
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x):
-        nn, x = self.nn, self.patch_embeddings(x)
+        nn = self.nn
+        x = self.patch_embeddings(x)
         if self.proj_type == "conv":
             x = nn.permute(nn.flatten(x, 2), (0, 2, 1))  # (batch, tokens, hidden_size)
         return self.dropout(x + self.position_embeddings)
 
 
 class Patches(Network):
-    """Cuts images into patches and lays out each with its channels last.
+    """Cut images into patches, each laid out with its channels last.
 
     Shapes:
         ``(batch, channels, *size)`` gives ``(batch, tokens, 16 ** axes * channels)``.
     """
 
     def forward(self, x):
-        nn, (batch, channels, *size) = self.nn, x.shape
+        nn = self.nn
+        batch, channels, *size = x.shape
         n = len(size)
-        x = nn.reshape(x, (batch, channels, *(part for side in size for part in (side // PATCH, PATCH))))
-        x = nn.permute(x, (0, *range(2, 2 * n + 2, 2), *range(3, 2 * n + 2, 2), 1))
+        split = [batch, channels]
+        for side in size:
+            split += [side // PATCH, PATCH]
+        x = nn.reshape(x, tuple(split))
+        grid = range(2, 2 * n + 2, 2)
+        within = range(3, 2 * n + 2, 2)
+        x = nn.permute(x, (0, *grid, *within, 1))
         return nn.reshape(x, (batch, math.prod(size) // PATCH**n, PATCH**n * channels))
 
 
 class TransformerBlock(Network):
-    """Attention and a perceptron, each behind a normalisation and beside a shortcut; the shape stays."""
+    """Attention and a perceptron, each after a normalisation and beside a shortcut.
 
-    def __init__(self, hidden_size: int, mlp_dim: int, num_heads: int, dropout: float, qkv_bias: bool) -> None:
+    The shape stays.
+    """
+
+    def __init__(
+        self, hidden_size: int, mlp_dim: int, num_heads: int, dropout: float, qkv_bias: bool
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.mlp = MLP(hidden_size, mlp_dim, dropout)
         self.norm1 = nn.LayerNorm(hidden_size)
         self.attn = SelfAttention(hidden_size, num_heads, dropout, qkv_bias)
         self.norm2 = nn.LayerNorm(hidden_size)
-        self.norm_cross_attn = nn.LayerNorm(hidden_size)  # MONAI makes it whether or not it has a use for it; here none
+        self.norm_cross_attn = nn.LayerNorm(hidden_size)  # never used, but in MONAI's files
 
     def forward(self, x):
         x = x + self.attn(self.norm1(x))
@@ -236,7 +323,8 @@ class MLP(Network):
         self.drop2 = nn.Dropout(dropout)
 
     def forward(self, x):
-        return self.drop2(self.linear2(self.drop1(self.fn(self.linear1(x)))))
+        x = self.drop1(self.fn(self.linear1(x)))
+        return self.drop2(self.linear2(x))
 
 
 class SelfAttention(Network):
@@ -252,11 +340,12 @@ class SelfAttention(Network):
         self.drop_weights = nn.Dropout(dropout)
 
     def forward(self, x):
-        return self.drop_output(self.out_proj(attend(self, self.qkv(x), self.num_heads, self.drop_weights)))
+        x = attend(self, self.qkv(x), self.num_heads, self.drop_weights)
+        return self.drop_output(self.out_proj(x))
 
 
 def attend(layer: Any, packed: Any, heads: int, dropout: Any, bias: Any = None) -> Any:
-    """Attention with several heads, from queries, keys and values side by side.
+    """Attend with several heads, from queries, keys and values side by side.
 
     Args:
         packed: ``(..., tokens, 3 * width)``.
@@ -266,15 +355,19 @@ def attend(layer: Any, packed: Any, heads: int, dropout: Any, bias: Any = None) 
     Returns:
         ``(..., tokens, width)``.
     """
-    nn, (*batch, tokens, width) = layer.nn, packed.shape
-    n, width = len(batch), width // 3
+    nn = layer.nn
+    *batch, tokens, width = packed.shape
+    n = len(batch)
+    width = width // 3
     packed = nn.reshape(packed, (*batch, tokens, 3, heads, width // heads))
-    packed = nn.permute(packed, (n + 1, *range(n), n + 2, n, n + 3))  # (3, ..., heads, tokens, width / heads)
+    # (3, ..., heads, tokens, width / heads)
+    packed = nn.permute(packed, (n + 1, *range(n), n + 2, n, n + 3))
     kept = None
     if dropout.training and dropout.p:
         kept = dropout(nn.zeros((*batch, heads, tokens, tokens), like=packed) + 1.0)
     y, _ = nn.attention(packed[0], packed[1], packed[2], bias, kept, need_weights=False)
-    return nn.reshape(nn.permute(y, (*range(n), n + 1, n, n + 2)), (*batch, tokens, width))
+    y = nn.permute(y, (*range(n), n + 1, n, n + 2))  # (..., tokens, heads, width / heads)
+    return nn.reshape(y, (*batch, tokens, width))
 
 
 class ConvLayer(Network):
@@ -284,25 +377,38 @@ class ConvLayer(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, res_block: bool = True, **options: Any) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, res_block: bool = True, **options: Any
+    ) -> None:
         super().__init__()
-        self.layer = (ResBlock if res_block else BasicBlock)(in_channels, out_channels, **options)
+        block = ResBlock if res_block else BasicBlock
+        self.layer = block(in_channels, out_channels, **options)
 
     def forward(self, x):
         return self.layer(x)
 
 
 class ProjectedUp(Network):
-    """A transposed convolution, and `count` more of them, each followed by a block of convolutions if wanted.
+    """A transposed convolution, and `count` more of them.
+
+    If wanted, a block of convolutions follows each of the latter.
 
     Shapes:
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size * 2 ** (1 + count))``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, count: int, conv_block: bool, res_block: bool,
-                 **options: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        count: int,
+        conv_block: bool,
+        res_block: bool,
+        **options: Any,
+    ) -> None:
         super().__init__()
-        nn, dims = self.nn, options["dims"]
+        nn = self.nn
+        dims = options["dims"]
         block = ResBlock if res_block else BasicBlock
         ups = [Conv(out_channels, out_channels, 2, 2, dims, transposed=True) for _ in range(count)]
         self.transp_conv_init = Conv(in_channels, out_channels, 2, 2, dims, transposed=True)
@@ -322,6 +428,9 @@ register(
     name="unetr",
     task="segmentation",
     dims=(1, 2, 3),
-    source="Hatamizadeh et al. 2022, arXiv 2103.10504; MONAI UNETR, as its tutorial on abdominal organs sets it",
+    source=(
+        "Hatamizadeh et al. 2022, arXiv 2103.10504; MONAI UNETR, as its tutorial on abdominal "
+        "organs sets it"
+    ),
     shape=lambda s: (s["in_channels"], *geometry.steps(s["img_size"], s["dims"], "img_size")),
 )

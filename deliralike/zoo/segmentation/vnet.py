@@ -17,37 +17,52 @@ from deliralike.zoo.registry import register
 class VNet(Model):
     """Four stages down and up, each a residual block of 5x5 convolutions.
 
-    Source: Milletari et al. 2016, arXiv 1606.04797. Names, order and shapes are those of MONAI's ``VNet``, start
-    values PyTorch's as there.
+    Source: Milletari et al. 2016, arXiv 1606.04797. Names, order and shapes are those of MONAI's
+    ``VNet``, start values PyTorch's as there.
 
     Args:
-        in_channels: Number of input channels; a divisor of 16, since the first stage adds the input, repeated.
+        in_channels: Number of input channels; a divisor of 16, since the first stage adds the
+            input, repeated.
         out_channels: Number of output channels.
         dims: Number of spatial axes: 2 or 3.
         act: ``"elu"``, ``"prelu"`` (one slope for each channel), ``"relu"`` or ``"leaky_relu"``.
-        dropout: Probability of dropping a channel in training: after the last two steps down, before the first two up.
+        dropout: Probability of dropping a channel in training: after the last two steps down,
+            before the first two up.
         skip_dropout: The same for what each stage on the way up takes over from the way down.
-        bias: Whether the convolutions of the way down and the last one have biases; those of the way up have none,
-            as the reference has it.
+        bias: Whether the convolutions of the way down and the last one have biases; those of the
+            way up have none, as the reference has it.
 
     Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be multiples of 16.
+        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``; the sizes must be
+        multiples of 16.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: A size is no such multiple; or the input has another number of axes or channels (the error names
-            ``in_tr.conv_block.conv``).
+        ShapeError: A size is no such multiple; or the input has another number of axes or channels
+            (the error names ``in_tr.conv_block.conv``).
     """
 
     # All of the last transition is as wide as the output.
-    stem_paths, head_paths, outputs = ("in_tr.conv_block.conv",), ("out_tr",), "out_channels"
+    stem_paths = ("in_tr.conv_block.conv",)
+    head_paths = ("out_tr",)
+    outputs = "out_channels"
 
-    def __init__(self, in_channels: int = 1, out_channels: int = 1, dims: int = 3, act: str = "elu",
-                 dropout: float = 0.5, skip_dropout: float = 0.5, bias: bool = False) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int = 1,
+        out_channels: int = 1,
+        dims: int = 3,
+        act: str = "elu",
+        dropout: float = 0.5,
+        skip_dropout: float = 0.5,
+        bias: bool = False,
+    ) -> None:
         super().__init__()
         medical.two_or_three(dims, "VNet")
         if 16 % checks.positive(in_channels, "in_channels", "VNet"):
-            raise SettingError(f"VNet: in_channels={in_channels}; wanted a divisor of 16: 1, 2, 4, 8 or 16")
+            raise SettingError(
+                f"VNet: in_channels={in_channels}; wanted a divisor of 16: 1, 2, 4, 8 or 16"
+            )
         down: dict[str, Any] = {"dims": dims, "act": act, "bias": bias}
         up: dict[str, Any] = {"dims": dims, "act": act, "skip_dropout": skip_dropout}
         self.factors = (16,) * dims
@@ -66,14 +81,20 @@ class VNet(Model):
         return self.out_tr(self.forward_stages(x)["up_tr32"])
 
     def forward_stages(self, x):
-        """The stages on the way down, 16 to 256 channels, ``*size / 16`` at last, and on the way up again."""
+        """Return the stages on the way down, 16 to 256 channels, and on the way up again.
+
+        The coarsest has ``*size / 16``.
+        """
         medical.divides(self, x, self.factors, "down_tr256")
-        stages = {"in_tr": self.in_tr(x)}
+        x = self.in_tr(x)
+        stages = {"in_tr": x}
         for name in ("down_tr32", "down_tr64", "down_tr128", "down_tr256"):
-            stages[name] = getattr(self, name)(next(reversed(stages.values())))
-        *skips, x = stages.values()
+            x = getattr(self, name)(x)
+            stages[name] = x
+        skips = list(stages.values())[:-1]
         for name in ("up_tr256", "up_tr128", "up_tr64", "up_tr32"):
-            x = stages[name] = getattr(self, name)(x, skips.pop())
+            x = getattr(self, name)(x, skips.pop())
+            stages[name] = x
         return stages
 
 
@@ -84,14 +105,17 @@ class InputTransition(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, dims: int, act: str, bias: bool) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, dims: int, act: str, bias: bool
+    ) -> None:
         super().__init__()
         self.repeats = out_channels // in_channels
         self.act_function = _activation(self.nn, act, out_channels)
         self.conv_block = _conv(in_channels, out_channels, dims, bias)
 
     def forward(self, x):
-        return self.act_function(self.conv_block(x) + self.nn.concatenate([x] * self.repeats, dim=1))
+        repeated = self.nn.concatenate([x] * self.repeats, dim=1)
+        return self.act_function(self.conv_block(x) + repeated)
 
 
 class LUConv(Network):
@@ -113,16 +137,21 @@ class DownTransition(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, 2 * in_channels, *size / 2)``.
     """
 
-    def __init__(self, in_channels: int, count: int, dropout: float, dims: int, act: str, bias: bool) -> None:
+    def __init__(
+        self, in_channels: int, count: int, dropout: float, dims: int, act: str, bias: bool
+    ) -> None:
         super().__init__()
-        nn, width = self.nn, 2 * in_channels
+        nn = self.nn
+        width = 2 * in_channels
         conv, norm, drop = by_dims(nn, dims, "Conv", "BatchNorm", "Dropout")
         self.down_conv = conv(in_channels, width, 2, stride=2, bias=bias)
         self.bn1 = norm(width)
         self.act_function1 = _activation(nn, act, width)
         self.act_function2 = _activation(nn, act, width)
-        self.ops = nn.Sequential(*(LUConv(width, dims, act, bias) for _ in range(count)))
-        # MONAI always takes 3-D dropout, which with two axes drops whole samples; here it drops channels with any.
+        blocks = [LUConv(width, dims, act, bias) for _ in range(count)]
+        self.ops = nn.Sequential(*blocks)
+        # MONAI always takes 3-D dropout, which with two axes drops whole samples; here it drops
+        # channels with any.
         self.dropout = drop(dropout)
 
     def forward(self, x):
@@ -138,10 +167,19 @@ class UpTransition(Network):
         ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, count: int, dropout: float, dims: int, act: str,
-                 skip_dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        count: int,
+        dropout: float,
+        dims: int,
+        act: str,
+        skip_dropout: float,
+    ) -> None:
         super().__init__()
-        nn, half = self.nn, out_channels // 2
+        nn = self.nn
+        half = out_channels // 2
         transposed, norm, drop = by_dims(nn, dims, "ConvTranspose", "BatchNorm", "Dropout")
         self.up_conv = transposed(in_channels, half, 2, stride=2)
         self.bn1 = norm(half)
@@ -149,10 +187,12 @@ class UpTransition(Network):
         self.dropout2 = drop(skip_dropout)
         self.act_function1 = _activation(nn, act, half)
         self.act_function2 = _activation(nn, act, out_channels)
-        self.ops = nn.Sequential(*(LUConv(out_channels, dims, act, bias=False) for _ in range(count)))
+        blocks = [LUConv(out_channels, dims, act, bias=False) for _ in range(count)]
+        self.ops = nn.Sequential(*blocks)
 
     def forward(self, x, skip):
-        x = self.act_function1(self.bn1(self.up_conv(self.dropout(x))))  # (batch, out_channels / 2, *size)
+        x = self.up_conv(self.dropout(x))  # (batch, out_channels / 2, *size)
+        x = self.act_function1(self.bn1(x))
         x = self.nn.concatenate([x, self.dropout2(skip)], dim=1)
         return self.act_function2(self.ops(x) + x)
 
@@ -164,7 +204,9 @@ class OutputTransition(Network):
         ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, dims: int, act: str, bias: bool) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, dims: int, act: str, bias: bool
+    ) -> None:
         super().__init__()
         checks.positive(out_channels, "out_channels", "VNet")
         self.act_function1 = _activation(self.nn, act, out_channels)
@@ -176,11 +218,15 @@ class OutputTransition(Network):
 
 
 def _conv(in_channels: int, out_channels: int, dims: int, bias: bool) -> Any:
-    return medical.Convolution(in_channels, out_channels, dims, 5, bias=bias, norm="batch", act=None)
+    return medical.Convolution(
+        in_channels, out_channels, dims, 5, bias=bias, norm="batch", act=None
+    )
 
 
 def _activation(nn: Any, act: str, channels: int) -> Any:
-    return medical.activation(nn, act, **({"num_parameters": channels} if act == "prelu" else {}))
+    if act == "prelu":
+        return medical.activation(nn, act, num_parameters=channels)
+    return medical.activation(nn, act)
 
 
 register(

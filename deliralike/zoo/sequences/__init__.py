@@ -1,4 +1,4 @@
-"""Networks over sequences of tokens or vectors, one family a file; each module registers its own."""
+"""Networks over sequences, one family a file; each module registers its own."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -1,6 +1,6 @@
 """BERT: a transformer encoder over tokens of two segments, with Hugging Face's names.
 
-As in the paper; its two pre-training heads are not part of it.
+It follows the paper, whose two pre-training heads are not part of it.
 """
 
 import re
@@ -16,7 +16,13 @@ from deliralike.zoo.blocks import classifier
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import Input, register
-from deliralike.zoo.sequences.tokens import attend, check_mask, check_tokens, padding_bias, position_numbers
+from deliralike.zoo.sequences.tokens import (
+    attend,
+    check_mask,
+    check_tokens,
+    padding_bias,
+    position_numbers,
+)
 
 EPS = 1e-12  # of every normalisation
 PADDING = 0  # the token whose row of the table stays zero
@@ -25,7 +31,9 @@ PADDING = 0  # the token whose row of the table stays zero
 class Embeddings(Network):
     """The sum of a token's, its position's and its segment's embedding, normalised."""
 
-    def __init__(self, vocab_size: int, width: int, positions: int, segments: int, dropout: float) -> None:
+    def __init__(
+        self, vocab_size: int, width: int, positions: int, segments: int, dropout: float
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.word_embeddings = nn.Embedding(vocab_size, width, padding_idx=PADDING)
@@ -53,7 +61,10 @@ class SelfAttention(Network):
         self.dropout = self.nn.Dropout(dropout)
 
     def forward(self, x, bias):
-        return attend(self.nn, self.query(x), self.key(x), self.value(x), self.heads, bias, self.dropout)
+        query = self.query(x)
+        key = self.key(x)
+        value = self.value(x)
+        return attend(self.nn, query, key, value, self.heads, bias, self.dropout)
 
 
 class Output(Network):
@@ -100,7 +111,9 @@ class Layer(Network):
         ``(batch, tokens, width)`` gives the same.
     """
 
-    def __init__(self, width: int, heads: int, inner: int, dropout: float, attention_dropout: float) -> None:
+    def __init__(
+        self, width: int, heads: int, inner: int, dropout: float, attention_dropout: float
+    ) -> None:
         super().__init__()
         self.attention = Attention(width, heads, dropout, attention_dropout)
         self.intermediate = Intermediate(width, inner)
@@ -112,7 +125,7 @@ class Layer(Network):
 
 
 class Encoder(Network):
-    """The layers, one after the other; called, it gives what each of them puts out."""
+    """Layers one after the other; the outputs of all of them are returned."""
 
     def __init__(self, layers: Sequence[Any]) -> None:
         super().__init__()
@@ -139,13 +152,20 @@ class Pooler(Network):
 
 
 def _layout(name: str, prefix: str = "", to: str = "", old: bool = False) -> KeyMap:
-    """Our names with another prefix, and if `old` with the names of normalisations of files from TensorFlow."""
-    norms = {rf"{prefix}(.*LayerNorm)\.weight": rf"{to}\1.gamma", rf"{prefix}(.*LayerNorm)\.bias": rf"{to}\1.beta"}
-    return KeyMap(name, by_patterns((norms if old else {}) | {rf"{prefix}(.*)": rf"{to}\1"}))
+    """Make a layout of our names with another prefix.
+
+    With `old` it has the names of normalisations in files from TensorFlow.
+    """
+    patterns = {}
+    if old:
+        patterns[rf"{prefix}(.*LayerNorm)\.weight"] = rf"{to}\1.gamma"
+        patterns[rf"{prefix}(.*LayerNorm)\.bias"] = rf"{to}\1.beta"
+    patterns[rf"{prefix}(.*)"] = rf"{to}\1"
+    return KeyMap(name, by_patterns(patterns))
 
 
 class _BERTModel(Model):
-    """What the encoder and the classifier share."""
+    """The base of the encoder and the classifier."""
 
     channels_last = True
     start_values = {
@@ -156,13 +176,14 @@ class _BERTModel(Model):
     }
 
     def adapt_weight(self, name, value, shape):
-        """A longer table of positions is cut."""
-        if name.endswith("position_embeddings.weight") and value.shape[1:] == shape[1:] and len(value) > shape[0]:
+        """Cut a longer table of positions."""
+        is_table = name.endswith("position_embeddings.weight")
+        if is_table and value.shape[1:] == shape[1:] and len(value) > shape[0]:
             return value[: shape[0]]
         return None
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Without the tables of numbers that older files hold, and without the heads of the pretraining."""
+        """Leave out the tables of numbers in older files, and the heads of the pretraining."""
         unused = r"(^|\.)embeddings\.(position|token_type)_ids$|^cls\."
         return {name: value for name, value in state.items() if not re.search(unused, name)}
 
@@ -170,8 +191,8 @@ class _BERTModel(Model):
 class BERT(_BERTModel):
     """A transformer encoder with a pooler: Hugging Face's ``BertModel``.
 
-    Source: Devlin et al. 2019, arXiv 1810.04805. Names, order, shapes and start values are Hugging Face's. As there,
-    the row of the padding token (0) starts at zero and gets no gradient.
+    Source: Devlin et al. 2019, arXiv 1810.04805. Names, order, shapes and start values are Hugging
+    Face's. As there, the row of the padding token (0) starts at zero and gets no gradient.
 
     Args:
         vocab_size: Number of different tokens.
@@ -185,14 +206,17 @@ class BERT(_BERTModel):
         attention_dropout: Probability of dropping a weight of the attention.
 
     Shapes:
-        ``input_ids`` ``(batch, tokens)``, and if given ``attention_mask`` (one for tokens, zero for padding) and
-        ``token_type_ids`` (the segment of each token; all 0 when not given) of the same shape, give a dict of
-        ``last_hidden_state`` ``(batch, tokens, hidden_size)`` and ``pooler_output`` ``(batch, hidden_size)``.
+        ``input_ids`` ``(batch, tokens)``, and if given ``attention_mask`` (one for tokens, zero for
+        padding) and ``token_type_ids`` (the segment of each token; all 0 when not given) of the
+        same shape, give a dict of ``last_hidden_state`` ``(batch, tokens, hidden_size)`` and
+        ``pooler_output`` ``(batch, hidden_size)``.
 
     Raises:
         SettingError: A setting makes no sense.
-        ShapeError: The sequence is longer than `max_position_embeddings`, or an input has another shape.
-        IndexRangeError: A token is not below `vocab_size`, or a segment not below `type_vocab_size`.
+        ShapeError: The sequence is longer than `max_position_embeddings`, or an input has another
+            shape.
+        IndexRangeError: A token is not below `vocab_size`, or a segment not below
+            `type_vocab_size`.
     """
 
     keymaps = (
@@ -201,18 +225,35 @@ class BERT(_BERTModel):
         _layout("old pretraining", to="bert.", old=True),
     )
 
-    def __init__(self, vocab_size: int = 30522, hidden_size: int = 768, num_hidden_layers: int = 12,
-                 num_attention_heads: int = 12, intermediate_size: int = 3072, max_position_embeddings: int = 512,
-                 type_vocab_size: int = 2, dropout: float = 0.1, attention_dropout: float = 0.1) -> None:  # fmt: skip
+    def __init__(
+        self,
+        vocab_size: int = 30522,
+        hidden_size: int = 768,
+        num_hidden_layers: int = 12,
+        num_attention_heads: int = 12,
+        intermediate_size: int = 3072,
+        max_position_embeddings: int = 512,
+        type_vocab_size: int = 2,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.1,
+    ) -> None:
         super().__init__()
-        sizes = {"vocab_size": vocab_size, "hidden_size": hidden_size, "num_hidden_layers": num_hidden_layers,
-                 "num_attention_heads": num_attention_heads, "intermediate_size": intermediate_size,
-                 "max_position_embeddings": max_position_embeddings, "type_vocab_size": type_vocab_size}  # fmt: skip
+        sizes = {
+            "vocab_size": vocab_size,
+            "hidden_size": hidden_size,
+            "num_hidden_layers": num_hidden_layers,
+            "num_attention_heads": num_attention_heads,
+            "intermediate_size": intermediate_size,
+            "max_position_embeddings": max_position_embeddings,
+            "type_vocab_size": type_vocab_size,
+        }
         for name, value in sizes.items():
             checks.positive(value, name, "BERT")
         checks.divides(hidden_size, num_attention_heads, "BERT: hidden_size", "num_attention_heads")
         self.max_position_embeddings = max_position_embeddings
-        self.embeddings = Embeddings(vocab_size, hidden_size, max_position_embeddings, type_vocab_size, dropout)
+        self.embeddings = Embeddings(
+            vocab_size, hidden_size, max_position_embeddings, type_vocab_size, dropout
+        )
         layer = (hidden_size, num_attention_heads, intermediate_size, dropout, attention_dropout)
         self.encoder = Encoder([Layer(*layer) for _ in range(num_hidden_layers)])
         self.pooler = Pooler(hidden_size)
@@ -222,20 +263,26 @@ class BERT(_BERTModel):
         return {"last_hidden_state": last, "pooler_output": self.pooler(last)}
 
     def forward_stages(self, input_ids, attention_mask=None, token_type_ids=None):
-        """The embeddings and each layer: all ``(batch, tokens, hidden_size)``."""
+        """Return the embeddings and each layer, all ``(batch, tokens, hidden_size)``."""
         check_tokens(self, input_ids, self.max_position_embeddings, "max_position_embeddings")
         for name, mask in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
             if mask is not None:
                 check_mask(self, mask, input_ids, name)
         x = self.embeddings(input_ids, token_type_ids)
         bias = None if attention_mask is None else padding_bias(self.nn, attention_mask, x)
-        return {"embedding": x} | {f"layer{i}": y for i, y in enumerate(self.encoder(x, bias), 1)}
+        stages = {"embedding": x}
+        for i, y in enumerate(self.encoder(x, bias), start=1):
+            stages[f"layer{i}"] = y
+        return stages
 
 
 class BERTClassifier(_BERTModel):
-    """`BERT` with a linear classifier of whole sequences on its pooler: ``BertForSequenceClassification``.
+    """`BERT` with a linear classifier of whole sequences on its pooler.
 
-    Source: Devlin et al. 2019, arXiv 1810.04805. Names, order, shapes and start values are Hugging Face's.
+    It is Hugging Face's ``BertForSequenceClassification``.
+
+    Source: Devlin et al. 2019, arXiv 1810.04805. Names, order, shapes and start values are Hugging
+    Face's.
 
     Args:
         num_classes: Number of outputs.
@@ -252,7 +299,9 @@ class BERTClassifier(_BERTModel):
     head_paths = ("classifier",)
     keymaps = (_layout("old", old=True), _layout("BertModel", prefix=r"bert\."))
 
-    def __init__(self, num_classes: int = 2, hidden_size: int = 768, dropout: float = 0.1, **settings: Any) -> None:
+    def __init__(
+        self, num_classes: int = 2, hidden_size: int = 768, dropout: float = 0.1, **settings: Any
+    ) -> None:
         super().__init__()
         self.bert = BERT(hidden_size=hidden_size, dropout=dropout, **settings)
         self.dropout = self.nn.Dropout(dropout)
@@ -263,21 +312,40 @@ class BERTClassifier(_BERTModel):
         return self.classifier(self.dropout(pooled))
 
     def forward_stages(self, input_ids, attention_mask=None, token_type_ids=None):
-        """The embeddings and each layer: all ``(batch, tokens, hidden_size)``."""
+        """Return the embeddings and each layer, all ``(batch, tokens, hidden_size)``."""
         return self.bert.forward_stages(input_ids, attention_mask, token_type_ids)
 
 
-def bert(vocab_size: int = 30522, hidden_size: int = 768, num_hidden_layers: int = 12, num_attention_heads: int = 12,
-         intermediate_size: int = 3072, max_position_embeddings: int = 512, type_vocab_size: int = 2,
-         dropout: float = 0.1, attention_dropout: float = 0.1, num_classes: int = 0) -> Any:  # fmt: skip
-    """`BERT` where `num_classes` is 0, else `BERTClassifier`; their names differ by the prefix ``bert.``."""
+def bert(
+    vocab_size: int = 30522,
+    hidden_size: int = 768,
+    num_hidden_layers: int = 12,
+    num_attention_heads: int = 12,
+    intermediate_size: int = 3072,
+    max_position_embeddings: int = 512,
+    type_vocab_size: int = 2,
+    dropout: float = 0.1,
+    attention_dropout: float = 0.1,
+    num_classes: int = 0,
+) -> Any:
+    """Make `BERT` where `num_classes` is 0, else `BERTClassifier`.
+
+    Their names differ by the prefix ``bert.``.
+    """
     settings: dict[str, Any] = {
-        "vocab_size": vocab_size, "hidden_size": hidden_size, "num_hidden_layers": num_hidden_layers,
-        "num_attention_heads": num_attention_heads, "intermediate_size": intermediate_size,
-        "max_position_embeddings": max_position_embeddings, "type_vocab_size": type_vocab_size, "dropout": dropout,
+        "vocab_size": vocab_size,
+        "hidden_size": hidden_size,
+        "num_hidden_layers": num_hidden_layers,
+        "num_attention_heads": num_attention_heads,
+        "intermediate_size": intermediate_size,
+        "max_position_embeddings": max_position_embeddings,
+        "type_vocab_size": type_vocab_size,
+        "dropout": dropout,
         "attention_dropout": attention_dropout,
-    }  # fmt: skip
-    return BERT(**settings) if num_classes == 0 else BERTClassifier(num_classes, **settings)
+    }
+    if num_classes == 0:
+        return BERT(**settings)
+    return BERTClassifier(num_classes, **settings)
 
 
 _BERT = "Devlin et al. 2019, arXiv 1810.04805; Hugging Face BertModel"
@@ -297,11 +365,17 @@ for _name, (_layers, _width, _heads, _parameters, _source) in _VARIANTS.items():
     register(
         bert,
         name=_name,
-        variant={"hidden_size": _width, "num_hidden_layers": _layers, "num_attention_heads": _heads,
-                 "intermediate_size": 4 * _width},
+        variant={
+            "hidden_size": _width,
+            "num_hidden_layers": _layers,
+            "num_attention_heads": _heads,
+            "intermediate_size": 4 * _width,
+        },
         task="feature extraction",
         dims=(1,),
         source=_source,
-        shape=lambda settings: Input((settings["max_position_embeddings"],), below=settings["vocab_size"]),
+        shape=lambda settings: Input(
+            (settings["max_position_embeddings"],), below=settings["vocab_size"]
+        ),
         parameters=_parameters,
-    )  # fmt: skip
+    )

@@ -1,6 +1,6 @@
 """GPT-2: a transformer that predicts the next token, with Hugging Face's names and stored matrices.
 
-As in the paper's code. ``gpt_mini`` is a small one for a laptop.
+It follows the paper's code. ``gpt_mini`` is a small one for a laptop.
 """
 
 import math
@@ -28,9 +28,10 @@ START = Normal(0.02)
 
 
 class Conv1D(Network):
-    """``x @ weight + bias``: a linear map whose matrix is stored as ``(in_features, out_features)``.
+    """``x @ weight + bias``, with a matrix that is stored as ``(in_features, out_features)``.
 
-    Hugging Face keeps the matrices of the original TensorFlow files so; other models store them the other way round.
+    Hugging Face keeps the matrices of the original TensorFlow files so; other models store them the
+    other way round.
 
     Shapes:
         ``(..., in_features)`` gives ``(..., out_features)``.
@@ -48,7 +49,10 @@ class Conv1D(Network):
 
 
 class Attention(Network):
-    """Attention of each token to itself and those before it; query, key and value come from one product."""
+    """Attention of each token to itself and those before it.
+
+    Query, key and value come from one product.
+    """
 
     def __init__(self, width: int, heads: int, dropout: float, attention_dropout: float) -> None:
         super().__init__()
@@ -61,7 +65,8 @@ class Attention(Network):
     def forward(self, x, bias):
         nn = self.nn
         query, key, value = nn.split(self.c_attn(x), x.shape[-1], dim=-1)
-        return self.resid_dropout(self.c_proj(attend(nn, query, key, value, self.heads, bias, self.attn_dropout)))
+        y = attend(nn, query, key, value, self.heads, bias, self.attn_dropout)
+        return self.resid_dropout(self.c_proj(y))
 
 
 class MLP(Network):
@@ -85,7 +90,9 @@ class Block(Network):
         ``(batch, tokens, width)`` gives the same.
     """
 
-    def __init__(self, width: int, heads: int, inner: int, dropout: float, attention_dropout: float) -> None:
+    def __init__(
+        self, width: int, heads: int, inner: int, dropout: float, attention_dropout: float
+    ) -> None:
         super().__init__()
         self.ln_1 = self.nn.LayerNorm(width)
         self.attn = Attention(width, heads, dropout, attention_dropout)
@@ -98,21 +105,33 @@ class Block(Network):
 
 
 class Body(Network):
-    """GPT-2 without its head: embeddings, blocks, a last normalisation (Hugging Face's ``GPT2Model``).
+    """GPT-2 without its head, Hugging Face's ``GPT2Model``.
+
+    It has embeddings, blocks and a last normalisation.
 
     Shapes:
         Tokens and mask ``(batch, tokens)`` give ``(batch, tokens, n_embd)``.
     """
 
-    def __init__(self, vocab_size: int, n_positions: int, n_embd: int, n_layer: int, n_head: int, n_inner: int,
-                 dropout: float, attention_dropout: float) -> None:  # fmt: skip
+    def __init__(
+        self,
+        vocab_size: int,
+        n_positions: int,
+        n_embd: int,
+        n_layer: int,
+        n_head: int,
+        n_inner: int,
+        dropout: float,
+        attention_dropout: float,
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.n_positions = n_positions
         self.wte = nn.Embedding(vocab_size, n_embd)
         self.wpe = nn.Embedding(n_positions, n_embd)
         self.drop = nn.Dropout(dropout)
-        self.h = nn.ModuleList([Block(n_embd, n_head, n_inner, dropout, attention_dropout) for _ in range(n_layer)])
+        block = (n_embd, n_head, n_inner, dropout, attention_dropout)
+        self.h = nn.ModuleList([Block(*block) for _ in range(n_layer)])
         self.ln_f = nn.LayerNorm(n_embd)
 
     def forward(self, input_ids, attention_mask=None):
@@ -122,23 +141,27 @@ class Body(Network):
         """See `GPT2.forward_stages`."""
         nn = self.nn
         check_tokens(self, input_ids, self.n_positions, "n_positions")
-        x = self.drop(self.wte(input_ids) + self.wpe(position_numbers(nn, input_ids)))
+        positions = position_numbers(nn, input_ids)
+        x = self.drop(self.wte(input_ids) + self.wpe(positions))
         bias = causal_bias(nn, input_ids, x)  # (tokens, tokens)
         if attention_mask is not None:
             check_mask(self, attention_mask, input_ids, "attention_mask")
             bias = bias + padding_bias(nn, attention_mask, x)  # (batch, 1, tokens, tokens)
         stages = {"embedding": x}
         for number, block in enumerate(self.h, 1):
-            x = stages[f"layer{number}"] = block(x, bias)
-        return stages | {"norm": self.ln_f(x)}
+            x = block(x, bias)
+            stages[f"layer{number}"] = x
+        stages["norm"] = self.ln_f(x)
+        return stages
 
 
 class GPT2(Model):
-    """A language model: for each token, what comes next, from the tokens so far.
+    """A language model: it predicts the next token from the tokens so far.
 
-    Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners". Names, order, shapes and start
-    values are those of Hugging Face's ``GPT2LMHeadModel``: the matrices of ``c_attn``, ``c_fc`` and ``c_proj`` are
-    stored as ``(in, out)``, and ``lm_head.weight`` is the embedding's own table.
+    Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners". Names,
+    order, shapes and start values are those of Hugging Face's ``GPT2LMHeadModel``: the matrices of
+    ``c_attn``, ``c_fc`` and ``c_proj`` are stored as ``(in, out)``, and ``lm_head.weight`` is the
+    embedding's own table.
 
     Args:
         vocab_size: Number of different tokens.
@@ -151,8 +174,8 @@ class GPT2(Model):
         attention_dropout: Probability of dropping a weight of the attention.
 
     Shapes:
-        ``input_ids`` ``(batch, tokens)``, and if given ``attention_mask`` (one for tokens, zero for padding) of the
-        same shape, give logits ``(batch, tokens, vocab_size)``.
+        ``input_ids`` ``(batch, tokens)``, and if given ``attention_mask`` (one for tokens, zero for
+        padding) of the same shape, give logits ``(batch, tokens, vocab_size)``.
 
     Raises:
         SettingError: A setting makes no sense.
@@ -160,16 +183,31 @@ class GPT2(Model):
         IndexRangeError: A token is not below `vocab_size`.
     """
 
-    head_paths, outputs = ("lm_head",), "vocab_size"
+    head_paths = ("lm_head",)
+    outputs = "vocab_size"
     channels_last = True
     keymaps = (KeyMap("GPT2Model", by_patterns({r"transformer\.(.*)": r"\1"})),)
 
-    def __init__(self, vocab_size: int = 50257, n_positions: int = 1024, n_embd: int = 768, n_layer: int = 12,
-                 n_head: int = 12, n_inner: int | None = None, dropout: float = 0.1,
-                 attention_dropout: float = 0.1) -> None:  # fmt: skip
+    def __init__(
+        self,
+        vocab_size: int = 50257,
+        n_positions: int = 1024,
+        n_embd: int = 768,
+        n_layer: int = 12,
+        n_head: int = 12,
+        n_inner: int | None = None,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.1,
+    ) -> None:
         super().__init__()
-        sizes = {"vocab_size": vocab_size, "n_positions": n_positions, "n_embd": n_embd, "n_layer": n_layer,
-                 "n_head": n_head, "n_inner": 4 * n_embd if n_inner is None else n_inner}  # fmt: skip
+        sizes = {
+            "vocab_size": vocab_size,
+            "n_positions": n_positions,
+            "n_embd": n_embd,
+            "n_layer": n_layer,
+            "n_head": n_head,
+            "n_inner": 4 * n_embd if n_inner is None else n_inner,
+        }
         for name, value in sizes.items():
             checks.positive(value, name, "GPT2")
         checks.divides(n_embd, n_head, "GPT2: n_embd", "n_head")
@@ -180,34 +218,55 @@ class GPT2(Model):
 
     @property
     def start_values(self):  # type: ignore[override]
-        """Hugging Face's: normal, and narrower where a block ends, by the number of the residual branches."""
+        """Hugging Face's start values.
+
+        They are normal, and narrower where a block ends, by the number of residual branches.
+        """
         ends = Normal(0.02 / math.sqrt(2 * self.n_layer))
-        return {"*.wte.weight": START, "*.wpe.weight": START, "lm_head.weight": START, "*.c_proj.weight": ends}
+        return {
+            "*.wte.weight": START,
+            "*.wpe.weight": START,
+            "lm_head.weight": START,
+            "*.c_proj.weight": ends,
+        }
 
     def forward(self, input_ids, attention_mask=None):
         return self.lm_head(self.transformer(input_ids, attention_mask))
 
     def forward_stages(self, input_ids, attention_mask=None):
-        """The embeddings, each block, and the last normalisation: all ``(batch, tokens, n_embd)``."""
+        """Return the embeddings, each block, and the last normalisation.
+
+        All are ``(batch, tokens, n_embd)``.
+        """
         return self.transformer.forward_stages(input_ids, attention_mask)
 
     def adapt_weight(self, name, value, shape):
-        """A longer table of positions is cut."""
+        """Cut a longer table of positions."""
         if name.endswith("wpe.weight") and value.shape[1:] == shape[1:] and len(value) > shape[0]:
             return value[: shape[0]]
         return None
 
     def adapt_state(self, state: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Without the causal masks that older files hold."""
-        return {name: value for name, value in state.items() if not re.search(r"\.attn\.(masked_)?bias$", name)}
+        """Leave out the causal masks that older files hold."""
+        mask = re.compile(r"\.attn\.(masked_)?bias$")
+        return {name: value for name, value in state.items() if not mask.search(name)}
 
 
-_SOURCE = 'Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"; Hugging Face GPT2LMHeadModel'
-_MINI = "Karpathy 2020, minGPT (gpt-mini, a character of tiny Shakespeare a token); Hugging Face GPT2LMHeadModel"
+_SOURCE = (
+    'Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"; Hugging Face '
+    "GPT2LMHeadModel"
+)
+_MINI = (
+    "Karpathy 2020, minGPT (gpt-mini, a character of tiny Shakespeare a token); Hugging Face "
+    "GPT2LMHeadModel"
+)
 
 # name: (settings, parameters)
 _VARIANTS = {
-    "gpt_mini": ({"vocab_size": 65, "n_positions": 128, "n_embd": 192, "n_layer": 6, "n_head": 6}, None),
+    "gpt_mini": (
+        {"vocab_size": 65, "n_positions": 128, "n_embd": 192, "n_layer": 6, "n_head": 6},
+        None,
+    ),
     "gpt2": ({}, 124_439_808),
     "gpt2_medium": ({"n_embd": 1024, "n_layer": 24, "n_head": 16}, 354_823_168),
     "gpt2_large": ({"n_embd": 1280, "n_layer": 36, "n_head": 20}, 774_030_080),

@@ -1,7 +1,10 @@
 """Classifiers of sequences with recurrent layers: LSTM and GRU, over tokens or vectors.
 
-A plain, common form; no paper's own.
+They have a plain, common form, which is no paper's own.
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 from deliralike.errors import SettingError, ShapeError, suggestion
 from deliralike.nn import checks
@@ -17,8 +20,9 @@ POOLINGS = ("last", "mean")
 class RecurrentClassifier(Model):
     """Embedding, recurrent layers, pooling over time, linear head.
 
-    Source: Hochreiter and Schmidhuber 1997, doi 10.1162/neco.1997.9.8.1735 (LSTM); Cho et al. 2014, arXiv 1406.1078
-    (GRU). The names below ``rnn`` and the start values are those of ``torch.nn.LSTM`` and ``torch.nn.GRU``.
+    Source: Hochreiter and Schmidhuber 1997, doi 10.1162/neco.1997.9.8.1735 (LSTM); Cho et al. 2014,
+    arXiv 1406.1078 (GRU). The names below ``rnn`` and the start values are those of
+    ``torch.nn.LSTM`` and ``torch.nn.GRU``.
 
     Args:
         cell: ``"lstm"`` or ``"gru"``.
@@ -29,37 +33,57 @@ class RecurrentClassifier(Model):
         num_layers: Number of recurrent layers.
         bidirectional: Whether another direction runs from the end to the beginning.
         dropout: Probability of dropping an element between recurrent layers and before the head.
-        pooling: ``"last"``: what each direction gives at its last valid step; or ``"mean"`` over the valid steps.
+        pooling: ``"last"``: what each direction gives at its last valid step; or ``"mean"`` over
+            the valid steps.
 
     Shapes:
-        Tokens ``(batch, time)`` or vectors ``(batch, time, in_features)``, and if given ``lengths`` ``(batch,)``, the
-        number of valid steps of each sequence, give ``(batch, num_classes)``. An empty sequence has zeros as features.
+        Tokens ``(batch, time)`` or vectors ``(batch, time, in_features)``, and if given ``lengths``
+        ``(batch,)``, the number of valid steps of each sequence, give ``(batch, num_classes)``. An
+        empty sequence has zeros as features.
 
     Raises:
         SettingError: A setting makes no sense.
         ShapeError: An input has another shape.
-        IndexRangeError: A token is not below `vocab_size`, or a length is more than the number of steps.
+        IndexRangeError: A token is not below `vocab_size`, or a length is more than the number of
+            steps.
     """
 
     head_paths = ("fc",)
     channels_last = True
 
-    def __init__(self, cell: str = "lstm", num_classes: int = 2, vocab_size: int = 30000, in_features: int = 128,
-                 hidden_size: int = 256, num_layers: int = 1, bidirectional: bool = False, dropout: float = 0.0,
-                 pooling: str = "last") -> None:  # fmt: skip
+    def __init__(
+        self,
+        cell: str = "lstm",
+        num_classes: int = 2,
+        vocab_size: int = 30000,
+        in_features: int = 128,
+        hidden_size: int = 256,
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+        pooling: str = "last",
+    ) -> None:
         super().__init__()
         nn = self.nn
-        for value, allowed, what in ((cell, CELLS, "cell"), (pooling, POOLINGS, "pooling")):
-            if value not in allowed:
-                raise SettingError(f"RecurrentClassifier: there is no {what} {value!r}. {suggestion(value, allowed)}")
+        _one_of(CELLS, cell, "cell")
+        _one_of(POOLINGS, pooling, "pooling")
         if vocab_size != 0:
             checks.positive(vocab_size, "vocab_size", "RecurrentClassifier")
-        self.hidden_size, self.bidirectional, self.pooling = hidden_size, bidirectional, pooling
+        self.hidden_size = hidden_size
+        self.bidirectional = bidirectional
+        self.pooling = pooling
         self.embedding = nn.Embedding(vocab_size, in_features) if vocab_size else None
-        self.rnn = getattr(nn, CELLS[cell])(in_features, hidden_size, num_layers, batch_first=True, dropout=dropout,
-                                            bidirectional=bidirectional)  # fmt: skip
+        self.rnn = getattr(nn, CELLS[cell])(
+            in_features,
+            hidden_size,
+            num_layers,
+            batch_first=True,
+            dropout=dropout,
+            bidirectional=bidirectional,
+        )
         self.dropout = nn.Dropout(dropout)
-        self.fc = classifier(nn, hidden_size * (1 + bidirectional), num_classes, "RecurrentClassifier")
+        width = hidden_size * (1 + bidirectional)
+        self.fc = classifier(nn, width, num_classes, "RecurrentClassifier")
 
     @property
     def stem_paths(self):  # type: ignore[override]
@@ -67,38 +91,68 @@ class RecurrentClassifier(Model):
         return () if self.embedding is not None else ("rnn",)
 
     def forward(self, x, lengths=None):
-        return self.fc(self.dropout(self._pooled(self.forward_stages(x, lengths)["rnn"], lengths)))
+        y = self.forward_stages(x, lengths)["rnn"]
+        return self.fc(self.dropout(self._pooled(y, lengths)))
 
     def forward_stages(self, x, lengths=None):
-        """The embedding ``(batch, time, in_features)``, and what the last recurrent layer gives at each step."""
+        """Return the embedding, and the last recurrent layer's output at each step.
+
+        The embedding is ``(batch, time, in_features)``.
+        """
         stages = {}
         if self.embedding is not None:
             check_tokens(self, x)
-            x = stages["embedding"] = self.embedding(x)
+            x = self.embedding(x)
+            stages["embedding"] = x
         if len(x.shape) != 3 or x.shape[1] == 0:
             raise ShapeError(
-                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted (batch, time, in_features) with "
-                f"at least one step"
+                f"{checks.where(self)}: got an input of shape {tuple(x.shape)}, wanted (batch, "
+                "time, in_features) with at least one step"
             )
-        return stages | {"rnn": self.rnn.outputs(x, lengths)}
+        stages["rnn"] = self.rnn.outputs(x, lengths)
+        return stages
 
     def _pooled(self, y, lengths):
-        """``(batch, time, directions * hidden_size)`` gives ``(batch, directions * hidden_size)``."""
+        """Pool over time: (batch, time, width) gives (batch, width)."""
         nn = self.nn
         if self.pooling == "mean":
-            return nn.mean(y, 1) if lengths is None else nn.sum(y, 1) / nn.expand_dims(self._count(lengths, y), 1)
-        last = y[:, -1, : self.hidden_size] if lengths is None else self._at_end(y[:, :, : self.hidden_size], lengths)
-        return nn.concatenate([last, y[:, 0, self.hidden_size :]], dim=1) if self.bidirectional else last
+            if lengths is None:
+                return nn.mean(y, 1)
+            return nn.sum(y, 1) / nn.expand_dims(self._count(lengths, y), 1)
+        if lengths is None:
+            last = y[:, -1, : self.hidden_size]
+        else:
+            last = self._at_end(y[:, :, : self.hidden_size], lengths)
+        if not self.bidirectional:
+            return last
+        first = y[:, 0, self.hidden_size :]  # where the backward direction ends
+        return nn.concatenate([last, first], dim=1)
 
     def _count(self, lengths, y):
-        """The lengths as divisors: at least one."""
-        return self.nn.cast(self.nn.where(lengths > 0, lengths, lengths * 0 + 1), y)
+        """Return the lengths as divisors: at least one."""
+        at_least_one = self.nn.where(lengths > 0, lengths, lengths * 0 + 1)
+        return self.nn.cast(at_least_one, y)
 
     def _at_end(self, y, lengths):
-        """The last valid step; the first, which is zero, where there is none."""
-        nn, (batch, _, width) = self.nn, y.shape
+        """Return the last valid step; the first, which is zero, where there is none."""
+        nn = self.nn
+        batch, _, width = y.shape
         index = nn.where(lengths > 0, lengths - 1, lengths * 0)
-        return nn.take_along(y, nn.broadcast_to(nn.reshape(index, (batch, 1, 1)), (batch, 1, width)), 1)[:, 0]
+        index = nn.broadcast_to(nn.reshape(index, (batch, 1, 1)), (batch, 1, width))
+        return nn.take_along(y, index, 1)[:, 0]
+
+
+def _one_of(allowed, value: str, what: str) -> None:
+    if value not in allowed:
+        raise SettingError(
+            f"RecurrentClassifier: there is no {what} {value!r}. {suggestion(value, allowed)}"
+        )
+
+
+def _shape(settings: Mapping[str, Any]) -> Any:
+    if settings["vocab_size"]:
+        return Input((256,), below=settings["vocab_size"])
+    return (256, settings["in_features"])
 
 
 _SOURCES = {
@@ -114,7 +168,5 @@ for _cell, _source in _SOURCES.items():
         task="text classification",
         dims=(1,),
         source=_source,
-        shape=lambda settings: (
-            Input((256,), below=settings["vocab_size"]) if settings["vocab_size"] else (256, settings["in_features"])
-        ),
+        shape=_shape,
     )

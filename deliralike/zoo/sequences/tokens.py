@@ -1,4 +1,4 @@
-"""What networks over tokens share: checks of their input, masks as terms of the scores, attention, positions."""
+"""Parts of networks over tokens: checks of the input, masks, attention, positions."""
 
 from typing import Any
 
@@ -7,14 +7,15 @@ import numpy as np
 from deliralike.errors import ShapeError
 from deliralike.nn import checks
 
-FORBIDDEN = -65504.0  # the least number of float16; finite, so that a sequence of nothing but padding gives no NaN
+# The least number of float16. It is finite, so that a sequence of padding alone gives no NaN.
+FORBIDDEN = -65504.0
 
 
 def check_tokens(model: Any, tokens: Any, most: int | None = None, setting: str = "") -> None:
-    """Token numbers ``(batch, tokens)``, no more of them than there are positions.
+    """Check token numbers ``(batch, tokens)``: no more of them than there are positions.
 
     Args:
-        model: Who checks; the error names it.
+        model: The network that checks; the error names it.
         tokens: The input.
         most: The number of positions; None for as many as one likes.
         setting: The name of the setting that holds it.
@@ -25,45 +26,57 @@ def check_tokens(model: Any, tokens: Any, most: int | None = None, setting: str 
     """
     shape = tuple(tokens.shape)
     if len(shape) != 2:
-        raise ShapeError(f"{checks.where(model)}: got tokens of shape {shape}, wanted (batch, tokens)")
+        raise ShapeError(
+            f"{checks.where(model)}: got tokens of shape {shape}, wanted (batch, tokens)"
+        )
     checks.whole_numbers(tokens, f"{checks.where(model)}: tokens")
     if most is not None and shape[1] > most:
         raise ShapeError(
-            f"{checks.where(model)}: a sequence of {shape[1]} tokens is too long: there are positions for "
-            f"{setting}={most}; cut it, or build the network with a larger {setting}"
+            f"{checks.where(model)}: a sequence of {shape[1]} tokens is too long: there are "
+            f"positions for {setting}={most}; cut it, or build the network with a larger {setting}"
         )
 
 
 def check_mask(model: Any, mask: Any, tokens: Any, name: str) -> None:
-    """A mask with one entry for each token.
+    """Check that a mask has one entry for each token.
 
     Raises:
         ShapeError: It has another shape than the tokens.
     """
-    wanted, came = tuple(tokens.shape[:2]), tuple(mask.shape)
+    wanted = tuple(tokens.shape[:2])
+    came = tuple(mask.shape)
     if came != wanted:
-        raise ShapeError(f"{checks.where(model)}: got {name} of shape {came}, wanted (batch, tokens): {wanted}")
+        raise ShapeError(
+            f"{checks.where(model)}: got {name} of shape {came}, wanted (batch, tokens): {wanted}"
+        )
 
 
 def position_numbers(nn: Any, tokens: Any) -> Any:
-    """The numbers 0, 1, 2 … of the tokens in ``(batch, tokens)``, as ``(1, tokens)``."""
+    """Return the numbers 0, 1, 2 … of the tokens in ``(batch, tokens)``, as ``(1, tokens)``."""
     return nn.constant(np.arange(tokens.shape[1])[None], like=tokens)
 
 
 def padding_bias(nn: Any, attention_mask: Any, like: Any) -> Any:
-    """What forbids attention to padding: ``(batch, tokens)`` with ones for tokens gives ``(batch, 1, 1, tokens)``."""
+    """Return the term of the scores that forbids attention to padding.
+
+    A mask ``(batch, tokens)`` with ones for tokens gives ``(batch, 1, 1, tokens)``.
+    """
     batch, count = attention_mask.shape
-    return nn.reshape((1.0 - nn.cast(attention_mask, like)) * FORBIDDEN, (batch, 1, 1, count))
+    bias = (1.0 - nn.cast(attention_mask, like)) * FORBIDDEN
+    return nn.reshape(bias, (batch, 1, 1, count))
 
 
 def causal_bias(nn: Any, tokens: Any, like: Any) -> Any:
-    """What forbids attention to later tokens: ``(tokens, tokens)``, for ``(batch, tokens)``."""
+    """Return the term of the scores that forbids attention to later tokens.
+
+    It is ``(tokens, tokens)``.
+    """
     positions = position_numbers(nn, tokens)
     return nn.cast(positions > nn.permute(positions, (1, 0)), like) * FORBIDDEN
 
 
 def attend(nn: Any, query: Any, key: Any, value: Any, heads: int, bias: Any, dropout: Any) -> Any:
-    """Attention with several heads between tokens that are projected already.
+    """Attend with several heads between tokens that are projected already.
 
     Args:
         nn: The vocabulary.
@@ -73,22 +86,34 @@ def attend(nn: Any, query: Any, key: Any, value: Any, heads: int, bias: Any, dro
         dropout: The layer by whose probability weights are dropped in training.
     """
     batch, queries, width = query.shape
-    shape = (heads, width // heads)
-    q, k, v = (nn.permute(nn.reshape(x, (*x.shape[:2], *shape)), (0, 2, 1, 3)) for x in (query, key, value))
-    mask = _kept(nn, dropout, (batch, heads, queries, key.shape[1]), query)
+    q = _split_heads(nn, query, heads)
+    k = _split_heads(nn, key, heads)
+    v = _split_heads(nn, value, heads)
+    mask = _dropout_mask(nn, dropout, (batch, heads, queries, key.shape[1]), query)
     y, _ = nn.attention(q, k, v, bias, mask, need_weights=False)
-    return nn.reshape(nn.permute(y, (0, 2, 1, 3)), (batch, queries, width))
+    y = nn.permute(y, (0, 2, 1, 3))  # (batch, queries, heads, width / heads)
+    return nn.reshape(y, (batch, queries, width))
 
 
-def _kept(nn: Any, dropout: Any, shape: tuple[int, ...], like: Any) -> Any:
-    """What the weights are multiplied with, or None."""
+def _split_heads(nn: Any, x: Any, heads: int) -> Any:
+    """Turn ``(batch, tokens, width)`` into ``(batch, heads, tokens, width / heads)``."""
+    batch, tokens, width = x.shape
+    x = nn.reshape(x, (batch, tokens, heads, width // heads))
+    return nn.permute(x, (0, 2, 1, 3))
+
+
+def _dropout_mask(nn: Any, dropout: Any, shape: tuple[int, ...], like: Any) -> Any:
+    """Return the factors of the weights in training, or None: zero where a weight is dropped."""
     if not dropout.training or not dropout.p:
         return None
-    return nn.keep_mask(dropout, shape, dropout.p, like) * (1.0 / (1.0 - dropout.p) if dropout.p < 1 else 0.0)
+    scale = 1.0 / (1.0 - dropout.p) if dropout.p < 1 else 0.0
+    return nn.keep_mask(dropout, shape, dropout.p, like) * scale
 
 
 def sinusoids(count: int, width: int) -> np.ndarray:
-    """Sines and cosines of each position, in turn, with wavelengths from ``2 pi`` to ``10000 * 2 pi``.
+    """Return sines and cosines of each position, in turn.
+
+    Their wavelengths go from ``2 pi`` to ``10000 * 2 pi``.
 
     Source: Vaswani et al. 2017, arXiv 1706.03762, section 3.5.
 
@@ -100,4 +125,5 @@ def sinusoids(count: int, width: int) -> np.ndarray:
         [[0.0, 1.0, 0.0, 1.0], [0.8415, 0.5403, 0.01, 1.0]]
     """
     angles = np.arange(count)[:, None] / 10000.0 ** (np.arange(0, width, 2) / width)
-    return np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(count, -1)[:, :width]
+    pairs = np.stack([np.sin(angles), np.cos(angles)], axis=2)
+    return pairs.reshape(count, -1)[:, :width]

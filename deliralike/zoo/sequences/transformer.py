@@ -1,6 +1,6 @@
 """A transformer encoder with PyTorch's names, and a classifier of token sequences on it.
 
-The paper's encoder with a classifier on it; normalisation after each part as in the paper, or before it.
+The encoder is the paper's; normalisation comes after each part as in the paper, or before it.
 """
 
 import math
@@ -26,8 +26,15 @@ class TransformerEncoderLayer(Network):
         ``(batch, tokens, d_model)`` gives the same.
     """
 
-    def __init__(self, d_model: int, nhead: int, dim_feedforward: int, dropout: float, activation: str,
-                 norm_first: bool) -> None:  # fmt: skip
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int,
+        dropout: float,
+        activation: str,
+        norm_first: bool,
+    ) -> None:
         super().__init__()
         nn = self.nn
         self.norm_first = norm_first
@@ -35,8 +42,10 @@ class TransformerEncoderLayer(Network):
         self.linear1 = nn.Linear(d_model, dim_feedforward)
         self.dropout = nn.Dropout(dropout)
         self.linear2 = nn.Linear(dim_feedforward, d_model)
-        self.norm1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)
-        self.dropout1, self.dropout2 = nn.Dropout(dropout), nn.Dropout(dropout)
+        self.norm1 = nn.LayerNorm(d_model)
+        self.norm2 = nn.LayerNorm(d_model)
+        self.dropout1 = nn.Dropout(dropout)
+        self.dropout2 = nn.Dropout(dropout)
         self.activation = getattr(nn, ACTIVATIONS[activation])()
 
     def forward(self, x, mask=None, key_padding_mask=None):
@@ -51,60 +60,78 @@ class TransformerEncoderLayer(Network):
         return self.dropout1(y)
 
     def _perceptron(self, x):
-        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+        x = self.dropout(self.activation(self.linear1(x)))
+        return self.dropout2(self.linear2(x))
 
 
 class TransformerEncoder(Network):
     """Layers of attention one after the other. Source: Vaswani et al. 2017, arXiv 1706.03762.
 
-    Names, order and shapes are those of ``torch.nn.TransformerEncoder``. There all layers start as copies of one;
-    here each draws its own start values.
+    Names, order and shapes are those of ``torch.nn.TransformerEncoder``. There all layers start as
+    copies of one; here each draws its own start values.
 
     Args:
         d_model: Width of the tokens; a multiple of `nhead`.
         nhead: Number of heads.
         num_layers: Number of layers.
         dim_feedforward: Width inside the perceptrons.
-        dropout: Probability of dropping an element of what a layer adds, or a weight of the attention.
+        dropout: Probability of dropping an element of what a layer adds, or a weight of the
+            attention.
         activation: ``"relu"`` or ``"gelu"``.
         norm_first: Normalise before attention and perceptron instead of after the sums.
-        final_norm: Whether another normalisation follows the last layer, as in ``torch.nn.Transformer``.
+        final_norm: Whether another normalisation follows the last layer, as in
+            ``torch.nn.Transformer``.
 
     Shapes:
-        ``(batch, tokens, d_model)`` gives the same; ``key_padding_mask`` ``(batch, tokens)`` is true for padding.
+        ``(batch, tokens, d_model)`` gives the same; ``key_padding_mask`` ``(batch, tokens)`` is
+        true for padding.
 
     Raises:
         SettingError: A setting makes no sense.
         ShapeError: An input has another shape; the error names the layer.
     """
 
-    def __init__(self, d_model: int = 512, nhead: int = 8, num_layers: int = 6, dim_feedforward: int = 2048,
-                 dropout: float = 0.1, activation: str = "relu", norm_first: bool = False,
-                 final_norm: bool = True) -> None:  # fmt: skip
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        norm_first: bool = False,
+        final_norm: bool = True,
+    ) -> None:
         super().__init__()
         checks.positive(num_layers, "num_layers", "TransformerEncoder")
         checks.positive(dim_feedforward, "dim_feedforward", "TransformerEncoder")
         if activation not in ACTIVATIONS:
             raise SettingError(
-                f"TransformerEncoder: there is no activation {activation!r}. {suggestion(activation, ACTIVATIONS)}"
+                f"TransformerEncoder: there is no activation {activation!r}. "
+                f"{suggestion(activation, ACTIVATIONS)}"
             )
         layer = (d_model, nhead, dim_feedforward, dropout, activation, norm_first)
-        self.layers = self.nn.ModuleList([TransformerEncoderLayer(*layer) for _ in range(num_layers)])
+        layers = [TransformerEncoderLayer(*layer) for _ in range(num_layers)]
+        self.layers = self.nn.ModuleList(layers)
         self.norm = self.nn.LayerNorm(d_model) if final_norm else None
 
     def forward(self, x, mask=None, key_padding_mask=None):
-        return list(self.forward_stages(x, mask, key_padding_mask).values())[-1]
+        *_, last = self.forward_stages(x, mask, key_padding_mask).values()
+        return last
 
     def forward_stages(self, x, mask=None, key_padding_mask=None):
-        """What each layer puts out, and the last normalisation."""
+        """Return the output of each layer, and the last normalisation."""
         stages = {}
         for number, layer in enumerate(self.layers, 1):
-            x = stages[f"layer{number}"] = layer(x, mask, key_padding_mask)
-        return stages if self.norm is None else stages | {"norm": self.norm(x)}
+            x = layer(x, mask, key_padding_mask)
+            stages[f"layer{number}"] = x
+        if self.norm is not None:
+            stages["norm"] = self.norm(x)
+        return stages
 
 
 class Positions(Network):
-    """Adds sines and cosines of each position; see `sinusoids`.
+    """Add sines and cosines of each position; see `sinusoids`.
 
     Shapes:
         ``(batch, tokens, width)`` gives the same.
@@ -119,22 +146,25 @@ class Positions(Network):
 
 
 class TransformerClassifier(Model):
-    """A classifier of token sequences: embedding, positions, transformer encoder, pooling, linear head.
+    """A classifier of token sequences on a transformer encoder.
 
-    Source: Vaswani et al. 2017, arXiv 1706.03762 (encoder, and the positions of section 3.5). The encoder's names are
-    those of ``torch.nn.TransformerEncoder``, and of its start values; the embedding's rows have norm 1 at the start.
+    It has an embedding, positions, the encoder, a pooling and a linear head.
+
+    Source: Vaswani et al. 2017, arXiv 1706.03762 (encoder, and the positions of section 3.5). The
+    encoder's names are those of ``torch.nn.TransformerEncoder``, and of its start values; the
+    embedding's rows have norm 1 at the start.
 
     Args:
         num_classes: Number of outputs; 0 for no head: the pooled features.
         vocab_size: Number of different tokens.
         max_tokens: The longest sequence.
-        d_model, nhead, num_layers, dim_feedforward, dropout, activation, norm_first, final_norm: As for
-            `TransformerEncoder`.
+        d_model, nhead, num_layers, dim_feedforward, dropout, activation, norm_first, final_norm: As
+            for `TransformerEncoder`.
         pooling: ``"mean"`` over the tokens that are no padding, or ``"first"``: the first token.
 
     Shapes:
-        Tokens ``(batch, tokens)``, and if given ``padding_mask`` (true for padding) of the same shape, give
-        ``(batch, num_classes)``.
+        Tokens ``(batch, tokens)``, and if given ``padding_mask`` (true for padding) of the same
+        shape, give ``(batch, num_classes)``.
 
     Raises:
         SettingError: A setting makes no sense.
@@ -145,19 +175,34 @@ class TransformerClassifier(Model):
     head_paths = ("fc",)
     channels_last = True
 
-    def __init__(self, num_classes: int = 2, vocab_size: int = 30000, max_tokens: int = 512, d_model: int = 512,
-                 nhead: int = 8, num_layers: int = 6, dim_feedforward: int = 2048, dropout: float = 0.1,
-                 activation: str = "relu", norm_first: bool = False, final_norm: bool = True,
-                 pooling: str = "mean") -> None:  # fmt: skip
+    def __init__(
+        self,
+        num_classes: int = 2,
+        vocab_size: int = 30000,
+        max_tokens: int = 512,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        norm_first: bool = False,
+        final_norm: bool = True,
+        pooling: str = "mean",
+    ) -> None:
         super().__init__()
         nn = self.nn
-        for name, value in {"vocab_size": vocab_size, "max_tokens": max_tokens, "d_model": d_model}.items():
-            checks.positive(value, name, "TransformerClassifier")
+        checks.positive(vocab_size, "vocab_size", "TransformerClassifier")
+        checks.positive(max_tokens, "max_tokens", "TransformerClassifier")
+        checks.positive(d_model, "d_model", "TransformerClassifier")
         if pooling not in POOLINGS:
             raise SettingError(
-                f"TransformerClassifier: there is no pooling {pooling!r}. {suggestion(pooling, POOLINGS)}"
+                f"TransformerClassifier: there is no pooling {pooling!r}. "
+                f"{suggestion(pooling, POOLINGS)}"
             )
-        self.max_tokens, self.d_model, self.pooling = max_tokens, d_model, pooling
+        self.max_tokens = max_tokens
+        self.d_model = d_model
+        self.pooling = pooling
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.positions = Positions(max_tokens, d_model)
         self.dropout = nn.Dropout(dropout)
@@ -168,7 +213,7 @@ class TransformerClassifier(Model):
 
     @property
     def start_values(self):  # type: ignore[override]
-        """The embedding is multiplied with the root of the width, so it starts as much narrower."""
+        """Start values that make up for the embedding's factor, the root of the width."""
         return {"embedding.weight": Normal(1.0 / math.sqrt(self.d_model))}
 
     def forward(self, tokens, padding_mask=None):
@@ -176,25 +221,30 @@ class TransformerClassifier(Model):
         return self.fc(self._pooled(last, padding_mask))
 
     def forward_stages(self, tokens, padding_mask=None):
-        """The embeddings, each layer, and the last normalisation: all ``(batch, tokens, d_model)``."""
+        """Return the embeddings, each layer, and the last normalisation.
+
+        All are ``(batch, tokens, d_model)``.
+        """
         check_tokens(self, tokens, self.max_tokens, "max_tokens")
         if padding_mask is not None:
             check_mask(self, padding_mask, tokens, "padding_mask")
             padding_mask = self.nn.cast(padding_mask, "bool")
-        x = self.dropout(self.positions(self.embedding(tokens) * math.sqrt(self.d_model)))
+        x = self.embedding(tokens) * math.sqrt(self.d_model)
+        x = self.dropout(self.positions(x))
         return {"embedding": x} | self.encoder.forward_stages(x, key_padding_mask=padding_mask)
 
     def _pooled(self, x, padding_mask):
-        """``(batch, tokens, d_model)`` gives ``(batch, d_model)``."""
+        """Pool over the tokens: (batch, tokens, d_model) gives (batch, d_model)."""
         if self.pooling == "first":
             return x[:, 0]
         if padding_mask is None:
             return self.nn.mean(x, 1)
         valid = 1.0 - self.nn.cast(padding_mask, x)  # (batch, tokens)
-        return self.nn.einsum("btc,bt->bc", x, valid) / self.nn.sum(valid, 1, keepdim=True)
+        total = self.nn.einsum("btc,bt->bc", x, valid)
+        return total / self.nn.sum(valid, 1, keepdim=True)
 
     def adapt_weight(self, name, value, shape):
-        """The table of positions is computed anew."""
+        """Compute the table of positions anew."""
         return sinusoids(*shape) if name == "positions.pe" else None
 
 
