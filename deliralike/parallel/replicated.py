@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
@@ -13,16 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.enclosing import EnclosingNetwork
+from deliralike.accumulation import count_samples
+from deliralike.enclosing import EnclosingNetwork, Inside
 from deliralike.errors import ReplicaError, SettingError, StateError, refuse_unknown_settings, suggestion
 from deliralike.parallel.gather import OTHERS, SCALARS, gather
 from deliralike.parallel.hooks import AccumulateGradients, CopyParameters
-from deliralike.parallel.loss import InReplicas, or_one
+from deliralike.parallel.loss import InReplicas, first_of, or_one
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.partition import partition
 from deliralike.parallel.replica import Replica, current, entered
 from deliralike.parallel.scatter import Shares, split_batch
 from deliralike.parallel.side_by_side import one_after_the_other, side_by_side
+from deliralike.parallelism import Hooks, Single
 from deliralike.state import Slot
 
 BUFFERS = ("root", "mean", "sync")
@@ -124,6 +126,110 @@ class OneAtATime:
         return OneAtATime, ()
 
 
+class Replicas(Single):
+    """How a replicated network computes: a loss is computed inside the replicas or on their gathered outputs."""
+
+    is_replicated = True
+
+    @property
+    def replica_count(self) -> int:
+        """The number of replicas in this process."""
+        return len(self.network.settings.places)
+
+    def count_samples(self, batch: Any) -> int:
+        """The number of samples in a batch that an optimizer is given."""
+        return count_samples(batch, self.network.settings.dim)
+
+    # Losses ----------------------------------------------------------------------------------------------------------
+
+    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+        """The loss of the whole batch, from losses computed inside the replicas; one graph over all of them."""
+        network = self.network
+        shares = network.scatter(batch, loss)
+        results = network.run(partial(_call, loss.function), shares)
+        parts = [loss.taken_apart(result) for result in results]
+        values = network.backend.stack([value for value, _, _ in parts], network.settings.output_device)
+        total = None
+        if loss.reduction == "denominator":
+            total = sum(self.detached_number(denominator) for _, denominator, _ in parts)
+            value = network.nn.sum(values) / or_one(total)
+        else:
+            weights = network.nn.constant(np.asarray(loss.weights(shares.sizes)), values)
+            value = network.nn.sum(values * weights)
+        return loss.result(value, total, self._gathered_extras(parts, shares.sizes))
+
+    def forward_backward(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """`compute_loss` with forward and backward in each replica's own thread; the gradients stay there.
+
+        Args:
+            backward: ``backward(value)`` runs the native backward pass from a share's weighted loss.
+
+        Returns:
+            What the loss function gives for the whole batch, without a graph.
+        """
+        network = self.network
+        if not network.settings.side_by_side:
+            return self.forward_backward_at_once(loss, backward, *batch)
+        shares = network.scatter(batch, loss)
+
+        def one_share(replica: Any, share: Any) -> tuple:
+            weighted, denominator, extras = self.compute_part(loss, replica, share)
+            backward(weighted)
+            return network.nn.stop_gradient(weighted), denominator, extras
+
+        parts = network.run(one_share, shares, in_threads=True)
+        values = network.backend.stack([value for value, _, _ in parts], network.settings.output_device)
+        return loss.result(network.nn.sum(values), parts[0][1], self._gathered_extras(parts, shares.sizes))
+
+    def forward_backward_at_once(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """`forward_backward` with one backward pass, in the calling thread, over the graph of all replicas."""
+        result = self.compute_loss(loss, *batch)
+        value = first_of(result)
+        backward(value)
+        detached = self.network.nn.stop_gradient(value)
+        if isinstance(result, tuple):
+            return detached, *result[1:]
+        return detached
+
+    def compute_part(self, loss: InReplicas, replica: Any, share: Any) -> tuple[Any, Any, Any]:
+        """In a replica: its part of the batch's loss, the denominator of the batch, and what else came."""
+        value, denominator, extras = loss.taken_apart(loss.function(replica, *share))
+        here = current()
+        assert here is not None  # replicas run as such
+        if loss.reduction != "denominator":
+            return value * loss.weights(here.sizes)[here.index], denominator, extras
+        denominators = here.exchange("the loss's denominator", self.detached_number(denominator))
+        denominator = sum(denominators)
+        return value * (1.0 / or_one(denominator)), denominator, extras
+
+    def detached_number(self, denominator: Any) -> Any:
+        """A denominator as a number on the host."""
+        return self.network.backend.number(denominator)
+
+    def _gathered_extras(self, parts: Sequence[tuple], sizes: Sequence[int]) -> Any:
+        extras = [extra for _, _, extra in parts]
+        return None if extras[0] is None else self.network.gather(extras, sizes)
+
+    # Updates ---------------------------------------------------------------------------------------------------------
+
+    def update_hooks(self) -> Hooks:
+        """Accumulate the replicas' gradients before an update, copy the parameters after it."""
+        return [AccumulateGradients(self.network)], [CopyParameters(self.network)]
+
+    def replica_gradients(self) -> Iterator[dict[str, Any]]:
+        """The gradients that backward left in each replica but the root, by neutral name, in the order of replicas."""
+        return self.network.replica_gradients()
+
+    def copy_parameters(self) -> None:
+        """Copy all parameters from the root to the other replicas."""
+        self.network.copy_parameters()
+
+    def copy_state(self) -> None:
+        """Copy all parameters and buffers from the root to the other replicas."""
+        self.network.copy_parameters()
+        self.network.settle_buffers(())
+
+
 class ReplicatedNetwork(EnclosingNetwork):
     """A network that runs as several replicas, each on its device and on its share of a batch.
 
@@ -137,7 +243,7 @@ class ReplicatedNetwork(EnclosingNetwork):
         native_optimizer: The class that keeps replicas in step with an optimizer of the framework's own.
     """
 
-    is_replicated = True
+    _parallelism = Replicas
     enclosed = "root"
     native_optimizer = ""
     settings: ReplicaSettings
@@ -195,6 +301,9 @@ class ReplicatedNetwork(EnclosingNetwork):
         Raises:
             StateError: A parameter of the root was written to, and not copied to the replicas.
         """
+
+    def _self_in_steps(self) -> Any:
+        return Inside(self)
 
     # Written once ----------------------------------------------------------------------------------------------------
 
@@ -266,77 +375,7 @@ class ReplicatedNetwork(EnclosingNetwork):
             f"accumulate the replicas' gradients as well; after a change by hand call copy_parameters()"
         )
 
-    # Losses ----------------------------------------------------------------------------------------------------------
-
-    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
-        """The loss of the whole batch, from losses computed inside the replicas; one graph over all of them."""
-        shares = self.scatter(batch, loss)
-        parts = [loss.taken_apart(result) for result in self.run(partial(_call, loss.function), shares)]
-        values = self.backend.stack([value for value, _, _ in parts], self.settings.output_device)
-        total = None
-        if loss.reduction == "denominator":
-            total = sum(self._on_host(denominator) for _, denominator, _ in parts)
-            value = self.nn.sum(values) / or_one(total)
-        else:
-            value = self.nn.sum(values * self.nn.constant(np.asarray(loss.weights(shares.sizes)), values))
-        return loss.result(value, total, self._gathered_extras(parts, shares.sizes))
-
-    def _on_host(self, denominator: Any) -> float:
-        return self.backend.number(denominator)
-
-    def _gathered_extras(self, parts: Sequence[tuple], sizes: Sequence[int]) -> Any:
-        extras = [extra for _, _, extra in parts]
-        return None if extras[0] is None else self.gather(extras, sizes)
-
-    def backward_in_replicas(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """`loss_in_replicas` with forward and backward in each replica's own thread; the gradients stay there.
-
-        Args:
-            backward: ``backward(value)`` runs the native backward pass from a share's weighted loss.
-
-        Returns:
-            What the loss function gives for the whole batch, without a graph.
-        """
-        if not self.settings.side_by_side:
-            return self.backward_at_once(loss, backward, *batch)
-        shares = self.scatter(batch, loss)
-
-        def one_share(network: Any, share: Any) -> tuple:
-            weighted, denominator, extras = self.part_of(loss, network, share)
-            backward(weighted)
-            return self.nn.stop_gradient(weighted), denominator, extras
-
-        parts = self.run(one_share, shares, in_threads=True)
-        total = self.nn.sum(self.backend.stack([value for value, _, _ in parts], self.settings.output_device))
-        return loss.result(total, parts[0][1], self._gathered_extras(parts, shares.sizes))
-
-    def part_of(self, loss: InReplicas, network: Any, share: Any) -> tuple[Any, Any, Any]:
-        """In a replica: its part of the batch's loss, the denominator of the batch, and what else came."""
-        value, denominator, extras = loss.taken_apart(loss.function(network, *share))
-        here = current()
-        assert here is not None  # replicas run as such
-        if loss.reduction != "denominator":
-            return value * loss.weights(here.sizes)[here.index], denominator, extras
-        denominator = sum(here.exchange("the loss's denominator", self._on_host(denominator)))
-        return value * (1.0 / or_one(denominator)), denominator, extras
-
-    def wanting(self, parameters: Mapping[str, Any]) -> AbstractContextManager[Any]:
-        """A block in which the gradients of these parameters are wanted; others need not be right in all processes."""
-        return nullcontext()
-
-    def backward_at_once(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """`backward_in_replicas` with one backward pass, in the calling thread, over the graph of all replicas."""
-        result = self.loss_in_replicas(loss, *batch)
-        value, extras = (result[0], result[1:]) if isinstance(result, tuple) else (result, None)
-        backward(value)
-        value = self.nn.stop_gradient(value)
-        return value if extras is None else (value, *extras)
-
     # The root's ------------------------------------------------------------------------------------------------------
-
-    def update_hooks(self) -> tuple[list[Any], list[Any]]:
-        """Accumulate the replicas' gradients before an update, copy the parameters after it."""
-        return [AccumulateGradients(self)], [CopyParameters(self)]
 
     def neutral_slots(self) -> dict[str, Slot]:
         """The root's, without a prefix. Writing to them directly needs `copy_parameters` afterwards."""

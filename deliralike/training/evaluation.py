@@ -89,8 +89,8 @@ def evaluate(
     network = backends.wrap(network)
     evidence = {name: Evidence(each) for name, each in _named(metrics).items()}
     processes = Alone() if processes is None else processes
-    network.settle()
-    turns = Turns(_batches(data, batch_size), processes, network.evaluates_together)
+    network.parallelism.synchronize()
+    turns = Turns(_batches(data, batch_size), processes, network.parallelism.evaluation_is_collective)
     pairs = (_pair(batch) for batch in turns)
     losses = None if losses is None else losses.without(evidence)
     # the mode is held over all batches, as a network that is spread over processes is gathered for it; and a loader's

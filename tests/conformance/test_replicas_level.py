@@ -277,7 +277,7 @@ def but_replicated(change):
 
 
 def with_lr_times_count(network):
-    count = len(network.settings.places) if network.is_replicated else 1
+    count = len(network.settings.places) if network.parallelism.is_replicated else 1
     return network.backend.optimizer(rule("sgd", lr=0.1 * count), network)
 
 
@@ -289,7 +289,7 @@ def test_a_learning_rate_that_grows_with_the_replicas():
 
 def test_a_decay_that_every_replica_repeats():
     def decayed(times, network):
-        decay = 0.05 * (times if network.is_replicated else 1)
+        decay = 0.05 * (times if network.parallelism.is_replicated else 1)
         return network.backend.optimizer(rule("sgd", lr=0.1, weight_decay=decay), network)
 
     reference, wrong = (right().but(optimizers={"sgd": partial(decayed, times)}) for times in (1, 3))
@@ -315,7 +315,7 @@ def test_replicas_in_evaluation_mode():
 
 def test_zeros_that_fill_up_the_batch():
     def loss(network, x, labels):
-        if network.is_replicated:
+        if network.parallelism.is_replicated:
             x = network.backend.concatenate([x, x[:2] * 0.0], 0)
             labels = network.backend.concatenate([labels, labels[:2] * 0], 0)
         return right().loss(network, x, labels)
@@ -325,7 +325,7 @@ def test_zeros_that_fill_up_the_batch():
 
 def test_labels_of_the_next_sample():
     def loss(network, x, labels):
-        if network.is_replicated:
+        if network.parallelism.is_replicated:
             labels = network.backend.concatenate([labels[1:], labels[:1]], 0)
         return right().loss(network, x, labels)
 

@@ -490,7 +490,7 @@ class Functions(chainer.FunctionHook):
 def test_function_hooks_see_each_replica_forward_and_backward():
     network, hook, x = over(L.Linear(3, 2)), Functions(), RNG.normal(size=(5, 3))
     with hook:
-        network.backward_in_replicas(in_replicas(lambda net, x: F.sum(net(x))), lambda loss: loss.backward(), x)
+        network.parallelism.forward_backward(in_replicas(lambda net, x: F.sum(net(x))), lambda loss: loss.backward(), x)
     for calls in (hook.forward, hook.backward):
         assert {(0, "LinearFunction"), (1, "LinearFunction")} <= set(calls)
     assert not chainer.get_function_hooks()
@@ -656,7 +656,9 @@ def test_synchronised_native_batch_normalisation_is_that_of_the_whole_batch(kind
     wanted = gradients_of(alone, loss, x, weights)
     network.cleargrads()
     if inside:
-        within(network.backward_in_replicas, in_replicas(loss, "sum"), lambda value: value.backward(), x, weights)
+        within(
+            network.parallelism.forward_backward, in_replicas(loss, "sum"), lambda value: value.backward(), x, weights
+        )
     else:
         within(loss, network, x, weights).backward()
     network.accumulate_gradients()

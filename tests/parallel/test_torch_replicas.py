@@ -801,7 +801,7 @@ def test_backward_runs_once_for_all_where_a_device_has_one_thread_for_it(monkeyp
     monkeypatch.setattr(network, "backward_at_once", lambda *arguments: called.append(arguments))
     monkeypatch.setattr(network, "scatter", lambda *_: Shares([], ()))
     monkeypatch.setattr(network, "run", lambda *_, **__: [(torch.zeros(()), None, None)])
-    network.backward_in_replicas(in_replicas(squared), torch.Tensor.backward, batch())
+    network.parallelism.forward_backward(in_replicas(squared), torch.Tensor.backward, batch())
     assert bool(called) == at_once
 
 

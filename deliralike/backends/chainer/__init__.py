@@ -97,7 +97,7 @@ class ChainerBackend(Backend):
     def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
         inputs = nest.map(_leaf, self.prepare(inputs, network))
         network.cleargrads()
-        with network.own_gradients():
+        with network.parallelism.local_gradients():
             result = loss_function(network, *inputs)
         loss, *beside = result if isinstance(result, tuple) else (result,)
         loss.backward()

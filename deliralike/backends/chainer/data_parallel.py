@@ -17,6 +17,7 @@ from deliralike.backends.chainer.copies import Copies, copy_parameter, starting_
 from deliralike.backends.chainer.network import (
     AbstractChainerNetwork,
     ChainerNetworkType,
+    SingleChainer,
     WrappedChainerNetwork,
     tie_as,
 )
@@ -27,7 +28,7 @@ from deliralike.parallel.callbacks import call_replication_callbacks
 from deliralike.parallel.gather import gather
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica
-from deliralike.parallel.replicated import OneAtATime, ReplicaSettings, ReplicatedNetwork
+from deliralike.parallel.replicated import OneAtATime, Replicas, ReplicaSettings, ReplicatedNetwork
 from deliralike.parallel.scatter import Shares, split_batch
 from deliralike.parallel.side_by_side import all_of, blas_threads, blas_threads_now
 
@@ -37,6 +38,14 @@ class _ReplicatedType(ChainerNetworkType):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - a metaclass
         return cls._create(_bind_arguments(cls, args, kwargs), args, kwargs)
+
+
+class ChainerReplicas(Replicas, SingleChainer):
+    """How a replicated network of Chainer computes."""
+
+    def clear_replica_gradients(self) -> None:
+        """Clear the gradients in every replica but the root."""
+        self.network.clear_replica_gradients()
 
 
 class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, metaclass=_ReplicatedType):
@@ -74,6 +83,7 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         ((5, 2), ['/W', '/b'])
     """
 
+    _parallelism = ChainerReplicas
     native_optimizer = "DataParallelChainerOptimizer"
 
     def __init__(self, module: chainer.Link, devices: Sequence[Any], output_device: Any = None, batch_dim: int = 0,

@@ -153,7 +153,7 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
 
         target = self.optimizer.target
         if isinstance(target, DataParallelChainerNetwork):
-            target.backward_in_replicas(loss, backward, *batch)
+            loss.forward_backward(target, backward, *batch)
         else:
             backward(loss.whole(target, *batch))
 

@@ -27,7 +27,7 @@ from deliralike.parallel.callbacks import call_replication_callbacks
 from deliralike.parallel.loss import InReplicas
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica, entered
-from deliralike.parallel.replicated import OneAtATime, ReplicaSettings, ReplicatedNetwork
+from deliralike.parallel.replicated import OneAtATime, Replicas, ReplicaSettings, ReplicatedNetwork
 from deliralike.parallel.scatter import Shares
 from deliralike.parallel.side_by_side import one_after_the_other
 
@@ -90,6 +90,25 @@ class ReplicatedType(JaxNetworkType):
             return super().__call__(*args, **kwargs)
 
 
+class JaxReplicas(Replicas):
+    """How a replicated network of JAX computes."""
+
+    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+        """The loss of the whole batch, from losses computed inside the replicas."""
+        network = self.network
+        if isinstance(network._inside, Whole):
+            return loss.whole(network.root, *network._inside.shared_out(batch))
+        if network._runs_compiled(batch):
+            return network._run_compiled(loss, *batch)
+        return super().compute_loss(loss, *batch)
+
+    def detached_number(self, denominator: Any) -> Any:
+        """A denominator as a number; in a program, as an array without gradient."""
+        if isinstance(denominator, jax.core.Tracer):
+            return jax.lax.stop_gradient(denominator)
+        return super().detached_number(denominator)
+
+
 class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=ReplicatedType):
     """A network as several replicas on JAX devices.
 
@@ -119,6 +138,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         (5, 2)
     """
 
+    _parallelism = JaxReplicas
     native_optimizer = "DataParallelJaxOptimizer"
     root: Any
     _inside: Any = None
@@ -142,7 +162,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         return cls(network, **{field.name: getattr(settings, field.name) for field in fields(settings)})
 
     def _refuse(self) -> None:
-        self.root.refuse_replicas()
+        self.root.parallelism.refuse_replicas()
         device = self.settings.devices[0]
         if self.root.device_name != device:
             raise DeviceError(
@@ -307,14 +327,6 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
             self.settle_buffers(shares.sizes)
         return results
 
-    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
-        """The loss of the whole batch, from losses computed inside the replicas."""
-        if isinstance(self._inside, Whole):
-            return loss.whole(self.root, *self._inside.shared_out(batch))
-        if self._runs_compiled(batch):
-            return self._run_compiled(loss, *batch)
-        return super().loss_in_replicas(loss, *batch)
-
     def _run_compiled(self, function: Callable, *arguments: Any) -> Any:
         with self._held.one_at_a_time.turn():
             return run_forward(self, self._mirrored().programs, function, *arguments)
@@ -361,11 +373,6 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
     def _is_concrete(self, nests: Any) -> bool:
         values = [variable.get_value() for _, variable in walk(self.root) if isinstance(variable, nnx.Variable)]
         return not any(isinstance(value, jax.core.Tracer) for value in [*values, *nest.leaves(nests)])
-
-    def _on_host(self, denominator: Any) -> Any:
-        if isinstance(denominator, jax.core.Tracer):
-            return jax.lax.stop_gradient(denominator)
-        return super()._on_host(denominator)
 
 
 def _called(network: Any, args: tuple, kwargs: Named) -> Any:

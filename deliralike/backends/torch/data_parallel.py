@@ -12,7 +12,7 @@ import torch
 from deliralike.backends.torch.carried import carried, current_device, devices_of, sharing_threads, take_share
 from deliralike.backends.torch.chance import draws_masks
 from deliralike.backends.torch.lazy import has_lazy, make_lazy
-from deliralike.backends.torch.network import AbstractTorchNetwork, WrappedTorchNetwork
+from deliralike.backends.torch.network import AbstractTorchNetwork, SingleTorch, WrappedTorchNetwork
 from deliralike.backends.torch.replicas import Copies, has_hooks
 from deliralike.backends.torch.sums import sum_in_threads, sum_of_graphs
 from deliralike.backends.torch.synchronised import synchronising
@@ -22,7 +22,7 @@ from deliralike.parallel.callbacks import call_replication_callbacks
 from deliralike.parallel.loss import InReplicas
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica
-from deliralike.parallel.replicated import OneAtATime, ReplicaSettings, ReplicatedNetwork
+from deliralike.parallel.replicated import OneAtATime, Replicas, ReplicaSettings, ReplicatedNetwork
 from deliralike.parallel.scatter import Shares
 
 _COMPILE_FIRST = "replicas run in threads: compile the network, torch.compile(network), then replicate what that gives"
@@ -32,6 +32,27 @@ class _Wrapper(NetworkType):
     """Makes a network out of one that is built already: nothing is constructed, so no path or start value is set."""
 
     __call__ = type.__call__
+
+
+class TorchReplicas(Replicas, SingleTorch):
+    """How a replicated network of PyTorch computes."""
+
+    def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """What keeps gradients of one of the root's parameters in the other replicas, in their order."""
+        leaves = [copies.leaf_of(tensor) for copies in self.network._copies]
+        return [leaf for leaf in leaves if leaf is not None]
+
+    def forward_backward(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """Backward in each replica's thread on the CPU; elsewhere PyTorch has one thread a device for it.
+
+        Hooks of parameters see the gradient of the whole batch, which there is in one backward pass over all replicas.
+        """
+        network = self.network
+        on_cpu = all(place == "cpu" for place in network.settings.places)
+        hooked = len(network.replicas) > 1 and any(map(has_hooks, network.module.parameters()))
+        if on_cpu and not hooked:
+            return super().forward_backward(loss, backward, *batch)
+        return self.forward_backward_at_once(loss, backward, *batch)
 
 
 class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclass=_Wrapper):
@@ -62,6 +83,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         (torch.Size([5, 2]), ['weight', 'bias'])
     """
 
+    _parallelism = TorchReplicas
     native_optimizer = "DataParallelTorchOptimizer"
 
     def __init__(self, module: torch.nn.Module, devices: Sequence[Any] | None = None, output_device: Any = None,
@@ -89,7 +111,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         return network
 
     def _start(self, root: AbstractTorchNetwork, settings: ReplicaSettings) -> None:
-        root.refuse_replicas()
+        root.parallelism.refuse_replicas()
         vars(self).update(root=root, settings=settings)
         torch.nn.Module.__init__(self)
         self._share_tables()
@@ -190,21 +212,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         """See `deliralike.backends.torch.sums`."""
         return partial(sum_in_threads if in_threads else sum_of_graphs, meeting, replica_index)
 
-    def backward_in_replicas(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """Backward in each replica's thread on the CPU; elsewhere PyTorch has one thread a device for it.
-
-        Hooks of parameters see the gradient of the whole batch, which there is in one backward pass over all replicas.
-        """
-        on_cpu = all(place == "cpu" for place in self.settings.places)
-        hooked = len(self.replicas) > 1 and any(map(has_hooks, self.module.parameters()))
-        run = super().backward_in_replicas if on_cpu and not hooked else self.backward_at_once
-        return run(loss, backward, *batch)
-
     # Parameters and gradients ----------------------------------------------------------------------------------------
-
-    def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """What keeps gradients of one of the root's parameters in the other replicas, in their order."""
-        return [copy for copies in self._copies if (copy := copies.leaf_of(tensor)) is not None]
 
     def replica_gradients(self, names: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
         """The replicas' gradients (those named, or all), handed over: they are cleared there.
@@ -295,14 +303,14 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         """Clear the gradients of every replica."""
         self.root.zero_grad(set_to_none)
         for parameter in self.module.parameters():
-            for copy in self.copies_of(parameter):
+            for copy in self.parallelism.copies_of(parameter):
                 copy.grad = None
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         """Freeze or thaw every replica."""
         self.root.requires_grad_(requires_grad)
         for parameter in self.module.parameters():
-            for copy in self.copies_of(parameter):
+            for copy in self.parallelism.copies_of(parameter):
                 copy.requires_grad_(requires_grad)
         return self
 

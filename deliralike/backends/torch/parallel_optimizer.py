@@ -81,7 +81,7 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
         """Clear the gradients of this optimizer's parameters, in every replica."""
         self.optimizer.zero_grad(set_to_none)
         for parameter in self._parameters() if isinstance(self.network, DataParallelTorchNetwork) else ():
-            for copy in self.network.copies_of(parameter):
+            for copy in self.network.parallelism.copies_of(parameter):
                 copy.grad = None
 
     def _before_step(self, optimizer: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:

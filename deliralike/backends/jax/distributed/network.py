@@ -10,16 +10,26 @@ import numpy as np
 from flax import nnx
 
 from deliralike import nest
-from deliralike.backends.jax.data_parallel import DataParallelJaxNetwork
+from deliralike.backends.jax.data_parallel import DataParallelJaxNetwork, JaxReplicas
 from deliralike.backends.jax.optimizer import JaxOptimizer
 from deliralike.errors import CapabilityError
 from deliralike.optimizer import AbstractOptimizer
-from deliralike.parallel.distributed import BY_AN_OPTIMIZER, DistributedNetwork
+from deliralike.parallel.distributed import BY_AN_OPTIMIZER, DistributedNetwork, ReplicasOverProcesses
 from deliralike.parallel.loss import InReplicas, or_one
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica, entered
 from deliralike.parallel.scatter import Shares
 from deliralike.parallel.telling import Telling
+
+
+class JaxReplicasOverProcesses(ReplicasOverProcesses, JaxReplicas):
+    """How a network of JAX in several processes computes."""
+
+    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+        """The loss of the whole batch; in evaluation, that of its own batch."""
+        if self.network.training:
+            self.network.refuse_programs(batch)
+        return self.network.without_gradients(super().compute_loss(loss, *batch))
 
 
 class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
@@ -30,6 +40,8 @@ class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
     ``"mean"``); with those of the whole batch it is an error. Gradients are taken by an optimizer over it: those of a
     program of the user's own would be this process's alone, and are an error.
     """
+
+    _parallelism = JaxReplicasOverProcesses
 
     def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
         """This process's share; `Shares.sizes` are those of all processes.
@@ -49,19 +61,13 @@ class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
             self.refuse_programs((args, kwargs))
         return self.without_gradients(super().forward(*args, **kwargs))
 
-    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
-        """The loss of the whole batch; in evaluation, that of its own batch."""
-        if self.training:
-            self.refuse_programs(batch)
-        return self.without_gradients(super().loss_in_replicas(loss, *batch))
-
     def refuse_programs(self, arguments: Any) -> None:
         """Nothing, but where a program of the user's calls the network.
 
         Raises:
             CapabilityError: One does: processes exchange nothing while it runs.
         """
-        if self._inside is None and self._weighs and not self._is_concrete(arguments):
+        if self._inside is None and self._process_state.weighs and not self._is_concrete(arguments):
             raise CapabilityError(
                 f"a network in several processes cannot run inside your jit or grad, whose arrays "
                 f"are those of one process: {BY_AN_OPTIMIZER}, or call it outside of them"
@@ -69,7 +75,7 @@ class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
 
     def without_gradients(self, outputs: Any) -> Any:
         """Outputs whose gradients are an error: they would be those of one process."""
-        return nest.map(_without_gradient, outputs) if self._inside is None and self._weighs else outputs
+        return nest.map(_without_gradient, outputs) if self._inside is None and self._process_state.weighs else outputs
 
 
 def _without_gradient(leaf: Any) -> Any:
@@ -161,7 +167,7 @@ class DistributedJaxOptimizer(JaxOptimizer):
         own = network.backend.number(value)
         if loss_function.reduction == "denominator":
             counted = 0.0 if denominator is None else float(network.backend.to_numpy(denominator))
-            denominator = sum(network.together.exchange("the loss's denominator", counted))
+            denominator = sum(network.parallelism.batch_group.exchange("the loss's denominator", counted))
             own, gradients = own / or_one(denominator), self._divided(gradients, or_one(denominator))
         telling = Telling(network, shares)
         if sum(shares.sizes):
