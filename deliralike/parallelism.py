@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -136,8 +136,8 @@ class Single:
     def synchronize(self) -> None:
         """Make the parameters of all processes equal where they may differ; every process makes the call."""
 
-    def copy_parameters(self) -> None:
-        """Copy all parameters from the root to the other replicas: there are none."""
+    def copy_parameters(self, names: Sequence[str] | None = None) -> None:
+        """Copy parameters from the root to every other replica: there are none."""
 
     def copy_state(self) -> None:
         """Copy all parameters and buffers from the root to the other replicas: there are none."""

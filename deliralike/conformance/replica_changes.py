@@ -240,10 +240,10 @@ def hooked(network: Any, before: Callable[[Any], Any], after: Callable[[Any], An
     """A replicated network whose optimizers begin with other hooks: each is made from the network."""
     if network.parallelism.replica_count == 1:
         return network
-    with_parallelism(network, update_hooks=lambda self: ([before(self.network)], [after(self.network)]))
-    return with_methods(
+    return with_parallelism(
         network,
-        refuse_left_behind=lambda self: None,  # for whoever leaves replicas behind on purpose
+        update_hooks=lambda self: ([before(self.network)], [after(self.network)]),
+        refuse_stale_replicas=lambda self: None,  # for whoever leaves replicas behind on purpose
     )
 
 

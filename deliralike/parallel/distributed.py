@@ -21,7 +21,7 @@ from deliralike.parallel.loss import InReplicas, as_loss
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.processes import Processes
 from deliralike.parallel.replica import Replica, current
-from deliralike.parallel.replicated import Replicas, ReplicaSettings, ReplicatedNetwork
+from deliralike.parallel.replicated import Replicas, ReplicaSettings, ReplicatedNetwork, call_with
 from deliralike.parallel.scatter import Shares, split_batch
 from deliralike.parallel.telling import Telling, digest, present
 from deliralike.parallelism import Hooks
@@ -261,7 +261,7 @@ class ReplicasOverProcesses(Replicas):
         self, loss: InReplicas, backward: Callable[[Any], None], batch: tuple[Any, ...], detached: bool
     ) -> Any:
         network = self.network
-        shares = network.scatter(batch, loss)
+        shares = self.scatter(batch, loss)
         self.note_call(shares.sizes)
         reduces = detached and self.reduces(shares.sizes)
         self.state.reduced = frozenset()
@@ -284,7 +284,7 @@ class ReplicasOverProcesses(Replicas):
         values = []
         if sum(shares.sizes):
             with self.state.set(settles_with_loss=True):
-                values = network.run(one_share, shares, in_threads=True)
+                values = self.run(one_share, shares, in_threads=True)
         total, denominator, extras = telling.finish()
         if not values or detached:
             whole = network.backend.array(np.asarray(total, network.dtype_name), device=network.device_name)
@@ -331,6 +331,100 @@ class ReplicasOverProcesses(Replicas):
 
     def forget_gradients(self) -> None:
         """Drop the gradients that backward has left in the parameters, where the framework keeps them there."""
+
+    # Calls -----------------------------------------------------------------------------------------------------------
+
+    def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """The outputs of this process's share, or of the whole batch."""
+        network = self.network
+        if not network.training or current() is not None:
+            self.note_call((1,) * self.processes.count)  # in evaluation nobody tells the others of its share
+            return network.root(*args, **kwargs)
+        shares = self.scatter((args, kwargs))
+        self.note_call(shares.sizes)
+        outputs = self.run(call_with, shares)
+        own = outputs[0] if outputs else None
+        if not self.state.takes_whole:
+            return own
+        everyone = self.processes.exchange("outputs", network.backend.to_numpy(own))
+        joined = self.join_extras(present(everyone, shares.sizes), shares.sizes)
+        return network.backend.prepare(joined, network)
+
+    def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
+        """This process's share; `Shares.sizes` are those of all processes."""
+        if self.state.takes_whole:
+            return self._own_of_whole(arguments, loss)
+        shares = super().scatter(arguments, loss)
+        group = self.batch_group
+        own = 0 if self.state.empty_share else shares.sizes[0]
+        sizes = tuple(group.exchange("a batch, the samples of each share", own))
+        if not sum(sizes) and group is self.processes:
+            raise SettingError("no process has a sample in this batch")
+        return Shares(shares.nests if own else [], sizes)
+
+    def _own_of_whole(self, arguments: Any, loss: InReplicas | None) -> Shares:
+        spec, root = (self.settings.spec, "arguments") if loss is None else (loss.spec, "batch")
+        count, rank = self.processes.count, self.processes.rank
+        devices, dim = [self.network.device_name] * count, self.settings.dim
+        everyone = split_batch(arguments, devices, dim, spec, self.network.backend, root)
+        sizes = everyone.sizes + (0,) * (count - len(everyone.sizes))
+        return Shares(everyone.nests[rank : rank + 1], sizes)
+
+    def local_sizes(self, shares: Shares) -> tuple[int, ...]:
+        """The samples of this process's share, if it has one."""
+        return tuple(shares.sizes[self.batch_group.rank] for _ in shares.nests)
+
+    def rendezvous(self, shares: Shares) -> Meeting:
+        """The processes that have samples."""
+        return MeetingOfProcesses(self.batch_group.among([rank for rank, size in enumerate(shares.sizes) if size]))
+
+    def replica_context(self, position: int, shares: Shares, meeting: Meeting, seed: int, in_threads: bool) -> Replica:
+        """This process among those that have samples."""
+        sizes = tuple(size for size in shares.sizes if size)
+        index = sum(size > 0 for size in shares.sizes[: self.batch_group.rank])
+        return Replica(
+            index=index,
+            position=position,
+            device=self.settings.places[position],
+            sizes=sizes,
+            meeting=meeting,
+            all_sum=self.all_sum(index, meeting, in_threads=True),  # backward runs in each process
+            synchronised=self.settings.buffers == "sync",
+            seed=seed,
+        )
+
+    # Buffers ---------------------------------------------------------------------------------------------------------
+
+    def synchronize_buffers(self, sizes: Sequence[int]) -> None:
+        """Make the buffers of all processes the same, by the policy in `settings`, after a run in training."""
+        if sum(sizes) and not self.state.settles_with_loss and (buffers := self.buffer_slots()):
+            digests = self.batch_group.exchange("a digest of the buffers", digest(buffers))
+            self.synchronize_differing(buffers, digests, sizes)
+
+    def buffer_slots(self) -> dict[str, Slot]:
+        """The buffers that training may have changed."""
+        slots = self.network.root.neutral_slots() if self.network.training else {}
+        return {name: slot for name, slot in slots.items() if not slot.is_parameter}
+
+    def synchronize_differing(
+        self, buffers: Mapping[str, Slot], digests: Sequence[bytes], sizes: Sequence[int]
+    ) -> None:
+        """Make buffers the same in all processes unless they are, as with synchronised statistics.
+
+        Args:
+            digests: Of each process a digest of its buffers.
+        """
+        if not buffers or (len(set(present(digests, sizes))) == 1 and all(sizes)):
+            return
+        first = next(rank for rank, size in enumerate(sizes) if size)
+        own = [slot.read() for slot in buffers.values()]
+        if self.settings.buffers != "mean":
+            settled = self.batch_group.spread_all(own, first)
+        else:
+            settled = _means(self.batch_group.exchange("buffers", own), first, sizes)
+        for slot, before, value in zip(buffers.values(), own, settled, strict=True):
+            if not np.array_equal(value, before, equal_nan=True):
+                slot.write(value)
 
     # Updates ---------------------------------------------------------------------------------------------------------
 
@@ -415,7 +509,7 @@ class DistributedNetwork(ReplicatedNetwork):
         averaging: How the processes train by themselves and average their parameters, if they do.
     """
 
-    _parallelism: ClassVar[type[ReplicasOverProcesses]] = ReplicasOverProcesses
+    _parallelism: ClassVar[type[ReplicasOverProcesses]] = ReplicasOverProcesses  # type: ignore[type-abstract]
     _process_state: ProcessState
 
     @property
@@ -481,94 +575,6 @@ class DistributedNetwork(ReplicatedNetwork):
         An optimizer adds them at its next update.
         """
         return self.parallelism.no_sync()
-
-    # Shares ----------------------------------------------------------------------------------------------------------
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs of this process's share, or of the whole batch."""
-        parallelism = self.parallelism
-        if not self.training or current() is not None:
-            parallelism.note_call((1,) * self.processes.count)  # in evaluation nobody tells the others of its share
-            return self.root(*args, **kwargs)
-        shares = self.scatter((args, kwargs))
-        parallelism.note_call(shares.sizes)
-        outputs = self.run(lambda network, arguments: network(*arguments[0], **arguments[1]), shares)
-        own = outputs[0] if outputs else None
-        if not self.takes_whole:
-            return own
-        everyone = self.processes.exchange("outputs", self.backend.to_numpy(own))
-        return self.backend.prepare(parallelism.join_extras(present(everyone, shares.sizes), shares.sizes), self)
-
-    def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
-        """This process's share; `Shares.sizes` are those of all processes."""
-        if self.takes_whole:
-            return self._own_of_whole(arguments, loss)
-        shares = super().scatter(arguments, loss)
-        group = self.parallelism.batch_group
-        own = 0 if self._process_state.empty_share else shares.sizes[0]
-        sizes = tuple(group.exchange("a batch, the samples of each share", own))
-        if not sum(sizes) and group is self.processes:
-            raise SettingError("no process has a sample in this batch")
-        return Shares(shares.nests if own else [], sizes)
-
-    def _own_of_whole(self, arguments: Any, loss: InReplicas | None) -> Shares:
-        spec, root = (self.settings.spec, "arguments") if loss is None else (loss.spec, "batch")
-        count, rank = self.processes.count, self.processes.rank
-        everyone = split_batch(arguments, [self.device_name] * count, self.settings.dim, spec, self.backend, root)
-        sizes = everyone.sizes + (0,) * (count - len(everyone.sizes))
-        return Shares(everyone.nests[rank : rank + 1], sizes)
-
-    def sizes_here(self, shares: Shares) -> tuple[int, ...]:
-        """That of the own share, if there is one."""
-        return tuple(shares.sizes[self.parallelism.batch_group.rank] for _ in shares.nests)
-
-    def meeting_of(self, shares: Shares) -> Meeting:
-        """The processes that have samples."""
-        return MeetingOfProcesses(
-            self.parallelism.batch_group.among([rank for rank, size in enumerate(shares.sizes) if size])
-        )
-
-    def place_of(self, position: int, shares: Shares, meeting: Meeting, seed: int, in_threads: bool) -> Replica:
-        """This process among those that have samples."""
-        sizes = tuple(size for size in shares.sizes if size)
-        index = sum(size > 0 for size in shares.sizes[: self.parallelism.batch_group.rank])
-        return Replica(
-            index=index,
-            position=position,
-            device=self.settings.places[position],
-            sizes=sizes,
-            meeting=meeting,
-            all_sum=self.all_sum(index, meeting, in_threads=True),  # backward runs in each process
-            synchronised=self.settings.buffers == "sync",
-            seed=seed,
-        )
-
-    # Buffers and hooks -----------------------------------------------------------------------------------------------
-
-    def settle_buffers(self, sizes: Sequence[int]) -> None:
-        """Make the buffers of all processes the same, by the policy in `settings`, after a run in training."""
-        if sum(sizes) and not self._process_state.settles_with_loss and (buffers := self.buffer_slots()):
-            digests = self.parallelism.batch_group.exchange("a digest of the buffers", digest(buffers))
-            self.settle_by(buffers, digests, sizes)
-
-    def buffer_slots(self) -> dict[str, Slot]:
-        """Those that training may have changed."""
-        slots = self.root.neutral_slots() if self.training else {}
-        return {name: slot for name, slot in slots.items() if not slot.is_parameter}
-
-    def settle_by(self, buffers: Mapping[str, Slot], digests: Sequence[bytes], sizes: Sequence[int]) -> None:
-        """Make buffers the same in all processes unless they are: as with synchronised statistics."""
-        if not buffers or (len(set(present(digests, sizes))) == 1 and all(sizes)):
-            return
-        first = next(rank for rank, size in enumerate(sizes) if size)
-        own = [slot.read() for slot in buffers.values()]
-        if self.settings.buffers != "mean":
-            settled = self.parallelism.batch_group.spread_all(own, first)
-        else:
-            settled = _means(self.parallelism.batch_group.exchange("buffers", own), first, sizes)
-        for slot, before, value in zip(buffers.values(), own, settled, strict=True):
-            if not np.array_equal(value, before, equal_nan=True):
-                slot.write(value)
 
 
 def _means(told: Sequence[Sequence[np.ndarray]], first: int, sizes: Sequence[int]) -> list[np.ndarray]:

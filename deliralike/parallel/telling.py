@@ -42,7 +42,7 @@ class Telling:
 
     def send(self, own: float, denominator: Any, extras: Any) -> None:
         """Tell this process's part."""
-        self.own, self._buffers = own, self.network.buffer_slots()
+        self.own, self._buffers = own, self.network.parallelism.buffer_slots()
         part = own, denominator, None if extras is None else self.network.backend.to_numpy(extras)
         self._come = self.network.parallelism.batch_group.begin_exchange("the loss", (part, digest(self._buffers)))
 
@@ -55,7 +55,7 @@ class Telling:
             self._send()
         assert self._come is not None  # sent by now
         parts, digests = zip(*self._come(), strict=True)
-        self.network.settle_by(self._buffers, digests, sizes)
+        self.network.parallelism.synchronize_differing(self._buffers, digests, sizes)
         return self.network.parallelism.combine_losses(present(parts, sizes), sizes)
 
 

@@ -15,7 +15,14 @@ from deliralike.conformance.levels import replicas
 from deliralike.conformance.one_step import take_step, take_updates
 from deliralike.conformance.planted import replicas as planted
 from deliralike.conformance.planted.fixtures import fixture
-from deliralike.conformance.replica_changes import Accumulated, Weighted, hooked, of_share, with_methods
+from deliralike.conformance.replica_changes import (
+    Accumulated,
+    Weighted,
+    hooked,
+    of_share,
+    with_methods,
+    with_parallelism,
+)
 from deliralike.conformance.subject import Subject
 from deliralike.errors import CapabilityError
 from deliralike.parallel import partition
@@ -346,11 +353,11 @@ def test_outputs_in_an_order_that_nobody_knows():
 
 def test_batches_that_every_replica_counts():
     def settle(self, sizes):
-        type(self).__mro__[1].settle_buffers(self, sizes)
+        type(self).__mro__[1].synchronize_buffers(self, sizes)
         if sizes:
-            self.root.bn.num_batches_tracked += len(sizes) - 1
+            self.network.root.bn.num_batches_tracked += len(sizes) - 1
 
-    wrong = but_replicated(lambda network: with_methods(network, settle_buffers=settle))
+    wrong = but_replicated(lambda network: with_parallelism(network, synchronize_buffers=settle))
     assert "batches counted 3 times" in cause_of(wrong)
 
 

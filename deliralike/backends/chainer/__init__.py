@@ -103,7 +103,7 @@ class ChainerBackend(Backend):
         loss.backward()
         slots = {name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable}
         for replicated in replicated_networks(network):
-            replicated.accumulate_gradients()
+            replicated.parallelism.accumulate_gradients()
         parameters = {name: _numpy_or_none(parameter.grad) for name, parameter in slots.items()}
         by_input = nest.map(lambda x: _numpy_or_none(x.grad) if isinstance(x, Variable) else None, inputs)
         network.cleargrads()

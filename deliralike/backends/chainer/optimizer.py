@@ -70,7 +70,7 @@ class ChainerOptimizer(AbstractOptimizer):
         with _overflowing() if self.loss_scale else nullcontext():
             result = as_loss(loss_function).forward_backward(self.network, _backward, *batch)
         for inside in self._members.replicated:
-            inside.accumulate_gradients()
+            inside.parallelism.accumulate_gradients()
         trainable = (name for name, slot in self._members.slots.items() if slot.trainable)
         return _detached(result), {name: self._members.parameters[name].grad for name in trainable}
 

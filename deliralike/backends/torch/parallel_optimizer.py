@@ -62,7 +62,7 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
         if not isinstance(self.network, DataParallelTorchNetwork):
             return
         parameters, owned = self.network.own_parameters(), self._owned()
-        for gradients in self.network.replica_gradients(owned):
+        for gradients in self.network.parallelism.replica_gradients(owned):
             for name, gradient in gradients.items():
                 if gradient is not None:
                     parameter = parameters[name]

@@ -32,6 +32,15 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
 
     state_class = ChainerProcessState
 
+    def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """The outputs of this process's share, or of the whole batch."""
+        if current() is not None or not self.state.weighs or not chainer.config.enable_backprop:
+            return super().call(args, kwargs)
+        if self.state.takes_whole and self.network.training:
+            return refusing(super().call(args, kwargs))
+        call = super().call
+        return averaging(self.network, lambda inputs: call(*inputs), (args, kwargs), self.own_weight)
+
     def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
         """The loss of the whole batch, with the graph of this process's part; in evaluation, that of its own batch."""
         network = self.network
@@ -90,6 +99,10 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         self.state.communicator.multi_node_mean_grad(Part(parameters), zero_fill=False)
         self.state.reduced = frozenset(parameters)
 
+    def is_synchronised(self, link: chainer.Link) -> bool:
+        """Also of a link of ChainerMN's, which would count each process's mean alike."""
+        return super().is_synchronised(link) or isinstance(link, chainermn.links.MultiNodeBatchNormalization)
+
     def forget_gradients(self) -> None:
         """Drop the gradients by ``cleargrads``."""
         self.network.cleargrads()
@@ -108,26 +121,12 @@ class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
 
     _parallelism = ChainerReplicasOverProcesses
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs of this process's share, or of the whole batch."""
-        parallelism: Any = self.parallelism
-        if current() is not None or not parallelism.state.weighs or not chainer.config.enable_backprop:
-            return super().forward(*args, **kwargs)
-        if self.takes_whole and self.training:
-            return refusing(super().forward(*args, **kwargs))
-        call = super().forward
-        return averaging(self, lambda inputs: call(*inputs[0], **inputs[1]), (args, kwargs), parallelism.own_weight)
-
     def trainable_parameters(self) -> dict[str, chainer.Parameter]:
         """The parameters that may have gradients, by neutral name, a tied one under its first name only."""
         slots = self.root.neutral_slots().items()
         own = [(name, slot.native) for name, slot in slots if slot.trainable and slot.native.is_initialized]
         first = {id(parameter): name for name, parameter in reversed(own)}
         return {name: parameter for name, parameter in own if first[id(parameter)] == name}
-
-    def _is_synchronised(self, link: chainer.Link) -> bool:
-        """Also a link of ChainerMN's, which would count each process's mean alike."""
-        return super()._is_synchronised(link) or isinstance(link, chainermn.links.MultiNodeBatchNormalization)
 
 
 def _own(parameter: chainer.Parameter) -> Any:

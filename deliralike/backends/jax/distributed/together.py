@@ -51,6 +51,15 @@ class JaxSpmd(JaxReplicasOverProcesses):
         """Those of the whole batch; gradients of single shares there are none."""
         return replace(super().find_anomalies(loss_function, *batch), of_processes={})
 
+    def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """The outputs of this process's share, or of the whole batch."""
+        network = self.network
+        if not network.training:
+            return network.without_gradients(network.by_itself(*args, **kwargs))
+        function, arguments = network.in_program((args, kwargs))
+        outputs = network.compute_in_program(function, arguments)
+        return outputs if self.state.takes_whole else network.share_of(outputs, function.rows.sizes)
+
     def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
         """The loss of the whole batch, as a number; in evaluation, that of its own batch."""
         network = self.network
@@ -146,14 +155,6 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         """The network as this process has it without the others, for evaluation."""
         return self.root
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs of this process's share, or of the whole batch."""
-        if not self.training:
-            return self.without_gradients(self.by_itself(*args, **kwargs))
-        function, arguments = self.in_program((args, kwargs))
-        outputs = self.compute_in_program(function, arguments)
-        return outputs if self.takes_whole else self._share_of(outputs, function.rows.sizes)
-
     def compute_in_program(self, function: OfAll, batch: tuple) -> Any:
         """What a function gives for the batch of all processes, in one program; buffers change."""
         programs, here, taken = self._mirrored().programs, where(), taken_apart(batch)
@@ -172,7 +173,8 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         members.store({}, changed)
         return unpacked(result)
 
-    def _share_of(self, outputs: Any, sizes: Sequence[int]) -> Any:
+    def share_of(self, outputs: Any, sizes: Sequence[int]) -> Any:
+        """This process's samples of outputs for the batch of all processes."""
         begin, total, dim = sum(sizes[: self.processes.rank]), sum(sizes), self.settings.dim
 
         def leaf(value: Any) -> Any:

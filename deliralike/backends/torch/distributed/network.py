@@ -41,6 +41,16 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
 
     # Backward passes of the user's own -------------------------------------------------------------------------------
 
+    def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """The outputs of this process's share, or of the whole batch."""
+        if current() is not None or not self.state.weighs or not torch.is_grad_enabled():
+            return super().call(args, kwargs)
+        call = OwnCall(self.network)
+        args, kwargs = call.entered((args, kwargs))
+        outputs = super().call(args, kwargs)
+        self.follow(call, outputs, self.own_weight)
+        return outputs
+
     def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
         """The loss of the whole batch, with the graph of this process's part; in evaluation, that of its own batch."""
         network = self.network
@@ -145,14 +155,7 @@ class DistributedTorchNetwork(DistributedNetwork, DataParallelTorchNetwork):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The outputs of this process's share, or of the whole batch."""
-        parallelism: Any = self.parallelism
-        if current() is not None or not parallelism.state.weighs or not torch.is_grad_enabled():
-            return super().forward(*args, **kwargs)
-        call = OwnCall(self)
-        args, kwargs = call.entered((args, kwargs))
-        outputs = super().forward(*args, **kwargs)
-        parallelism.follow(call, outputs, parallelism.own_weight)
-        return outputs
+        return self.parallelism.call(args, kwargs)
 
     def reduce_after_backward(self) -> None:
         """Do without PyTorch's wrappers."""

@@ -76,6 +76,37 @@ class TorchShards(TorchReplicasOverProcesses):
 
     # Calls -----------------------------------------------------------------------------------------------------------
 
+    def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """The outputs of this process's share.
+
+        Raises:
+            CapabilityError: In training, a process without samples calls the network outside of an optimizer's update.
+        """
+        if self.network.training and current() is None and self.state.empty_share:
+            raise CapabilityError(
+                "a process without samples takes part in a fully sharded network by "
+                "optimizer.update(loss, *batch), which runs backward as well"
+            )
+        with self.evaluating():
+            return super().call(args, kwargs)
+
+    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
+        """See `Replicas.run`.
+
+        Raises:
+            CapabilityError: A parameter was used outside of the call of the block that it is gathered with.
+        """
+        try:
+            return super().run(function, shares, in_threads)
+        except RuntimeError as error:
+            if "DTensor" not in str(error):
+                raise
+            raise CapabilityError(
+                f"a parameter of a fully sharded network is whole only while its block is called: the loss is to call "
+                f"the network, or blocks that are gathered by themselves, "
+                f"FullyShardedDataParallel(..., blocks=[…]): {error}"
+            ) from error
+
     def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
         """The loss of the own batch, in evaluation.
 
@@ -249,39 +280,6 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
             unit.register_forward_pre_hook(_Watching(self, unit, names))
             unit.register_forward_hook(self.parallelism.refuse_gradients_within)
         self.processes.reducing.add(self)
-
-    # Calls -----------------------------------------------------------------------------------------------------------
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs of this process's share.
-
-        Raises:
-            CapabilityError: In training, a process without samples calls the network outside of an optimizer's update.
-        """
-        if self.training and current() is None and self._process_state.empty_share:
-            raise CapabilityError(
-                "a process without samples takes part in a fully sharded network by "
-                "optimizer.update(loss, *batch), which runs backward as well"
-            )
-        with self.parallelism.evaluating():
-            return super().forward(*args, **kwargs)
-
-    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
-        """As everywhere.
-
-        Raises:
-            CapabilityError: A parameter was used outside of the call of the block that it is gathered with.
-        """
-        try:
-            return super().run(function, shares, in_threads)
-        except RuntimeError as error:
-            if "DTensor" not in str(error):
-                raise
-            raise CapabilityError(
-                f"a parameter of a fully sharded network is whole only while its block is called: the loss is to call "
-                f"the network, or blocks that are gathered by themselves, "
-                f"FullyShardedDataParallel(..., blocks=[…]): {error}"
-            ) from error
 
     def own_parameters(self) -> dict[str, torch.nn.Parameter]:
         """The parts that this process holds; while a block computes, its parameters are others."""
