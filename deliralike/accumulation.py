@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from deliralike import nest
 from deliralike.errors import BatchError
-from deliralike.parallel.loss import InReplicas, or_one
+from deliralike.parallel.loss import Loss, or_one
 
 if TYPE_CHECKING:
     from deliralike.backends.base import Backend
@@ -84,34 +84,36 @@ def _present(gradients: Gradients) -> list[str]:
     return [name for name, gradient in gradients.items() if gradient is not None]
 
 
-def weight_of(loss_function: Any, result: Any, samples: int, number: Callable[[Any], float]) -> tuple[Any, Weight]:
-    """What a loss function would have given if it were not `reporting`, and what its loss counts for in a window.
+def weight_of(loss: Loss, result: Any, samples: int, number: Callable[[Any], float]) -> tuple[Any, Weight]:
+    """What a loss would have returned without its denominator, and what the loss counts for in a window.
 
     Args:
-        number: A native scalar as a number.
+        loss: The loss before `Loss.with_denominator`.
+        result: What the loss has returned with it.
+        samples: The samples of the micro-batch.
+        number: Turns a native scalar into a number.
     """
-    reduction = getattr(loss_function, "reduction", "mean")
-    if reduction != "denominator":
-        return result, Weight(samples, 1.0, 0.0) if reduction == "sum" else Weight(samples, samples, samples)
-    loss, denominator, *extras = result
+    if loss.reduction == "sum":
+        return result, Weight(samples, 1.0, 0.0)
+    if loss.reduction != "denominator":
+        return result, Weight(samples, samples, samples)
+    value, denominator, *extras = result
     total = number(denominator)
-    return (loss, *extras) if extras else loss, Weight(samples, total, total)
+    weight = Weight(samples, total, total)
+    if not extras:
+        return value, weight
+    return (value, *extras), weight
 
 
-def reporting(loss_function: Callable[..., Any]) -> Callable[..., Any]:
-    """A loss with a denominator of its own, made to hand it back; any other as it is."""
-    declared = isinstance(loss_function, InReplicas) and loss_function.reduction == "denominator"
-    return replace(loss_function, reports=True) if declared else loss_function  # type: ignore[type-var]
-
-
-def samples_of(batch: Any, dim: int = 0) -> int:
+def count_samples(batch: Any, dim: int = 0) -> int:
     """The number of samples in a batch: the size of its first array along `dim`.
 
     Raises:
         BatchError: There is no array with such an axis.
     """
     first = batch[0] if isinstance(batch, tuple | list) and batch else None
-    for leaf in [first] if hasattr(first, "shape") else nest.leaves(batch):
+    leaves = [first] if hasattr(first, "shape") else nest.leaves(batch)
+    for leaf in leaves:
         shape = getattr(leaf, "shape", ())
         if -len(shape) <= dim < len(shape):
             return int(shape[dim])
@@ -125,19 +127,11 @@ class Scaled:
     function: Callable[..., Any]
 
     def __call__(self, network: Any, scale: float, *batch: Any) -> Any:
-        """The loss times the scale, and what else the function gives."""
+        """The loss times the scale, and what else the function returns."""
         result = self.function(network, *batch)
         return (result[0] * scale, *result[1:]) if isinstance(result, tuple) else result * scale
 
 
-def scaled(loss_function: Callable[..., Any]) -> Callable[..., Any]:
-    """The loss function with a scale before its batch; one in replicas stays one."""
-    if not isinstance(loss_function, InReplicas):
-        return Scaled(loss_function)
-    spec = None if loss_function.spec is None else ("keep", *loss_function.spec)
-    return replace(loss_function, function=Scaled(loss_function.function), spec=spec)
-
-
 def unscaled(result: Any, scale: float) -> Any:
-    """What a loss function gave, its loss divided by the scale."""
+    """What a loss function has returned, its loss divided by the scale."""
     return (result[0] / scale, *result[1:]) if isinstance(result, tuple) else result / scale

@@ -101,7 +101,7 @@ def detect_anomalous_params(network: AbstractNetwork, loss_function: Callable[..
         took part, but have a gradient of zero: layers.0.weight, layers.0.bias, layers.1.weight, layers.1.bias
     """
     with kept(network):
-        return network.anomalies_in(loss_function, *batch)
+        return network.parallelism.find_anomalies(loss_function, *batch)
 
 
 def anomalies_of(gradients: Mapping[str, np.ndarray | None]) -> Anomalies:

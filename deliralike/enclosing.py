@@ -35,12 +35,6 @@ class EnclosingNetwork(AbstractNetwork):
     closure: Any = Written()
     prepare_batch: Any = Written()
 
-    @property
-    def innermost(self) -> Any:
-        """The network as it was written, native or not."""
-        inner = getattr(self, self.enclosed)
-        return inner.innermost if isinstance(inner, AbstractNetwork) else inner
-
     def train_step(self, batch: Any, optimizers: Any, *losses: Any, **options: Any) -> dict[str, Any]:
         """The step that the inner network was written with, or that of every network.
 
@@ -57,19 +51,21 @@ class EnclosingNetwork(AbstractNetwork):
         return self._step("test_step", batch, *losses, **options)
 
     def _step(self, name: str, batch: Any, *arguments: Any, **options: Any) -> Any:
-        if self.has_own(name) and not isinstance(self.innermost, AbstractNetwork):
+        if has_own(self, name) and not isinstance(innermost(self), AbstractNetwork):
             batch = self.backend.prepare(batch, self)
         return self._written(name)(batch, *arguments, **options)
 
     def _written(self, name: str) -> Callable[..., Any]:
         """The method of that name that the inner network was written with; else the one that every network has."""
-        if not self.has_own(name):
+        if not has_own(self, name):
             base = self.backend.network_base
             return inspect.getattr_static(base, name).__get__(self, base)
-        owner = type(self.innermost)
-        return inspect.getattr_static(owner, name).__get__(
-            Inside(self) if self.is_replicated else self.innermost, owner
-        )
+        owner = type(innermost(self))
+        return inspect.getattr_static(owner, name).__get__(self._self_in_steps(), owner)
+
+    def _self_in_steps(self) -> Any:
+        """What a step that the inner network was written with has as ``self``."""
+        return innermost(self)
 
     def __getattr__(self, name: str) -> Any:
         """A public attribute of the inner network."""
@@ -79,6 +75,19 @@ class EnclosingNetwork(AbstractNetwork):
             if name.startswith("_") or name == self.enclosed:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
         return getattr(getattr(self, self.enclosed), name)
+
+
+def innermost(network: Any) -> Any:
+    """The network as it was written, native or not: the given one, or the one inside of all wrappers."""
+    while isinstance(network, EnclosingNetwork):
+        network = getattr(network, network.enclosed)
+    return network
+
+
+def has_own(network: Any, name: str) -> bool:
+    """Whether a network was written with a method of its own where every network has one."""
+    own = inspect.getattr_static(type(innermost(network)), name, None)
+    return own is not None and own is not inspect.getattr_static(AbstractNetwork, name)
 
 
 class Inside:
@@ -95,7 +104,7 @@ class Inside:
     @property  # type: ignore[misc]  # it is asked for, and not set
     def __class__(self) -> Any:
         """The class of the network that was written: ``super()`` in a step asks for it."""
-        return type(self._network.innermost)
+        return type(innermost(self._network))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The outputs of the replicas, gathered."""
@@ -103,7 +112,7 @@ class Inside:
 
     def __getattr__(self, name: str) -> Any:
         """See the class."""
-        network, written = self._network, self._network.innermost
+        network, written = self._network, innermost(self._network)
         if hasattr(network.backend.network_base, name) or not hasattr(written, name):
             return getattr(network, name)
         own = inspect.getattr_static(type(written), name, None)
@@ -111,4 +120,4 @@ class Inside:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute of the network that was written."""
-        setattr(self._network.innermost, name, value)
+        setattr(innermost(self._network), name, value)

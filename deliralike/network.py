@@ -11,7 +11,7 @@ import importlib
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,15 +19,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from deliralike import steps
-from deliralike.accumulation import samples_of
-from deliralike.anomalies import Anomalies, anomalies_of, detect_anomalous_params
+from deliralike.anomalies import Anomalies, detect_anomalous_params
 from deliralike.closure import closure, prepare_batch
 from deliralike.construction import Construction, constructing, current_construction
 from deliralike.errors import (
     ArgumentError,
-    CapabilityError,
     ConstructionError,
-    SettingError,
     StateError,
     UnboundNetwork,
     UnknownName,
@@ -35,12 +32,11 @@ from deliralike.errors import (
 )
 from deliralike.nn.start import Distribution, draw
 from deliralike.overlooked import refuse_overlooked
+from deliralike.parallelism import Single
 from deliralike.state import LoadReport, Slot, host_array, plan_load, refuse_torn_ties
 
 if TYPE_CHECKING:
     from deliralike.backends.base import Backend
-    from deliralike.optimizer import AbstractOptimizer
-    from deliralike.parallel.loss import InReplicas
 
 
 class InitKwargs(dict):
@@ -110,10 +106,6 @@ class AbstractNetwork(metaclass=NetworkType):
         training: Whether the network is in training mode; see `training_mode`.
         block_path: The dotted path of this block within the outermost network; empty for the outermost itself.
         dtype_built: The floating type that the network was built with.
-        gathers_state: Whether the network is spread over processes that read and write its state together: each of
-            them makes every such call.
-        trains_apart: Whether its processes may have different parameters between updates, until `settle` is called.
-        evaluates_together: Whether they make every call of it in evaluation together, too.
         start_values: Patterns of dotted names and the distributions to draw them from instead of the layers' own;
             the last pattern that matches wins. They hold for the network that declares them and all below it.
     """
@@ -122,10 +114,7 @@ class AbstractNetwork(metaclass=NetworkType):
     nn: ClassVar[Any]
     start_values: ClassVar[Mapping[str, Distribution]] = {}
     written_once: ClassVar[Any]
-    is_replicated: ClassVar[bool] = False
-    gathers_state: bool = False
-    trains_apart: bool = False
-    evaluates_together: ClassVar[bool] = False
+    _parallelism: ClassVar[type[Single]] = Single
     init_kwargs: InitKwargs
     training: bool
     block_path: str
@@ -210,88 +199,12 @@ class AbstractNetwork(metaclass=NetworkType):
             slots[name].write(array)
         return report
 
-    def state_dict(self) -> dict[str, Any]:
-        """`neutral_state` by the name that PyTorch's users know. On PyTorch it is PyTorch's own: the same names."""
-        return self.neutral_state()
-
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
-        """`load_neutral_state` by the name that PyTorch's users know. On PyTorch it is PyTorch's own."""
-        return self.load_neutral_state(state, strict)
-
-    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
-        """The value of a loss that replicas compute; a plain network is its only replica."""
-        return loss.whole(self, *batch)
-
-    def loss_of(self, loss_function: Callable[..., Any]) -> Callable[..., Any]:
-        """The loss function that an optimizer over this network computes for a given one: the same."""
-        return loss_function
-
-    def no_sync(self) -> AbstractContextManager[Any]:
-        """A block whose gradients are to be added up before they are sent to other processes, if there are any."""
-        return nullcontext()
-
-    def own_gradients(self) -> AbstractContextManager[Any]:
-        """A block in which gradients are those of this process's samples, and nothing is done to them."""
-        return nullcontext()
-
-    def updating(self, optimizer: AbstractOptimizer) -> AbstractContextManager[None]:
-        """A block in which an optimizer makes an update of this network, or adds a micro-batch to one."""
-        return nullcontext()
-
-    def settle(self) -> None:
-        """Make its processes' parameters equal, where they train by themselves for a while; each makes the call."""
-
-    def samples_of(self, batch: Any) -> int:
-        """The samples of a batch that an optimizer is given."""
-        dim = self.settings.dim if self.is_replicated else 0  # type: ignore[attr-defined]
-        return samples_of(batch, dim)
-
-    def update_hooks(self) -> tuple[list[Any], list[Any]]:
-        """What an optimizer does before and after each update of this network; a plain network needs nothing.
-
-        Raises:
-            CapabilityError: A block within is replicated by itself, and the backend cannot keep it in step.
-        """
-        if path := next(self.replicated_blocks(), ""):
-            raise CapabilityError(
-                f"the block {path!r} of {type(self).__name__} is replicated by itself, and an optimizer over the whole "
-                f"network would not keep its replicas in step: replicate the whole, DataParallel(network, devices)"
-            )
-        return [], []
-
-    def replicated_blocks(self) -> Iterator[str]:
-        """The paths of blocks that are replicated networks themselves."""
-        return (path for path, block in self.named_blocks() if getattr(block, "is_replicated", False))
-
-    def refuse_replicas(self, verb: str = "replicate") -> None:
-        """An error for a network whose replicas, or those of a block of it, nobody would keep in step.
-
-        Args:
-            verb: What was to be done with it.
-
-        Raises:
-            SettingError: It is replicated, or has a block that is.
-        """
-        if self.is_replicated:
-            raise SettingError(f"the network is replicated already: {verb} what it was made from, network.root")
-        path = next(iter(self.replicated_blocks()), None)
-        if path is not None:
-            raise SettingError(
-                f"the block {path!r} of the network is replicated already: {verb} the network with what that block was "
-                f"made from, network.{path}.root"
-            )
+    @property
+    def parallelism(self) -> Single:
+        """How the network computes in parallel: what depends on replicas and processes is asked of this object."""
+        return self._parallelism(self)
 
     closure = staticmethod(closure)
-
-    @property
-    def innermost(self) -> Any:
-        """The network as it was written: this one, or the one inside of a wrapper."""
-        return self
-
-    def has_own(self, name: str) -> bool:
-        """Whether a network was written with a method of its own where every network has one."""
-        own = inspect.getattr_static(type(self.innermost), name, None)
-        return own is not None and own is not inspect.getattr_static(AbstractNetwork, name)
 
     @classmethod
     def prepare_batch(
@@ -347,11 +260,6 @@ class AbstractNetwork(metaclass=NetworkType):
         """See `deliralike.anomalies.detect_anomalous_params`."""
         return detect_anomalous_params(self, loss_function, *batch)
 
-    def anomalies_in(self, loss_function: Callable[..., Any], *batch: Any) -> Anomalies:
-        """`detect_anomalous_params`, after which buffers and random state are not yet what they were."""
-        arrays = self.backend.prepare(batch, self)
-        return anomalies_of(self.backend.gradients(loss_function, self, *arrays).parameters)
-
     def set_trainable(self, pattern: str, trainable: bool) -> list[str]:
         """Freeze or thaw the parameters whose neutral names match a pattern like ``"layer1.*"``; returns their names.
 
@@ -371,6 +279,24 @@ class AbstractNetwork(metaclass=NetworkType):
         """The number of scalar parameters, shared ones counted once; buffers do not count."""
         slots = {id(slot.native): slot for slot in self.neutral_slots().values() if slot.is_parameter}
         return sum(slot.size for slot in slots.values() if slot.trainable or not trainable_only)
+
+
+class StateDictNames:
+    """`neutral_state` and `load_neutral_state` by the names that PyTorch's users know, for other backends' bases.
+
+    On PyTorch they are PyTorch's own, and give the same names.
+    """
+
+    neutral_state: Callable[..., Any]
+    load_neutral_state: Callable[..., Any]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weights; see `AbstractNetwork.neutral_state`."""
+        return self.neutral_state()
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
+        """Take over weights; see `AbstractNetwork.load_neutral_state`."""
+        return self.load_neutral_state(state, strict)
 
 
 class Network(AbstractNetwork):

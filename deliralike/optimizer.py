@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deliralike import random
-from deliralike.accumulation import Window, reporting, scaled, unscaled, weight_of
+from deliralike.accumulation import Scaled, Window, unscaled, weight_of
 from deliralike.errors import SettingError, StateError, UnknownName, suggestion
+from deliralike.parallel.loss import as_loss
 from deliralike.precision import LossScale, check_precision, computing_in
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class AbstractOptimizer(ABC):
         self.steps = 0
         self.pre_update_hooks: list[PreUpdateHook]
         self.post_update_hooks: list[PostUpdateHook]
-        self.pre_update_hooks, self.post_update_hooks = network.update_hooks()
+        self.pre_update_hooks, self.post_update_hooks = network.parallelism.update_hooks()
         self.precision: str | None = None
         self.loss_scale: LossScale | None = None
         self.keep_gradients = False
@@ -100,8 +101,9 @@ class AbstractOptimizer(ABC):
             batch: NumPy or native arrays in any nest; they go to the network's device, floating ones in its type.
         """
         batch = self.prepared(batch)
-        loss_function = computing_in(self.network.loss_of(loss_function), self.precision)
-        with self.network.updating(self):
+        parallelism = self.network.parallelism
+        loss_function = computing_in(parallelism.adapt_loss(loss_function), self.precision)
+        with parallelism.update_context(self):
             if self._accumulate > 1 or self._window.micro_batches or self.loss_scale is not None:
                 return self._add_micro_batch(loss_function, batch)
             return self.update_at_once(loss_function, batch)
@@ -167,22 +169,26 @@ class AbstractOptimizer(ABC):
         self.precision = precision
 
     def replica_gradients(self) -> Iterable[dict[str, Any]]:
-        """The gradients of the replicas of a replicated network but the root: of a window, or of the last backward."""
-        return self.network.replica_gradients() if self._of_replicas is None else self._of_replicas  # type: ignore[attr-defined]
+        """The gradients of all replicas but the root, of a window or of the last backward; none of a plain network."""
+        if self._of_replicas is not None:
+            return self._of_replicas
+        return self.network.parallelism.replica_gradients()
 
     def _add_micro_batch(self, loss_function: LossFunction, batch: tuple) -> Any:
-        samples = self.network.samples_of(batch)
+        parallelism, backend = self.network.parallelism, self.network.backend
+        loss = as_loss(loss_function)
+        samples = parallelism.count_samples(batch)
         scale = self.loss_scale.value if self.loss_scale else 1.0
-        reported = reporting(loss_function)
-        with random.shifted(self._window.samples), self.network.no_sync():
+        with random.shifted(self._window.samples), parallelism.no_sync():
             if self.loss_scale is None:
-                result, of_root = self.gradients(reported, *batch)
+                result, of_root = self.gradients(loss.with_denominator(), *batch)
             else:
-                result, of_root = self.gradients(scaled(reported), scale, *batch)
+                scaled = loss.with_denominator().wrap(Scaled, extra_arguments=1)
+                result, of_root = self.gradients(scaled, scale, *batch)
                 result = unscaled(result, scale)
-        others = list(self.network.replica_gradients()) if self.network.is_replicated else []  # type: ignore[attr-defined]
-        result, weight = weight_of(loss_function, result, samples, self.network.backend.number)
-        self._window.add(self.network.backend, [of_root, *others], weight, scale)
+        gradients = [of_root, *parallelism.replica_gradients()]
+        result, weight = weight_of(loss, result, samples, backend.number)
+        self._window.add(backend, gradients, weight, scale)
         if self._window.micro_batches >= self._accumulate:
             self.flush()
         return result

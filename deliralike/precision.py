@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import wraps
+from dataclasses import dataclass
+from functools import partial, wraps
 from numbers import Integral, Real
 from typing import Any
 
 from deliralike.errors import SettingError, refuse_unknown_settings, suggestion
-from deliralike.parallel.loss import InReplicas
+from deliralike.parallel.loss import as_loss
 
 PRECISIONS = ("bfloat16", "float16")
 
@@ -144,9 +144,7 @@ def computing_in(loss_function: Callable[..., Any], precision: str | None) -> Ca
     """The loss function with its forward pass in a shorter type; as it is for None."""
     if precision is None:
         return loss_function
-    if isinstance(loss_function, InReplicas):
-        return replace(loss_function, function=Mixed(loss_function.function, precision))
-    return Mixed(loss_function, precision)
+    return as_loss(loss_function).wrap(partial(Mixed, precision=precision))
 
 
 def autocast(

@@ -204,7 +204,7 @@ def DataParallel(
     """
     wrapped = wrap(network)
     backend = wrapped.backend
-    wrapped.refuse_replicas()
+    wrapped.parallelism.refuse_replicas()
     if isinstance(devices, str):
         raise SettingError(f"devices={devices!r} is a text, wanted a list with one device for each replica")
     named = tuple(backend.check_device(device) for device in devices)
@@ -259,15 +259,16 @@ def DistributedDataParallel(
     wrapped = wrap(network)
     if processes.count == 1:
         return wrapped  # be it replicated over several devices or not
-    wrapped.refuse_replicas("distribute")
+    wrapped.parallelism.refuse_replicas("distribute")
     chosen = ReplicaSettings.of(devices=(wrapped.device_name,), dim=dim, buffers=buffers, scalars=scalars, **settings)
     if len(chosen.places) > 1:
         raise SettingError("in several processes each has one replica: leave virtual_shards out")
     made = wrapped.backend.distribute(wrapped, chosen, processes, takes_whole)
+    parallelism: Any = made.parallelism
     if in_backward is not None:
-        made.reduce_in_backward(**in_backward)
+        parallelism.reduce_in_backward(**in_backward)
     if averaging is not None:
-        made.average_by(averaging)
+        parallelism.average_by(averaging)
     return made
 
 
@@ -290,7 +291,7 @@ def FullyShardedDataParallel(network: Any, processes: Processes, **keywords: Any
     wrapped = wrap(network)
     if processes.count == 1:
         return wrapped
-    wrapped.refuse_replicas("shard")
+    wrapped.parallelism.refuse_replicas("shard")
     return wrapped.backend.shard(wrapped, processes, **keywords)
 
 

@@ -61,10 +61,10 @@ def is_model_wrapper(network: Any) -> bool:
 
 
 def _holds_wrappers_only(network: Any, kinds: tuple[type, ...]) -> bool:
-    if network.is_replicated:
+    if network.parallelism.is_replicated:
         return True
     wrapped = [path for path, block in network.named_blocks() if isinstance(block, kinds)]
-    wrapped += network.replicated_blocks()
+    wrapped += network.parallelism.replicated_blocks()
     trainable = [name for name, slot in network.neutral_slots().items() if slot.trainable]
     return bool(wrapped) and all(any(_within(name, path) for path in wrapped) for name in trainable)
 

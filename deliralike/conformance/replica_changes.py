@@ -10,7 +10,7 @@ from typing import Any
 from deliralike import random
 from deliralike.optimizer import AbstractOptimizer, LossFunction
 from deliralike.parallel import AccumulateGradients, CopyParameters, Replica, current_replica
-from deliralike.parallel.loss import InReplicas
+from deliralike.parallel.loss import InReplicas, as_loss
 from deliralike.parallel.replica import entered
 
 Change = Callable[[Replica, Any], Replica]  # with the backend's vocabulary
@@ -33,7 +33,7 @@ class Weighted(InReplicas):
 
 def of_share(loss: LossFunction) -> LossFunction:
     """The loss of one share by itself: a mean by the share's own denominator, where the loss is a mean."""
-    return loss.whole if isinstance(loss, InReplicas) else loss
+    return as_loss(loss).whole
 
 
 def masks_from(function: LossFunction, first: Callable[[Replica], Any]) -> LossFunction:
@@ -238,13 +238,19 @@ class Stale(CopyParameters):
 
 def hooked(network: Any, before: Callable[[Any], Any], after: Callable[[Any], Any] = CopyParameters) -> Any:
     """A replicated network whose optimizers begin with other hooks: each is made from the network."""
-    if not network.is_replicated:
+    if network.parallelism.replica_count == 1:
         return network
-    return with_methods(
+    return with_parallelism(
         network,
-        update_hooks=lambda self: ([before(self)], [after(self)]),
-        refuse_left_behind=lambda self: None,  # for whoever leaves replicas behind on purpose
+        update_hooks=lambda self: ([before(self.network)], [after(self.network)]),
+        refuse_stale_replicas=lambda self: None,  # for whoever leaves replicas behind on purpose
     )
+
+
+def with_parallelism(network: Any, **methods: Any) -> Any:
+    """The same network, which computes in parallel by some other methods."""
+    kind: Any = type(network.parallelism)
+    return with_methods(network, _parallelism=type(kind.__name__, (kind,), methods))
 
 
 def with_methods(network: Any, **methods: Any) -> Any:

@@ -56,7 +56,7 @@ class AveragedUpdates(AsynchronousAverages):
             return
         ended = self.state.batch == self.batches
         among = self.nodes.node if self.within else Alone()
-        self._optimized.train_over(_Ended(self.nodes.node) if ended else among)
+        self._optimized.parallelism.train_over(_Ended(self.nodes.node) if ended else among)
 
 
 class _AfterUpdate:

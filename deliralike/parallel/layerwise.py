@@ -247,7 +247,7 @@ class LayerwiseNetwork(ABC):
 
     def gradients_of(self, optimizer: AbstractOptimizer, loss_function: Callable[..., Any], batch: tuple) -> Any:
         """What a loss function gives for this process's batch; the gradients are left with the parameters."""
-        loss_function = computing_in(optimizer.network.loss_of(loss_function), optimizer.precision)
+        loss_function = computing_in(optimizer.network.parallelism.adapt_loss(loss_function), optimizer.precision)
         with self.reaching():
             result, gradients = optimizer.gradients(loss_function, *optimizer.prepared(batch))
         for name, gradient in gradients.items():

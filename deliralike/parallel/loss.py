@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from deliralike.errors import ArgumentError, SettingError, ShapeError, suggestion
 
@@ -20,17 +20,99 @@ def no_scalar(shape: Sequence[int]) -> ShapeError:
 
 
 @dataclass(frozen=True)
-class InReplicas:
-    """A loss function that runs inside each replica, with a declared reduction; see `in_replicas`."""
+class Loss:
+    """A loss function as an optimizer computes it: once, on the whole batch.
+
+    Attributes:
+        function: ``function(network, *batch)`` returns the loss, or a tuple of the loss and anything else.
+    """
 
     function: Callable[..., Any]
+
+    @property
+    def reduction(self) -> str:
+        """How losses of several batches become one; a mean unless the function declares another one."""
+        return getattr(self.function, "reduction", "mean")
+
+    def __call__(self, network: Any, *batch: Any) -> Any:
+        """What the function returns."""
+        return self.function(network, *batch)
+
+    def whole(self, network: Any, *batch: Any) -> Any:
+        """The loss on one network that sees the whole batch."""
+        return self.function(network, *batch)
+
+    def forward_backward(self, network: Any, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """What the function returns, after a backward pass from the loss.
+
+        Args:
+            backward: ``backward(value)`` runs the native backward pass.
+        """
+        result = self(network, *batch)
+        backward(first_of(result))
+        return result
+
+    def wrap(self, wrapper: Callable[[Callable[..., Any]], Any], extra_arguments: int = 0) -> Self:
+        """This loss around ``wrapper(function)``.
+
+        Args:
+            extra_arguments: How many arguments the wrapped function has before the batch; every replica gets them
+                as they are.
+        """
+        return replace(self, function=wrapper(self.function))
+
+    def with_denominator(self) -> Self:
+        """This loss, made to return the denominator that it declares after the loss; itself without one."""
+        return self
+
+    def in_replicas(self) -> InReplicas:
+        """This loss, computed inside the replicas; one that declares nothing is a mean over samples."""
+        return in_replicas(self.function)
+
+
+def as_loss(loss_function: Callable[..., Any]) -> Loss:
+    """A loss function as a `Loss`; a `Loss` is returned as it is."""
+    return loss_function if isinstance(loss_function, Loss) else Loss(loss_function)
+
+
+def first_of(result: Any) -> Any:
+    """The loss itself, from what a loss function returned."""
+    return result[0] if isinstance(result, tuple) else result
+
+
+@dataclass(frozen=True)
+class InReplicas(Loss):
+    """A per-replica loss: a loss function that runs inside each replica, with a declared reduction.
+
+    See `in_replicas`.
+    """
+
     reduction: str = "mean"
     spec: Any = field(default=None, hash=False)  # a nest, which may hold what has no hash
     reports: bool = False  # whether the denominator of the whole batch comes after the loss
 
     def __call__(self, network: Any, *batch: Any) -> Any:
         """The loss of the whole batch."""
-        return network.loss_in_replicas(self, *batch)
+        return network.parallelism.compute_loss(self, *batch)
+
+    def forward_backward(self, network: Any, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """The loss of the whole batch, after backward passes from the losses of all shares."""
+        return network.parallelism.forward_backward(self, backward, *batch)
+
+    def wrap(self, wrapper: Callable[[Callable[..., Any]], Any], extra_arguments: int = 0) -> Self:
+        """This loss around ``wrapper(function)``; see `Loss.wrap`."""
+        spec = self.spec
+        if spec is not None:
+            spec = ("keep",) * extra_arguments + tuple(spec)
+        return replace(self, function=wrapper(self.function), spec=spec)
+
+    def with_denominator(self) -> Self:
+        """This loss, made to return the denominator that it declares after the loss; itself without one."""
+        return replace(self, reports=True) if self.reduction == "denominator" else self
+
+    def in_replicas(self) -> InReplicas:
+        """The loss itself."""
+        return self
 
     def whole(self, network: Any, *batch: Any) -> Any:
         """The loss on one network that sees the whole batch."""

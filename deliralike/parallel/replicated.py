@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from functools import partial
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from deliralike.enclosing import EnclosingNetwork
+from deliralike.accumulation import count_samples
+from deliralike.enclosing import EnclosingNetwork, Inside
 from deliralike.errors import ReplicaError, SettingError, StateError, refuse_unknown_settings, suggestion
 from deliralike.parallel.gather import OTHERS, SCALARS, gather
 from deliralike.parallel.hooks import AccumulateGradients, CopyParameters
-from deliralike.parallel.loss import InReplicas, or_one
+from deliralike.parallel.loss import InReplicas, first_of, or_one
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.partition import partition
 from deliralike.parallel.replica import Replica, current, entered
 from deliralike.parallel.scatter import Shares, split_batch
 from deliralike.parallel.side_by_side import one_after_the_other, side_by_side
+from deliralike.parallelism import Hooks, Single
 from deliralike.state import Slot
 
 BUFFERS = ("root", "mean", "sync")
@@ -124,25 +126,27 @@ class OneAtATime:
         return OneAtATime, ()
 
 
-class ReplicatedNetwork(EnclosingNetwork):
-    """A network that runs as several replicas, each on its device and on its share of a batch.
+class Replicas(Single):
+    """How a replicated network computes: each replica on its device and on its share of a batch.
 
-    It is an abstract network itself: its state, parameters and blocks are the root's, under the root's names, so a
-    checkpoint does not tell how many replicas there were. Replicas own their storage, on the same device too.
-
-    Attributes:
-        settings: How it is replicated.
-        root: The network that was given; it is the first replica.
-        replicas: All replicas, the root first.
-        native_optimizer: The class that keeps replicas in step with an optimizer of the framework's own.
+    A loss is computed inside the replicas or on their gathered outputs.
     """
 
     is_replicated = True
-    enclosed = "root"
-    native_optimizer = ""
-    settings: ReplicaSettings
-    root: Any
-    replicas: Sequence[Any]
+
+    @property
+    def settings(self) -> ReplicaSettings:
+        """How the network is replicated."""
+        return self.network.settings
+
+    @property
+    def replica_count(self) -> int:
+        """The number of replicas in this process."""
+        return len(self.settings.places)
+
+    def count_samples(self, batch: Any) -> int:
+        """The number of samples in a batch that an optimizer is given."""
+        return count_samples(batch, self.settings.dim)
 
     # What a backend provides -----------------------------------------------------------------------------------------
 
@@ -155,8 +159,8 @@ class ReplicatedNetwork(EnclosingNetwork):
         """Copy parameters from the root to every other replica: those named, or all."""
 
     @abstractmethod
-    def settle_buffers(self, sizes: Sequence[int]) -> None:
-        """Make the buffers of all replicas the same, by the policy in `settings`.
+    def synchronize_buffers(self, sizes: Sequence[int]) -> None:
+        """Make the buffers of all replicas the same, by the policy in `ReplicaSettings`.
 
         Args:
             sizes: The samples that each replica has seen; replicas beyond them took no part.
@@ -171,14 +175,14 @@ class ReplicatedNetwork(EnclosingNetwork):
                 pass over the graph of all replicas together.
         """
 
-    def carried(self) -> Callable[[], AbstractContextManager[Any]]:
+    def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
         """What makes, in a replica's thread, the framework's own settings those of the calling thread.
 
         Called in the calling thread, before the replicas start.
         """
         return nullcontext
 
-    def threads_shared_out(self, replicas: int) -> AbstractContextManager[Any]:
+    def limit_threads(self, replicas: int) -> AbstractContextManager[Any]:
         """A context in which the threads of the libraries below are shared out among the replicas."""
         return nullcontext()
 
@@ -186,63 +190,79 @@ class ReplicatedNetwork(EnclosingNetwork):
         """A number from the framework's own generator; it keys the native random draws of one replicated call."""
         return 0
 
-    def before_run(self) -> None:
-        """What must happen before the replicas run: follow changes of the root's settings, hooks and blocks."""
+    def prepare_run(self) -> None:
+        """Follow changes of the root's settings, hooks and blocks, before the replicas run."""
 
-    def refuse_left_behind(self) -> None:
+    def refuse_stale_replicas(self) -> None:
         """Refuse to run replicas that do not have the root's parameters.
 
         Raises:
             StateError: A parameter of the root was written to, and not copied to the replicas.
         """
 
-    # Written once ----------------------------------------------------------------------------------------------------
+    # Calls -----------------------------------------------------------------------------------------------------------
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Scatter the arguments, run the replicas, gather their outputs."""
+    def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """The outputs for a whole batch: scatter the arguments, run the replicas, gather their outputs."""
         shares = self.scatter((args, kwargs))
-        outputs = self.run(lambda network, arguments: network(*arguments[0], **arguments[1]), shares)
+        outputs = self.run(call_with, shares)
         return self.gather(outputs, shares.sizes)
 
     def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
         """The shares of a call's ``(args, kwargs)``, or of a loss's batch, one for each replica that takes part."""
-        spec, root = (self.settings.spec, "arguments") if loss is None else (loss.spec, "batch")
-        return split_batch(arguments, self.settings.places, self.settings.dim, spec, self.backend, root)
+        settings = self.settings
+        spec, root = (settings.spec, "arguments") if loss is None else (loss.spec, "batch")
+        return split_batch(arguments, settings.places, settings.dim, spec, self.network.backend, root)
 
     def gather(self, outputs: Sequence[Any], sizes: Sequence[int]) -> Any:
         """The replicas' outputs as one."""
         settings = self.settings
-        return gather(outputs, settings.dim, settings.output_device, scalars=settings.scalars, others=settings.others,
-                      sizes=sizes, backend=self.backend)  # fmt: skip
+        return gather(
+            outputs,
+            settings.dim,
+            settings.output_device,
+            scalars=settings.scalars,
+            others=settings.others,
+            sizes=sizes,
+            backend=self.network.backend,
+        )
 
     def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
-        """``function(replica network, its share)`` on each replica that takes part; then the buffers are settled.
+        """``function(replica network, its share)`` on each replica that takes part; then buffers are synchronised.
 
         Args:
             in_threads: Whether `function` runs a backward pass of its own.
         """
-        self.before_run()
-        meeting, carried, seed = self.meeting_of(shares), self.carried(), self.draw_seed()
-        places = [self.place_of(index, shares, meeting, seed, in_threads) for index in range(len(shares.nests))]
-        jobs = [
-            partial(self._job, place, carried, function, share)
-            for place, share in zip(places, shares.nests, strict=True)
-        ]
+        self.prepare_run()
+        meeting, thread_context, seed = self.rendezvous(shares), self.thread_context(), self.draw_seed()
+        jobs, contexts = [], []
+        for position, share in enumerate(shares.nests):
+            context = self.replica_context(position, shares, meeting, seed, in_threads)
+            contexts.append(context)
+            jobs.append(partial(self.run_replica, context, thread_context, function, share))
         in_lanes = self.settings.side_by_side and len(jobs) > 1  # one alone needs no thread beside the caller's
-        with self.threads_shared_out(len(jobs) if in_lanes else 1):
-            results = side_by_side(jobs, places, meeting) if in_lanes else one_after_the_other(jobs, places)
-        self.settle_buffers(shares.sizes)
+        with self.limit_threads(len(jobs) if in_lanes else 1):
+            if in_lanes:
+                results = side_by_side(jobs, contexts, meeting)
+            else:
+                results = one_after_the_other(jobs, contexts)
+        self.synchronize_buffers(shares.sizes)
         return results
 
-    def sizes_here(self, shares: Shares) -> tuple[int, ...]:
+    def run_replica(self, context: Replica, thread_context: Callable, function: Callable, share: Any) -> Any:
+        """``function(replica network, share)`` in one replica, in its thread."""
+        with thread_context(), entered(context):
+            return function(self.network.replicas[context.position], share)
+
+    def local_sizes(self, shares: Shares) -> tuple[int, ...]:
         """The samples of each share that this process computes."""
         return shares.sizes
 
-    def meeting_of(self, shares: Shares) -> Meeting:
+    def rendezvous(self, shares: Shares) -> Meeting:
         """Where the replicas that have a share exchange values."""
         return Meeting(len(shares.nests))
 
-    def place_of(self, position: int, shares: Shares, meeting: Meeting, seed: int, in_threads: bool) -> Replica:
+    def replica_context(self, position: int, shares: Shares, meeting: Meeting, seed: int, in_threads: bool) -> Replica:
         """What one of this process's replicas may know of itself and the others."""
         return Replica(
             index=position,
@@ -254,42 +274,34 @@ class ReplicatedNetwork(EnclosingNetwork):
             seed=seed,
         )
 
-    def _job(self, place: Replica, carried: Callable, function: Callable, share: Any) -> Any:
-        with carried(), entered(place):
-            return function(self.replicas[place.position], share)
-
-    def left_behind(self, name: str) -> StateError:
+    def stale_parameter(self, name: str) -> StateError:
         """The error for a parameter of the root whose value the replicas do not have."""
         return StateError(
             f"parameter {name!r} has changed and was not copied to the replicas: update it by an optimizer over the "
-            f"replicated network, network.backend.optimizer(rule, network) or {self.native_optimizer}, which "
+            f"replicated network, network.backend.optimizer(rule, network) or {self.network.native_optimizer}, which "
             f"accumulate the replicas' gradients as well; after a change by hand call copy_parameters()"
         )
 
     # Losses ----------------------------------------------------------------------------------------------------------
 
-    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
+    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
         """The loss of the whole batch, from losses computed inside the replicas; one graph over all of them."""
+        network = self.network
         shares = self.scatter(batch, loss)
-        parts = [loss.taken_apart(result) for result in self.run(partial(_call, loss.function), shares)]
-        values = self.backend.stack([value for value, _, _ in parts], self.settings.output_device)
+        results = self.run(partial(_call, loss.function), shares)
+        parts = [loss.taken_apart(result) for result in results]
+        values = network.backend.stack([value for value, _, _ in parts], network.settings.output_device)
         total = None
         if loss.reduction == "denominator":
-            total = sum(self._on_host(denominator) for _, denominator, _ in parts)
-            value = self.nn.sum(values) / or_one(total)
+            total = sum(self.detached_number(denominator) for _, denominator, _ in parts)
+            value = network.nn.sum(values) / or_one(total)
         else:
-            value = self.nn.sum(values * self.nn.constant(np.asarray(loss.weights(shares.sizes)), values))
+            weights = network.nn.constant(np.asarray(loss.weights(shares.sizes)), values)
+            value = network.nn.sum(values * weights)
         return loss.result(value, total, self._gathered_extras(parts, shares.sizes))
 
-    def _on_host(self, denominator: Any) -> float:
-        return self.backend.number(denominator)
-
-    def _gathered_extras(self, parts: Sequence[tuple], sizes: Sequence[int]) -> Any:
-        extras = [extra for _, _, extra in parts]
-        return None if extras[0] is None else self.gather(extras, sizes)
-
-    def backward_in_replicas(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """`loss_in_replicas` with forward and backward in each replica's own thread; the gradients stay there.
+    def forward_backward(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """`compute_loss` with forward and backward in each replica's own thread; the gradients stay there.
 
         Args:
             backward: ``backward(value)`` runs the native backward pass from a share's weighted loss.
@@ -297,46 +309,97 @@ class ReplicatedNetwork(EnclosingNetwork):
         Returns:
             What the loss function gives for the whole batch, without a graph.
         """
-        if not self.settings.side_by_side:
-            return self.backward_at_once(loss, backward, *batch)
+        network = self.network
+        if not network.settings.side_by_side:
+            return self.forward_backward_at_once(loss, backward, *batch)
         shares = self.scatter(batch, loss)
 
-        def one_share(network: Any, share: Any) -> tuple:
-            weighted, denominator, extras = self.part_of(loss, network, share)
+        def one_share(replica: Any, share: Any) -> tuple:
+            weighted, denominator, extras = self.compute_part(loss, replica, share)
             backward(weighted)
-            return self.nn.stop_gradient(weighted), denominator, extras
+            return network.nn.stop_gradient(weighted), denominator, extras
 
         parts = self.run(one_share, shares, in_threads=True)
-        total = self.nn.sum(self.backend.stack([value for value, _, _ in parts], self.settings.output_device))
-        return loss.result(total, parts[0][1], self._gathered_extras(parts, shares.sizes))
+        values = network.backend.stack([value for value, _, _ in parts], network.settings.output_device)
+        return loss.result(network.nn.sum(values), parts[0][1], self._gathered_extras(parts, shares.sizes))
 
-    def part_of(self, loss: InReplicas, network: Any, share: Any) -> tuple[Any, Any, Any]:
+    def forward_backward_at_once(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """`forward_backward` with one backward pass, in the calling thread, over the graph of all replicas."""
+        result = self.compute_loss(loss, *batch)
+        value = first_of(result)
+        backward(value)
+        detached = self.network.nn.stop_gradient(value)
+        if isinstance(result, tuple):
+            return detached, *result[1:]
+        return detached
+
+    def compute_part(self, loss: InReplicas, replica: Any, share: Any) -> tuple[Any, Any, Any]:
         """In a replica: its part of the batch's loss, the denominator of the batch, and what else came."""
-        value, denominator, extras = loss.taken_apart(loss.function(network, *share))
+        value, denominator, extras = loss.taken_apart(loss.function(replica, *share))
         here = current()
         assert here is not None  # replicas run as such
         if loss.reduction != "denominator":
             return value * loss.weights(here.sizes)[here.index], denominator, extras
-        denominator = sum(here.exchange("the loss's denominator", self._on_host(denominator)))
+        denominators = here.exchange("the loss's denominator", self.detached_number(denominator))
+        denominator = sum(denominators)
         return value * (1.0 / or_one(denominator)), denominator, extras
 
-    def wanting(self, parameters: Mapping[str, Any]) -> AbstractContextManager[Any]:
-        """A block in which the gradients of these parameters are wanted; others need not be right in all processes."""
-        return nullcontext()
+    def detached_number(self, denominator: Any) -> Any:
+        """A denominator as a number on the host."""
+        return self.network.backend.number(denominator)
 
-    def backward_at_once(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """`backward_in_replicas` with one backward pass, in the calling thread, over the graph of all replicas."""
-        result = self.loss_in_replicas(loss, *batch)
-        value, extras = (result[0], result[1:]) if isinstance(result, tuple) else (result, None)
-        backward(value)
-        value = self.nn.stop_gradient(value)
-        return value if extras is None else (value, *extras)
+    def _gathered_extras(self, parts: Sequence[tuple], sizes: Sequence[int]) -> Any:
+        extras = [extra for _, _, extra in parts]
+        return None if extras[0] is None else self.gather(extras, sizes)
 
-    # The root's ------------------------------------------------------------------------------------------------------
+    # Updates ---------------------------------------------------------------------------------------------------------
 
-    def update_hooks(self) -> tuple[list[Any], list[Any]]:
+    def update_hooks(self) -> Hooks:
         """Accumulate the replicas' gradients before an update, copy the parameters after it."""
-        return [AccumulateGradients(self)], [CopyParameters(self)]
+        return [AccumulateGradients(self.network)], [CopyParameters(self.network)]
+
+    def copy_state(self) -> None:
+        """Copy all parameters and buffers from the root to the other replicas."""
+        self.copy_parameters()
+        self.synchronize_buffers(())
+
+
+class ReplicatedNetwork(EnclosingNetwork):
+    """A network that runs as several replicas, each on its device and on its share of a batch.
+
+    It is an abstract network itself: its state, parameters and blocks are the root's, under the root's names, so a
+    checkpoint does not tell how many replicas there were. Replicas own their storage, on the same device too. How they
+    compute is the business of `parallelism`.
+
+    Attributes:
+        settings: How it is replicated.
+        root: The network that was given; it is the first replica.
+        replicas: All replicas, the root first.
+        native_optimizer: The class that keeps replicas in step with an optimizer of the framework's own.
+    """
+
+    _parallelism: ClassVar[type[Replicas]] = Replicas  # type: ignore[type-abstract]  # a backend has its own
+    enclosed = "root"
+    native_optimizer = ""
+    settings: ReplicaSettings
+    root: Any
+    replicas: Sequence[Any]
+
+    @property
+    def parallelism(self) -> Replicas:
+        """How the replicas compute."""
+        return self._parallelism(self)
+
+    def _self_in_steps(self) -> Any:
+        return Inside(self)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Scatter the arguments, run the replicas, gather their outputs."""
+        return self.parallelism.call(args, kwargs)
+
+    def copy_parameters(self, names: Sequence[str] | None = None) -> None:
+        """Copy parameters from the root to every other replica: those named, or all."""
+        self.parallelism.copy_parameters(names)
 
     def neutral_slots(self) -> dict[str, Slot]:
         """The root's, without a prefix. Writing to them directly needs `copy_parameters` afterwards."""
@@ -345,8 +408,7 @@ class ReplicatedNetwork(EnclosingNetwork):
     def load_neutral_state(self, state: Any, strict: bool = True) -> Any:
         """Load into the root and copy to every replica."""
         report = self.root.load_neutral_state(state, strict)
-        self.copy_parameters()
-        self.settle_buffers(())
+        self.parallelism.copy_state()
         return report
 
     @property
@@ -358,6 +420,12 @@ class ReplicatedNetwork(EnclosingNetwork):
     def dtype_name(self) -> str:
         """The root's floating type."""
         return self.root.dtype_name
+
+
+def call_with(network: Any, arguments: tuple[tuple, dict[str, Any]]) -> Any:
+    """The outputs of a network for positional and keyword arguments."""
+    args, kwargs = arguments
+    return network(*args, **kwargs)
 
 
 def _call(function: Callable, network: Any, share: tuple) -> Any:

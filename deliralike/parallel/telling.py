@@ -42,9 +42,9 @@ class Telling:
 
     def send(self, own: float, denominator: Any, extras: Any) -> None:
         """Tell this process's part."""
-        self.own, self._buffers = own, self.network.buffer_slots()
+        self.own, self._buffers = own, self.network.parallelism.buffer_slots()
         part = own, denominator, None if extras is None else self.network.backend.to_numpy(extras)
-        self._come = self.network.together.begin_exchange("the loss", (part, digest(self._buffers)))
+        self._come = self.network.parallelism.batch_group.begin_exchange("the loss", (part, digest(self._buffers)))
 
     def finish(self) -> tuple[float, Any, Any]:
         """The loss of the whole batch, its denominator, and what else the loss function gave; buffers are settled."""
@@ -55,8 +55,8 @@ class Telling:
             self._send()
         assert self._come is not None  # sent by now
         parts, digests = zip(*self._come(), strict=True)
-        self.network.settle_by(self._buffers, digests, sizes)
-        return self.network.losses_seen(present(parts, sizes), sizes)
+        self.network.parallelism.synchronize_differing(self._buffers, digests, sizes)
+        return self.network.parallelism.combine_losses(present(parts, sizes), sizes)
 
 
 def digest(buffers: Mapping[str, Slot]) -> bytes:

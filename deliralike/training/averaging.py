@@ -70,7 +70,7 @@ class WeightAverage:
             SettingError: A setting makes no sense.
         """
         _refuse_nonsense(decay, start, every, warmup)
-        if network.trains_apart:
+        if network.parallelism.updates_locally:
             raise SettingError("each process would have the average of its own weights: leave it out where processes "
                                "train by themselves and average their parameters")  # fmt: skip
         self.network, self.decay = network, decay
@@ -214,9 +214,8 @@ class WeightAverage:
         slots = self._slots()
         for name, value in values.items():
             slots[name].value = value
-        if values and self.network.is_replicated:
-            self.network.copy_parameters()  # type: ignore[attr-defined]
-            self.network.settle_buffers(())  # type: ignore[attr-defined]
+        if values:
+            self.network.parallelism.copy_state()
 
     def _slots(self) -> dict[str, Slot]:
         """Return parameters and buffers, tied ones under their first name."""

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends, data, random, rules, steps
-from deliralike.accumulation import samples_of
+from deliralike.accumulation import count_samples
 from deliralike.clipping import ClipNorm, ClipValue
 from deliralike.closure import MAIN
 from deliralike.errors import ArgumentError, SettingError, suggestion
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer
-from deliralike.parallel import Alone, Processes
+from deliralike.parallel import Processes
 from deliralike.training import alike, checkpoint, evaluation
 from deliralike.training.averaging import WeightAverage
 from deliralike.training.callbacks.callback import Callback
@@ -105,7 +105,7 @@ class Trainer:
         if rng not in RANDOM:
             raise SettingError(f"rng={rng!r} is unknown. {suggestion(rng, RANDOM)}")
         self.network = _spread(network, devices, processes)
-        self.processes: Processes = getattr(self.network, "processes", Alone())
+        self.processes: Processes = self.network.parallelism.processes
         self.optimizers = _optimizers(self.network, optimizer)
         self.average = WeightAverage.of(self.network, average)
         self.losses = losses
@@ -294,7 +294,7 @@ class Trainer:
                 if run.stopped:
                     break
                 interrupt.check()
-        self.network.settle()
+        self.network.parallelism.synchronize()
         if run.stopped:
             return
         begin = time.perf_counter()
@@ -381,12 +381,12 @@ class Trainer:
         """A step on a batch, or on this process's share of it."""
         with ExitStack() as contexts:
             if self.processes.count > 1 and not run.loader.share_sizes(run.epoch, number)[self.processes.rank]:
-                contexts.enter_context(self.network.sitting_out())  # type: ignore[attr-defined]
+                contexts.enter_context(self.network.parallelism.empty_share())
             return self.network.train_step(batch, self.optimizers, **self._step_options)
 
     def _samples(self, run: Run, number: int, batch: Any) -> int:
         """The samples of a batch, in all processes."""
-        return samples_of(batch) if self.processes.count == 1 else sum(run.loader.share_sizes(run.epoch, number))
+        return count_samples(batch) if self.processes.count == 1 else sum(run.loader.share_sizes(run.epoch, number))
 
     def _updates(self) -> int:
         return sum(optimizer.steps for optimizer in self.optimizers.values())
@@ -437,11 +437,12 @@ def _spread(
     network: AbstractNetwork, devices: Sequence[str] | None, processes: Processes | None
 ) -> AbstractNetwork:  # fmt: skip
     """The network over devices or processes, if there are any; a native one is wrapped in any case."""
-    if processes is not None and processes.count > 1 and getattr(network, "processes", None) is not processes:
+    network = backends.wrap(network)
+    if processes is not None and processes.count > 1 and network.parallelism.processes is not processes:
         if devices is not None and len(devices) > 1:
             raise SettingError("devices and processes: start one process for each device, and leave devices out")
         return backends.DistributedDataParallel(network, processes)
-    return backends.wrap(network) if devices is None else backends.DataParallel(network, devices)
+    return network if devices is None else backends.DataParallel(network, devices)
 
 
 def _warn_of_batch_norm(network: AbstractNetwork, accumulate: int) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.accumulation import samples_of
+from deliralike.accumulation import count_samples
+from deliralike.enclosing import has_own
 from deliralike.network import AbstractNetwork
 from deliralike.steps import TOTAL, Losses, StepLoss, named_losses, step_loss, val_step
 
@@ -29,8 +30,7 @@ class ValidationLosses:
 
     def names(self, network: AbstractNetwork) -> list[str] | None:
         """What they will be called; None where only computing them shows it."""
-        written: Any = type(getattr(network, "root", network))
-        if not isinstance(self._loss, StepLoss) or written.val_step is not AbstractNetwork.val_step:
+        if not isinstance(self._loss, StepLoss) or has_own(network, "val_step"):
             return None
         return [TOTAL, *self._loss.names]
 
@@ -43,7 +43,7 @@ class ValidationLosses:
 
     def add(self, network: AbstractNetwork, outputs: Any, inputs: Any, target: Any) -> None:
         """Take one batch; its values stay on the device."""
-        self._sizes.append(samples_of((target,)))
+        self._sizes.append(count_samples((target,)))
         self._values.append(self._of_batch(network, outputs, inputs, target))
 
     def merge(self, of_all: Callable[[list[Any]], list[Any]]) -> None:
@@ -73,7 +73,7 @@ class ValidationLosses:
     ) -> Mapping[str, Any]:
         backend = network.backend
         batch = (*inputs, target) if isinstance(inputs, tuple) else (inputs, target)
-        if network.has_own("val_step"):
+        if has_own(network, "val_step"):
             options = {} if self.losses is None else {"losses": self.losses}
             values = network.val_step(batch, **options)
             if _are_losses(values):

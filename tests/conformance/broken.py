@@ -791,7 +791,7 @@ def dropout_in_evaluation(patch):
 
 @broken("optimizers/accumulation")
 def micro_batches_that_count_alike(patch):
-    patch.setattr("deliralike.network.samples_of", lambda batch, dim: 1)
+    patch.setattr("deliralike.parallelism.count_samples", lambda batch: 1)
 
 
 RULES = ["sgd", "sgd with momentum", "sgd with Nesterov's momentum", "adam", "amsgrad", "rmsprop",

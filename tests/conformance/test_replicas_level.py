@@ -15,7 +15,14 @@ from deliralike.conformance.levels import replicas
 from deliralike.conformance.one_step import take_step, take_updates
 from deliralike.conformance.planted import replicas as planted
 from deliralike.conformance.planted.fixtures import fixture
-from deliralike.conformance.replica_changes import Accumulated, Weighted, hooked, of_share, with_methods
+from deliralike.conformance.replica_changes import (
+    Accumulated,
+    Weighted,
+    hooked,
+    of_share,
+    with_methods,
+    with_parallelism,
+)
 from deliralike.conformance.subject import Subject
 from deliralike.errors import CapabilityError
 from deliralike.parallel import partition
@@ -277,7 +284,7 @@ def but_replicated(change):
 
 
 def with_lr_times_count(network):
-    count = len(network.settings.places) if network.is_replicated else 1
+    count = len(network.settings.places) if network.parallelism.is_replicated else 1
     return network.backend.optimizer(rule("sgd", lr=0.1 * count), network)
 
 
@@ -289,7 +296,7 @@ def test_a_learning_rate_that_grows_with_the_replicas():
 
 def test_a_decay_that_every_replica_repeats():
     def decayed(times, network):
-        decay = 0.05 * (times if network.is_replicated else 1)
+        decay = 0.05 * (times if network.parallelism.is_replicated else 1)
         return network.backend.optimizer(rule("sgd", lr=0.1, weight_decay=decay), network)
 
     reference, wrong = (right().but(optimizers={"sgd": partial(decayed, times)}) for times in (1, 3))
@@ -315,7 +322,7 @@ def test_replicas_in_evaluation_mode():
 
 def test_zeros_that_fill_up_the_batch():
     def loss(network, x, labels):
-        if network.is_replicated:
+        if network.parallelism.is_replicated:
             x = network.backend.concatenate([x, x[:2] * 0.0], 0)
             labels = network.backend.concatenate([labels, labels[:2] * 0], 0)
         return right().loss(network, x, labels)
@@ -325,7 +332,7 @@ def test_zeros_that_fill_up_the_batch():
 
 def test_labels_of_the_next_sample():
     def loss(network, x, labels):
-        if network.is_replicated:
+        if network.parallelism.is_replicated:
             labels = network.backend.concatenate([labels[1:], labels[:1]], 0)
         return right().loss(network, x, labels)
 
@@ -346,11 +353,11 @@ def test_outputs_in_an_order_that_nobody_knows():
 
 def test_batches_that_every_replica_counts():
     def settle(self, sizes):
-        type(self).__mro__[1].settle_buffers(self, sizes)
+        type(self).__mro__[1].synchronize_buffers(self, sizes)
         if sizes:
-            self.root.bn.num_batches_tracked += len(sizes) - 1
+            self.network.root.bn.num_batches_tracked += len(sizes) - 1
 
-    wrong = but_replicated(lambda network: with_methods(network, settle_buffers=settle))
+    wrong = but_replicated(lambda network: with_parallelism(network, synchronize_buffers=settle))
     assert "batches counted 3 times" in cause_of(wrong)
 
 

@@ -20,7 +20,7 @@ from deliralike.errors import BackendUnavailable, SettingError, UnknownName
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
 from deliralike.parallel.hooks import AccumulateGradients, CopyParameters
-from deliralike.parallel.replicated import ReplicatedNetwork
+from deliralike.parallel.replicated import Replicas
 from tests.conformance.stranger import BACKEND as STRANGER
 from tests.conftest import BACKENDS
 
@@ -237,7 +237,7 @@ def nothing(*args, **kwargs):
 # What the stranger does not declare, broken on PyTorch.
 BEYOND = {
     "replicas/outputs": lambda patch, torch: patch.setattr(
-        ReplicatedNetwork, "gather", lambda self, outputs, sizes: torch.concatenate(outputs[::-1], 0)
+        Replicas, "gather", lambda self, outputs, sizes: torch.concatenate(outputs[::-1], 0)
     ),
     "replicas/updates": lambda patch, torch: patch.setattr(
         AccumulateGradients, "__call__", lambda self, optimizer, gradients: gradients

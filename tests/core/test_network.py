@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from deliralike import Network, backends, build, start, wrap
+from deliralike import AbstractNetwork, DataParallel, Network, backends, build, start, wrap
 from deliralike.errors import (
     ArgumentError,
     ConstructionError,
@@ -16,9 +16,11 @@ from deliralike.errors import (
     UnboundNetwork,
     UnknownName,
 )
+from deliralike.rules import rule
 from tests.conftest import REQUIRED
 from tests.core.networks import Block, Classifier, TwoInTwoOut, cross_entropy
 
+RNG = np.random.default_rng(1)
 X = np.random.default_rng(0).normal(size=(3, 3, 9, 7))
 LABELS = np.array([0, 3, 1])
 
@@ -329,3 +331,55 @@ def test_a_network_without_parameters_keeps_the_type_that_it_was_built_with(back
     layer = build(backend.nn.MaxPool2d, 2, dtype="float64")
     assert layer.dtype_name == "float64"
     assert run(layer, X).dtype == np.float64
+
+
+class Freely(Network):
+    """Blocks with names that only networks in parallel once had a use for."""
+
+    def __init__(self):
+        super().__init__()
+        self.settle = self.nn.Linear(3, 4)
+        self.updating = self.nn.Linear(4, 4)
+        self.no_sync = self.nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.no_sync(self.nn.relu(self.updating(self.settle(x))))
+
+
+def test_a_block_may_be_called_as_something_that_only_networks_in_parallel_have(backend):
+    x, labels = RNG.normal(size=(5, 3)), np.array([0, 1, 1, 0, 1])
+    plain = Freely.on(backend, dtype="float64")()
+    device = plain.device_name
+    replicated = DataParallel(Freely.on(backend, dtype="float64")(), [device, device])
+    assert replicated.settle is replicated.root.settle
+    for network in (plain, replicated):
+        optimizer = network.backend.optimizer(rule("sgd", lr=0.1), network)
+        optimizer.update(cross_entropy, x, labels)
+    states = plain.neutral_state(), replicated.neutral_state()
+    assert list(states[0]) == list(states[1])
+    for name, value in states[0].items():
+        np.testing.assert_allclose(states[1][name], value, rtol=1e-12, err_msg=name)
+
+
+def test_a_block_that_would_hide_what_every_network_has_is_refused(backend):
+    class Hiding(Network):
+        def __init__(self):
+            super().__init__()
+            self.val_step = self.nn.Linear(3, 2)
+
+    with pytest.raises(ConstructionError, match="a block at 'val_step' cannot be called 'val_step': every network has"):
+        Hiding.on(backend)()
+
+
+def test_every_network_has_twenty_public_names():
+    names = [name for name in dir(AbstractNetwork) if not name.startswith("_")]
+    assert len(names) <= 20
+
+
+def test_a_copy_computes_in_parallel_by_itself(backend):
+    plain = Classifier.on(backend)()
+    replicated = DataParallel(Classifier.on(backend)(), [plain.device_name] * 2)
+    for network in (plain, replicated):
+        for twin in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
+            assert twin.parallelism.network is twin
+            assert twin.parallelism.replica_count == network.parallelism.replica_count

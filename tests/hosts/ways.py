@@ -64,7 +64,7 @@ def local_sgd(processes, network, epochs, batches):
     """Each by itself; parameters are averaged after every few batches, and at the end of an epoch."""
     network = DistributedDataParallel(network, processes, averaging=LocalSGD(every=EVERY))
     optimizer = network.backend.optimizer(rule("sgd", lr=RATE, weight_decay=DECAY), network)
-    return Way(lambda *batch: optimizer.update(loss_of, *batch), lambda loss: network.settle())
+    return Way(lambda *batch: optimizer.update(loss_of, *batch), lambda loss: network.parallelism.synchronize())
 
 
 def daso(processes, network, epochs, batches):

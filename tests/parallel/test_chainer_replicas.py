@@ -175,7 +175,7 @@ def test_tied_parameters_stay_tied_in_each_replica():
     wanted = gradients_of(alone, lambda net, x: F.sum(net(x) ** 2), x)
     network.cleargrads()
     F.sum(network(x) ** 2).backward()
-    network.accumulate_gradients()
+    network.parallelism.accumulate_gradients()
     same({name: p.grad for name, p in network.namedparams()}, wanted)
 
 
@@ -259,7 +259,7 @@ def test_what_a_replica_noted_in_a_call_that_failed_stays_its_own(within):
     with pytest.raises(chainer.utils.type_check.InvalidType):
         within(network, np.ones((4, 5)))
     network.replicas[1].native.seen = "its own"
-    network.before_run()
+    network.parallelism.prepare_run()
     assert network.replicas[1].native.seen == "its own"
 
 
@@ -295,7 +295,7 @@ def test_a_layer_replaced_later_is_replaced_in_every_replica():
     wanted = gradients_of(network.module.copy("copy"), lambda net, x: F.sum(net(x) ** 2), x)
     network.cleargrads()
     F.sum(network(x) ** 2).backward()
-    network.accumulate_gradients()
+    network.parallelism.accumulate_gradients()
     same({name: p.grad for name, p in network.namedparams()}, wanted)
 
 
@@ -406,7 +406,7 @@ def test_spectral_normalisation_works_in_replicas():
         wanted = gradients_of(alone, lambda net, x: F.sum(net(x) ** 2), x)
         network.cleargrads()
         F.sum(network(x) ** 2).backward()
-        network.accumulate_gradients()
+        network.parallelism.accumulate_gradients()
         same({name: p.grad for name, p in network.namedparams()}, wanted)
         np.testing.assert_allclose(network.module[0].W_u, alone[0].W_u, rtol=1e-13)
     hooks = [replica.native[0].local_link_hooks["SpectralNormalization"] for replica in network.replicas]
@@ -490,7 +490,7 @@ class Functions(chainer.FunctionHook):
 def test_function_hooks_see_each_replica_forward_and_backward():
     network, hook, x = over(L.Linear(3, 2)), Functions(), RNG.normal(size=(5, 3))
     with hook:
-        network.backward_in_replicas(in_replicas(lambda net, x: F.sum(net(x))), lambda loss: loss.backward(), x)
+        network.parallelism.forward_backward(in_replicas(lambda net, x: F.sum(net(x))), lambda loss: loss.backward(), x)
     for calls in (hook.forward, hook.backward):
         assert {(0, "LinearFunction"), (1, "LinearFunction")} <= set(calls)
     assert not chainer.get_function_hooks()
@@ -506,7 +506,9 @@ def test_an_optimizer_runs_a_loss_in_replicas_backward_in_their_threads():
 def test_a_link_hook_for_all_links_sees_each_replica():
     hook, network = Counting(), over(Scaled())
     with hook:
-        network.run(lambda net, arguments: net(*arguments[0]), network.scatter(((np.ones((5, 3)),), {})))
+        network.parallelism.run(
+            lambda net, arguments: net(*arguments[0]), network.parallelism.scatter(((np.ones((5, 3)),), {}))
+        )
     assert {(0, "fc", 3), (1, "fc", 2)} <= set(hook.calls)
 
 
@@ -577,7 +579,7 @@ def in_each_replica(function, shares, in_threads=False):
     network = over(L.Linear(1, 1), len(shares), buffers="sync")
     from deliralike.parallel.scatter import Shares
 
-    return network.run(
+    return network.parallelism.run(
         lambda _, share: function(current_replica(), share), Shares(shares, tuple(map(len, shares))), in_threads
     )
 
@@ -656,10 +658,12 @@ def test_synchronised_native_batch_normalisation_is_that_of_the_whole_batch(kind
     wanted = gradients_of(alone, loss, x, weights)
     network.cleargrads()
     if inside:
-        within(network.backward_in_replicas, in_replicas(loss, "sum"), lambda value: value.backward(), x, weights)
+        within(
+            network.parallelism.forward_backward, in_replicas(loss, "sum"), lambda value: value.backward(), x, weights
+        )
     else:
         within(loss, network, x, weights).backward()
-    network.accumulate_gradients()
+    network.parallelism.accumulate_gradients()
     same({name: p.grad for name, p in network.namedparams()}, wanted, 1e-10)
     np.testing.assert_allclose(network(x).array, alone(x).array, rtol=1e-11, atol=1e-12)
     for replica in network.replicas:
@@ -684,7 +688,8 @@ def test_finetuning_counts_alike_in_all_replicas(within):
     x = RNG.normal(size=(5, 3))
     for _ in range(3):
         alone[0](x, finetune=True)
-        within(network.run, lambda net, args: net.native[0](*args[0], finetune=True), network.scatter(((x,), {})))
+        shares = network.parallelism.scatter(((x,), {}))
+        within(network.parallelism.run, lambda net, args: net.native[0](*args[0], finetune=True), shares)
     assert [replica.native[0].N for replica in network.replicas] == [3, 3]
     np.testing.assert_allclose(network.module[0].avg_mean, alone[0].avg_mean, rtol=1e-13)
     np.testing.assert_allclose(network.module[0].avg_var, alone[0].avg_var, rtol=1e-13)
@@ -864,7 +869,7 @@ def test_parameters_that_share_one_gradient_array_are_accumulated_once_each():
     wanted = gradients_of(alone, lambda net, x: F.sum(net(x)), x)
     network.cleargrads()
     F.sum(network(x)).backward()
-    network.accumulate_gradients()
+    network.parallelism.accumulate_gradients()
     same({name: p.grad for name, p in network.namedparams()}, wanted)
 
 

@@ -212,4 +212,4 @@ def test_it_can_be_pickled():
 def test_eager_sums_over_replicas_are_refused():
     network = names.DataParallelJaxNetwork(built(JAX, Dense), TWO)
     with pytest.raises(CapabilityError, match="here over the replicas: backend 'jax' runs them one after the other"):
-        network.all_sum(0, None, False)(jnp.ones(3), "here")
+        network.parallelism.all_sum(0, None, False)(jnp.ones(3), "here")

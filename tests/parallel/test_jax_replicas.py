@@ -174,7 +174,7 @@ def test_a_gradient_of_a_gradient_is_that_of_one_device(places):
 def test_each_replica_keeps_the_gradient_of_its_own_share():
     network, x = DataParallel(built(JAX, Dense), THREE), rows(7)
     _, of_root = optimizer_of(network).gradients(in_replicas(mean_square), *JAX.prepare((x,), network))
-    found = [of_root, *network.replica_gradients()]
+    found = [of_root, *network.parallelism.replica_gradients()]
     for gradients, share, index in zip(found, np.split(x, [3, 5]), range(3), strict=True):
         wanted = JAX.gradients(mean_square, built(JAX, Dense), share).parameters["fc.weight"]
         np.testing.assert_allclose(gradients["fc.weight"], wanted * len(share) / 7, rtol=1e-12)
@@ -252,15 +252,15 @@ def test_what_changes_on_the_root_reaches_the_replicas():
     root.eval()
     root.note = "new"
     root.set_trainable("first.*", False)
-    network.before_run()
+    network.parallelism.prepare_run()
     assert not replica.bn.training
     assert replica.note == "new"
     assert not replica.neutral_slots()["first.weight"].trainable
     root.fc = JAX.nn.Identity()
-    network.before_run()
+    network.parallelism.prepare_run()
     assert type(replica.fc) is type(root.fc)
     del root.note
-    network.before_run()
+    network.parallelism.prepare_run()
     assert not hasattr(replica, "note")
 
 

@@ -798,10 +798,11 @@ def test_gradients_of_the_backend_count_tied_parameters_once():
 def test_backward_runs_once_for_all_where_a_device_has_one_thread_for_it(monkeypatch, devices, at_once):
     network, called = over(layers(nn.Linear(3, 2)), 2), []
     monkeypatch.setattr(network, "settings", dataclasses.replace(network.settings, devices=devices))
-    monkeypatch.setattr(network, "backward_at_once", lambda *arguments: called.append(arguments))
-    monkeypatch.setattr(network, "scatter", lambda *_: Shares([], ()))
-    monkeypatch.setattr(network, "run", lambda *_, **__: [(torch.zeros(()), None, None)])
-    network.backward_in_replicas(in_replicas(squared), torch.Tensor.backward, batch())
+    kind = type(network.parallelism)
+    monkeypatch.setattr(kind, "forward_backward_at_once", lambda _, *arguments: called.append(arguments))
+    monkeypatch.setattr(kind, "scatter", lambda *_: Shares([], ()))
+    monkeypatch.setattr(kind, "run", lambda *_, **__: [(torch.zeros(()), None, None)])
+    network.parallelism.forward_backward(in_replicas(squared), torch.Tensor.backward, batch())
     assert bool(called) == at_once
 
 

@@ -64,7 +64,7 @@ def train(processes, backend, plan, updates, sizes_of, loss, in_backward=None):
             if sizes[processes.rank]:
                 optimizer.update(LOSSES[loss], *share)
             else:
-                with network.sitting_out():
+                with network.empty_share():
                     optimizer.update(LOSSES[loss], *share)
             sent = processes.collectives - before
             found.append({"own": _own(network.root), "sent": [sent["exchange"], sent["sum"]]})

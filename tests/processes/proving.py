@@ -3,6 +3,7 @@
 from deliralike import backends, compare
 from deliralike.conformance.levels import replicas
 from deliralike.conformance.planted import replicas as planted
+from deliralike.conformance.replica_changes import with_parallelism
 from deliralike.parallel.distributed import SumOverProcesses
 
 
@@ -23,8 +24,7 @@ def averaged(network, processes):
             total = super().__call__(optimizer, gradients)
             return {name: None if each is None else each / processes.count for name, each in total.items()}
 
-    object.__setattr__(made, "update_hooks", lambda: ([Averaged(made)], []))
-    return made
+    return with_parallelism(made, update_hooks=lambda self: ([Averaged(self.network)], []))
 
 
 def by_share(network, processes):

@@ -29,7 +29,7 @@ def updates(network, optimizers, loss, share, sits_out=None):
                 if sits_out is None:
                     result = optimizer.update(loss, *share)
                 else:
-                    with network.sitting_out():
+                    with network.empty_share():
                         result = optimizer.update(loss, *share)
             losses.append(network.backend.number(result[0] if isinstance(result, tuple) else result))
         found[name] = {"losses": losses, "state": {k: v.tolist() for k, v in network.neutral_state().items()}}

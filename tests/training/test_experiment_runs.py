@@ -325,7 +325,7 @@ def test_a_network_over_two_devices_trains_as_on_one(tmp_path):
         Experiment(SETTINGS, dtype="float64", epochs=1, devices=devices).run(tmp_path / str(len(devices)))
         for devices in (["cpu"], ["cpu", "cpu"])
     ]
-    assert whole[1].network.is_replicated
+    assert whole[1].network.parallelism.is_replicated
     assert whole[1].history.losses == pytest.approx(whole[0].history.losses, rel=1e-10)
     assert load_file(whole[1].folder / "weights.safetensors").keys() == whole[0].network.neutral_state().keys()
 

@@ -97,13 +97,13 @@ class ChainerBackend(Backend):
     def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
         inputs = nest.map(_leaf, self.prepare(inputs, network))
         network.cleargrads()
-        with network.own_gradients():
+        with network.parallelism.local_gradients():
             result = loss_function(network, *inputs)
         loss, *beside = result if isinstance(result, tuple) else (result,)
         loss.backward()
         slots = {name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable}
         for replicated in replicated_networks(network):
-            replicated.accumulate_gradients()
+            replicated.parallelism.accumulate_gradients()
         parameters = {name: _numpy_or_none(parameter.grad) for name, parameter in slots.items()}
         by_input = nest.map(lambda x: _numpy_or_none(x.grad) if isinstance(x, Variable) else None, inputs)
         network.cleargrads()

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from deliralike.backends.chainer.copies import Copies, copy_parameter, starting_
 from deliralike.backends.chainer.network import (
     AbstractChainerNetwork,
     ChainerNetworkType,
+    SingleChainer,
     WrappedChainerNetwork,
     tie_as,
 )
@@ -27,7 +29,7 @@ from deliralike.parallel.callbacks import call_replication_callbacks
 from deliralike.parallel.gather import gather
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica
-from deliralike.parallel.replicated import OneAtATime, ReplicaSettings, ReplicatedNetwork
+from deliralike.parallel.replicated import OneAtATime, Replicas, ReplicaSettings, ReplicatedNetwork
 from deliralike.parallel.scatter import Shares, split_batch
 from deliralike.parallel.side_by_side import all_of, blas_threads, blas_threads_now
 
@@ -37,6 +39,126 @@ class _ReplicatedType(ChainerNetworkType):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - a metaclass
         return cls._create(_bind_arguments(cls, args, kwargs), args, kwargs)
+
+
+class ChainerReplicas(Replicas, SingleChainer):
+    """How a replicated network of Chainer computes: in threads, with the settings of the calling one."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__(network)
+        self._draws: list[Draws] = []  # of each replica, in the run that goes on
+        self._reports: Any = None
+
+    # Calls -----------------------------------------------------------------------------------------------------------
+
+    def prepare_run(self) -> None:
+        """Follow what was changed on the root: settings, hooks, frozen parameters; other layers mean new replicas."""
+        network = self.network
+        network._refuse_other_device()
+        if not network._copies.follow():
+            network._replicate()
+
+    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
+        """See `Replicas.run`; one call after another.
+
+        Raises:
+            ReplicaError: A replica calls the network that it is a replica of.
+            StateError: A parameter of the root was written to, and not copied to the replicas.
+        """
+        with self.network._one_at_a_time.turn():
+            self.prepare_run()
+            self.refuse_stale_replicas()
+            return self._run(function, shares, in_threads)
+
+    def refuse_stale_replicas(self) -> None:
+        """Refuse replicas without the root's parameters, by their values: Chainer counts no changes of an array."""
+        stale = self.network._copies.left_behind()
+        if stale is not None:
+            names = {id(parameter): name for name, parameter in reversed(self.network._tables[0].items())}
+            raise self.stale_parameter(names[id(stale)])
+
+    def _run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool) -> list[Any]:
+        copies = self.network._copies
+        self._draws = [Draws() for _ in shares.nests]
+        self._reports = Reports(copies.links, self.network, self.local_sizes(shares))
+        links = chain.from_iterable(copies.links) if len(shares.sizes) > 1 else ()
+        synchronised = [link for link in links if self.is_synchronised(link)]
+        try:
+            with starting_together(copies), synchronised_links(synchronised):
+                results = super().run(function, shares, in_threads)
+        finally:
+            copies.remember()
+        self._reports.settle()
+        if any(draws.used for draws in self._draws):
+            np.random.randint(2**31)  # the seed that was foreseen
+        return results
+
+    def is_synchronised(self, link: chainer.Link) -> bool:
+        """Whether a batch normalisation has the statistics of the whole batch."""
+        return self.settings.buffers == "sync"
+
+    def run_replica(self, context: Replica, thread_context: Callable, function: Callable, share: Any) -> Any:
+        """``function(replica network, share)`` in one replica, on its device."""
+        device = chainer.using_device(context.device)
+        reports = self._reports.of(context.position)
+        draws = drawing(self._draws[context.position], context)
+        with all_of(device, reports, draws):
+            return super().run_replica(context, thread_context, function, share)
+
+    def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
+        """The differentiable sum over all replicas."""
+        return all_sum(meeting, replica_index, in_threads)
+
+    def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
+        """The calling thread's settings and hooks."""
+        return settings_of_this_thread()
+
+    def limit_threads(self, replicas: int) -> AbstractContextManager[Any]:
+        """BLAS threads shared out among the replicas; one replica alone keeps all."""
+        if replicas == 1:
+            return nullcontext()
+        return blas_threads(max(1, blas_threads_now() // replicas))
+
+    def draw_seed(self) -> int:
+        """The number that NumPy's generator would give next; it is drawn only if a replica makes use of it."""
+        return int(copy.deepcopy(np.random.rand.__self__).randint(2**31))
+
+    # Parameters, gradients and buffers -------------------------------------------------------------------------------
+
+    def replica_gradients(self) -> Iterator[dict[str, Any]]:
+        """The gradients in each replica but the root, by neutral name."""
+        for table in self.network._tables[1:]:
+            yield {name: parameter.grad for name, parameter in table.items() if parameter.is_initialized}
+
+    def accumulate_gradients(self) -> None:
+        """Add the replicas' gradients to the root's, in the order of replicas, and clear them in the replicas."""
+        network = self.network
+        for parameter, *others in network._copies.parameters:
+            for other in others:
+                if other.is_initialized and other.grad is not None:
+                    parameter.grad = network.backend.add(parameter.grad, other.grad, network.device_name)
+        self.clear_replica_gradients()
+
+    def clear_replica_gradients(self) -> None:
+        """Clear the gradients in every replica but the root."""
+        for _, *others in self.network._copies.parameters:
+            for other in others:
+                other.cleargrad()
+
+    def copy_parameters(self, names: Sequence[str] | None = None) -> None:
+        """Copy parameters from the root to every other replica: those named, or all."""
+        network = self.network
+        wanted = None if names is None else {id(network._tables[0][name]) for name in names}
+        for parameter, *others in network._copies.parameters:
+            if wanted is None or id(parameter) in wanted:
+                for other in others:
+                    copy_parameter(parameter, other)
+
+    def synchronize_buffers(self, sizes: Sequence[int]) -> None:
+        """Make the persistent values of all replicas the same, by the policy in `ReplicaSettings`."""
+        if self.settings.buffers == "mean" and sum(sizes):
+            self.network._copies.average_persistent(sizes)
+        self.network._copies.copy_persistent()
 
 
 class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, metaclass=_ReplicatedType):
@@ -74,6 +196,7 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         ((5, 2), ['/W', '/b'])
     """
 
+    _parallelism = ChainerReplicas
     native_optimizer = "DataParallelChainerOptimizer"
 
     def __init__(self, module: chainer.Link, devices: Sequence[Any], output_device: Any = None, batch_dim: int = 0,
@@ -123,107 +246,6 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
     def replicas(self) -> Sequence[Any]:  # type: ignore[override]
         """All replicas, the root first."""
         return self._copies.networks
-
-    # What a replicated network is built on ---------------------------------------------------------------------------
-
-    def replica_gradients(self) -> Iterator[dict[str, Any]]:
-        """The gradients in each replica but the root, by neutral name."""
-        for table in self._tables[1:]:
-            yield {name: parameter.grad for name, parameter in table.items() if parameter.is_initialized}
-
-    def accumulate_gradients(self) -> None:
-        """Add the replicas' gradients to the root's, in the order of replicas, and clear them in the replicas."""
-        for parameter, *others in self._copies.parameters:
-            for gradient in (other.grad for other in others if other.is_initialized and other.grad is not None):
-                parameter.grad = self.backend.add(parameter.grad, gradient, self.device_name)
-        self.clear_replica_gradients()
-
-    def clear_replica_gradients(self) -> None:
-        """Clear the gradients in every replica but the root."""
-        for _, *others in self._copies.parameters:
-            for other in others:
-                other.cleargrad()
-
-    def copy_parameters(self, names: Sequence[str] | None = None) -> None:
-        """Copy parameters from the root to every other replica: those named, or all."""
-        wanted = None if names is None else {id(self._tables[0][name]) for name in names}
-        for parameter, *others in self._copies.parameters:
-            if wanted is None or id(parameter) in wanted:
-                for other in others:
-                    copy_parameter(parameter, other)
-
-    def settle_buffers(self, sizes: Sequence[int]) -> None:
-        """Make the persistent values of all replicas the same, by the policy in `settings`."""
-        if self.settings.buffers == "mean" and sum(sizes):
-            self._copies.average_persistent(sizes)
-        self._copies.copy_persistent()
-
-    def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
-        """The differentiable sum over all replicas."""
-        return all_sum(meeting, replica_index, in_threads)
-
-    def carried(self) -> Callable[[], AbstractContextManager[Any]]:
-        """The calling thread's settings and hooks."""
-        return settings_of_this_thread()
-
-    def threads_shared_out(self, replicas: int) -> AbstractContextManager[Any]:
-        """BLAS threads shared out among the replicas; one replica alone keeps all."""
-        return blas_threads(max(1, blas_threads_now() // replicas)) if replicas > 1 else nullcontext()
-
-    def draw_seed(self) -> int:
-        """The number that NumPy's generator would give next; it is drawn only if a replica makes use of it."""
-        return int(copy.deepcopy(np.random.rand.__self__).randint(2**31))
-
-    def before_run(self) -> None:
-        """Follow what was changed on the root: settings, hooks, frozen parameters; other layers mean new replicas."""
-        self._refuse_other_device()
-        if not self._copies.follow():
-            self._replicate()
-
-    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
-        """See `ReplicatedNetwork.run`; one call after another.
-
-        Raises:
-            ReplicaError: A replica calls the network that it is a replica of.
-            StateError: A parameter of the root was written to, and not copied to the replicas.
-        """
-        with self._one_at_a_time.turn():
-            self.before_run()
-            self.refuse_left_behind()
-            return self._run(function, shares, in_threads)
-
-    def refuse_left_behind(self) -> None:
-        """By their values, as Chainer counts no changes of an array."""
-        behind = self._copies.left_behind()
-        if behind is not None:
-            raise self.left_behind(next(name for name, own in self._tables[0].items() if own is behind))
-
-    def _run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool) -> list[Any]:
-        draws = [Draws() for _ in shares.nests]
-        reports = Reports(self._copies.links, self, self.sizes_here(shares))
-        links = [link for links in self._copies.links for link in links] if len(shares.sizes) > 1 else []
-        synchronised = [link for link in links if self._is_synchronised(link)]
-        self._around = lambda place: all_of(
-            chainer.using_device(place.device), reports.of(place.position), drawing(draws[place.position], place)
-        )
-        try:
-            with starting_together(self._copies), synchronised_links(synchronised):
-                results = super().run(function, shares, in_threads)
-        finally:
-            del self._around
-            self._copies.remember()
-        reports.settle()
-        if any(each.used for each in draws):
-            np.random.randint(2**31)  # the seed that was foreseen
-        return results
-
-    def _is_synchronised(self, link: chainer.Link) -> bool:
-        """Whether a batch normalisation has the statistics of the whole batch."""
-        return self.settings.buffers == "sync"
-
-    def _job(self, place: Replica, carried: Callable, function: Callable, share: Any) -> Any:
-        with self._around(place):
-            return super()._job(place, carried, function, share)
 
     # Training mode ---------------------------------------------------------------------------------------------------
 
@@ -279,16 +301,12 @@ class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, meta
         """The module's entries, without a prefix; what is loaded goes to every replica."""
         self.module.serialize(serializer)
         if not isinstance(serializer, chainer.Serializer):  # which writes: replicas left behind stay an error
-            self._copied_anew()
+            self.parallelism.copy_state()
 
     def copyparams(self, link: chainer.Link, copy_persistent: bool = True) -> None:
         """Take over another network's parameters, in every replica."""
         self.module.copyparams(getattr(link, "module", link), copy_persistent)
-        self._copied_anew()
-
-    def _copied_anew(self) -> None:
-        self.copy_parameters()
-        self.settle_buffers(())
+        self.parallelism.copy_state()
 
     def addgrads(self, link: chainer.Link) -> None:
         """Add another network's gradients to the root's."""

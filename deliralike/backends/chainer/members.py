@@ -8,7 +8,6 @@ from typing import Any
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork, replicated_networks
 from deliralike.network import AbstractNetwork
-from deliralike.parallel.replicated import ReplicatedNetwork
 from deliralike.state import Slot
 
 
@@ -41,8 +40,8 @@ class Members:
         slots = self._network.neutral_slots().items()
         self.slots = {name: slot for name, slot in slots if slot.is_parameter and self._owns(name)}
         self.parameters = {name: slot.native for name, slot in self.slots.items()}
-        whole = isinstance(self._network, ReplicatedNetwork)
-        self.replicated = [] if whole else list(replicated_networks(self._network))
+        inside = [] if self._network.parallelism.is_replicated else replicated_networks(self._network)
+        self.replicated = list(inside)
         root: Any = getattr(self._network, "root", self._network)
         links = [*root.links(), *getattr(root, "native", root).links()]
         self._links = [(link, len(link._params), _children(link)) for link in links]

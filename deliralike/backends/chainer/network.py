@@ -14,7 +14,8 @@ from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer, chainermn
 from deliralike.enclosing import EnclosingNetwork
 from deliralike.errors import ArgumentError, ConstructionError, StateError
-from deliralike.network import AbstractNetwork, Block, NetworkType
+from deliralike.network import AbstractNetwork, Block, NetworkType, StateDictNames
+from deliralike.parallelism import Hooks, Single
 from deliralike.state import Slot
 
 L = chainer.links
@@ -204,7 +205,18 @@ class ChainerNetworkType(NetworkType, type(chainer.Chain)):
     """Builds networks that are links: our way of building, Chainer's checks of the class."""
 
 
-class AbstractChainerNetwork(AbstractNetwork, chainer.Chain, metaclass=ChainerNetworkType):
+class SingleChainer(Single):
+    """How a plain network of Chainer computes."""
+
+    def update_hooks(self) -> Hooks:
+        """Nothing: `ChainerOptimizer` keeps blocks that are replicated by themselves in step."""
+        return [], []
+
+    def clear_replica_gradients(self) -> None:
+        """Clear the gradients in every replica but the root: there are none."""
+
+
+class AbstractChainerNetwork(StateDictNames, AbstractNetwork, chainer.Chain, metaclass=ChainerNetworkType):
     """The base of networks on Chainer: a ``chainer.Chain`` that answers the neutral interface.
 
     Written-once networks are bound to it; a network written for Chainer alone may subclass it as it would
@@ -215,6 +227,7 @@ class AbstractChainerNetwork(AbstractNetwork, chainer.Chain, metaclass=ChainerNe
     their type.
     """
 
+    _parallelism = SingleChainer
     block_path = ""
     _training = True
 
@@ -328,10 +341,6 @@ class AbstractChainerNetwork(AbstractNetwork, chainer.Chain, metaclass=ChainerNe
     def named_blocks(self) -> Iterator[tuple[str, chainer.Link]]:
         """Every link with its dotted path, each once."""
         return _blocks("", self, set())
-
-    def update_hooks(self) -> tuple[list[Any], list[Any]]:
-        """Nothing: `ChainerOptimizer` keeps blocks that are replicated by themselves in step."""
-        return [], []
 
     def params(self, include_uninit: bool = True) -> Iterator[chainer.Parameter]:
         """Chainer's `params`, a shared parameter once, so that Chainer's optimizers update it once."""

@@ -15,8 +15,7 @@ from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUp
 from deliralike.errors import ArgumentError
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
-from deliralike.parallel.loss import InReplicas, no_scalar
-from deliralike.parallel.replicated import ReplicatedNetwork
+from deliralike.parallel.loss import as_loss, no_scalar
 
 
 class Part(chainer.Link):
@@ -69,13 +68,9 @@ class ChainerOptimizer(AbstractOptimizer):
         self._members.look()
         self.network.cleargrads()
         with _overflowing() if self.loss_scale else nullcontext():
-            if isinstance(loss_function, InReplicas) and isinstance(self.network, ReplicatedNetwork):
-                result = self.network.backward_in_replicas(loss_function, _backward, *batch)
-            else:
-                result = loss_function(self.network, *batch)
-                _backward(result[0] if isinstance(result, tuple) else result)
+            result = as_loss(loss_function).forward_backward(self.network, _backward, *batch)
         for inside in self._members.replicated:
-            inside.accumulate_gradients()
+            inside.parallelism.accumulate_gradients()
         trainable = (name for name, slot in self._members.slots.items() if slot.trainable)
         return _detached(result), {name: self._members.parameters[name].grad for name in trainable}
 
@@ -87,8 +82,8 @@ class ChainerOptimizer(AbstractOptimizer):
                 parameters[name].grad = arrays.raw(gradient)
         for name, parameter in parameters.items():
             _attach(parameter, self._rules[name])
-        if isinstance(self.network, ReplicatedNetwork):
-            self.network.clear_replica_gradients()  # they are in these: no native hook shall add them again
+        # they are in these gradients: no native hook is to add them again
+        self.network.parallelism.clear_replica_gradients()
         unused = [parameter.update_rule for name, parameter in parameters.items() if gradients.get(name) is None]
         with _disabled([rule for rule in unused if rule is not None]):  # Chainer's own rules would go on with zeros
             self.native.update()

@@ -30,7 +30,7 @@ class ParallelOptimizerCumulateGradientsHook:
         """Accumulate in the order of replicas."""
         networks = list(replicated_networks(optimizer.target))
         for network in networks:
-            network.accumulate_gradients()
+            network.parallelism.accumulate_gradients()
         if networks and optimizer._loss_scaling_is_dynamic:
             optimizer.check_nan_in_grads()
 
@@ -153,7 +153,7 @@ class DataParallelChainerOptimizer(chainer.Optimizer):
 
         target = self.optimizer.target
         if isinstance(target, DataParallelChainerNetwork):
-            target.backward_in_replicas(loss, backward, *batch)
+            loss.forward_backward(target, backward, *batch)
         else:
             backward(loss.whole(target, *batch))
 

@@ -126,7 +126,7 @@ class JaxBackend(Backend):
             raise CapabilityError("gradients of a network in processes that compute together are an optimizer's: set "
                                   "optimizer.keep_gradients, and read optimizer.latest_gradients")  # fmt: skip
         find = summed_gradients if isinstance(network, DataParallelJaxNetwork) else network_gradients
-        with network.own_gradients():
+        with network.parallelism.local_gradients():
             return find(loss_function, network, self.prepare(inputs, network))
 
     def set_dtype(self, network: AbstractNetwork, dtype: str) -> None:

@@ -65,7 +65,7 @@ def follow(network: Any, words: Mapping[str, np.ndarray]) -> None:
 
 def _streams(network: Any) -> dict[str, nnx.RngState]:
     """The keys and counts of a network by path; a replicated one has its root's."""
-    root = network.root if network.is_replicated else network
+    root = network.root if network.parallelism.is_replicated else network
     return {path: node for path, node in walk(root) if isinstance(node, nnx.RngState)}
 
 

@@ -27,7 +27,7 @@ from deliralike.parallel.callbacks import call_replication_callbacks
 from deliralike.parallel.loss import InReplicas
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica, entered
-from deliralike.parallel.replicated import OneAtATime, ReplicaSettings, ReplicatedNetwork
+from deliralike.parallel.replicated import OneAtATime, Replicas, ReplicaSettings, ReplicatedNetwork
 from deliralike.parallel.scatter import Shares
 from deliralike.parallel.side_by_side import one_after_the_other
 
@@ -90,6 +90,155 @@ class ReplicatedType(JaxNetworkType):
             return super().__call__(*args, **kwargs)
 
 
+class JaxReplicas(Replicas):
+    """How a replicated network of JAX computes: as one program, or eagerly one replica after the other."""
+
+    # Calls -----------------------------------------------------------------------------------------------------------
+
+    def call(self, args: tuple, kwargs: Named) -> Any:
+        """The outputs for a whole batch: scatter the arguments, run the replicas, gather their outputs."""
+        inside = self.network._inside
+        if isinstance(inside, Whole):
+            args, kwargs = inside.shared_out((args, kwargs))
+            return self.network.root(*args, **kwargs)
+        if self._needs_program((args, kwargs)):
+            return self._run_compiled(_called, args, kwargs)
+        return super().call(args, kwargs)
+
+    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+        """The loss of the whole batch, from losses computed inside the replicas."""
+        inside = self.network._inside
+        if isinstance(inside, Whole):
+            return loss.whole(self.network.root, *inside.shared_out(batch))
+        if self._needs_program(batch):
+            return self._run_compiled(loss, *batch)
+        return super().compute_loss(loss, *batch)
+
+    def detached_number(self, denominator: Any) -> Any:
+        """A denominator as a number; in a program, as an array without gradient."""
+        if isinstance(denominator, jax.core.Tracer):
+            return jax.lax.stop_gradient(denominator)
+        return super().detached_number(denominator)
+
+    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
+        """See `Replicas.run`; calls from several threads run one after another, where they are in no program.
+
+        Raises:
+            ReplicaError: A replica calls the network that it is a replica of.
+        """
+        network = self.network
+        if isinstance(network._inside, Mapped):
+            return network._inside.run(function, shares)
+        if not network._is_concrete(shares.nests):
+            return self._run_in_trace(function, shares)
+        with network._held.one_at_a_time.turn():
+            self.prepare_run()
+            results = self._one_by_one(function, shares)
+            self.synchronize_buffers(shares.sizes)
+        return results
+
+    def _run_compiled(self, function: Callable, *arguments: Any) -> Any:
+        with self.network._held.one_at_a_time.turn():
+            return run_forward(self.network, self.network._mirrored().programs, function, *arguments)
+
+    def _needs_program(self, arguments: Any) -> bool:
+        """Whether a call outside of any program must be made one: its replicas wait for each other."""
+        network = self.network
+        return network._inside is None and network.synchronised and network._is_concrete(arguments)
+
+    def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
+        """Refuse: replicas run one after the other, and none can wait for another."""
+
+        def refuse(value: Any, topic: str) -> Any:
+            raise CapabilityError(f"{topic} over the replicas: backend 'jax' runs them one after the other")
+
+        return refuse
+
+    def _one_by_one(self, function: Callable, shares: Shares) -> list[Any]:
+        meeting, replicas = self.rendezvous(shares), self.network.replicas
+        contexts = [self.replica_context(i, shares, meeting, 0, False) for i in range(len(shares.nests))]
+
+        def job(context: Replica, share: Any) -> Any:
+            with entered(context):
+                return function(replicas[context.position], share)
+
+        jobs = [partial(job, context, share) for context, share in zip(contexts, shares.nests, strict=True)]
+        return one_after_the_other(jobs, contexts)
+
+    def _run_in_trace(self, function: Callable, shares: Shares) -> list[Any]:
+        """In a program of the user's: every share on the root's variables, whose gradients are then those of all."""
+        seats = self.network.seats
+        if len(seats.devices) > 1:
+            raise CapabilityError(
+                f"a network replicated over {', '.join(seats.devices)} cannot run inside your jit or grad, "
+                f"whose arrays are on devices of their own: use optimizer.update, one compiled program over these "
+                f"devices, call it outside of jit and grad, or replicate over one device"
+            )
+        members = Members(self.network)
+        trainable, frozen, others = members.values()
+        by_slot = [(trainable, frozen, _own_keys(members, others, index)) for index in range(seats.slots)]
+        mapped = Mapped(seats, members, by_slot, self.settings)
+        results = mapped.run(function, shares)
+        members.store({}, mapped.settled())
+        return results
+
+    # Parameters, gradients and buffers -------------------------------------------------------------------------------
+
+    def prepare_run(self) -> None:
+        """Follow the root.
+
+        Raises:
+            StateError: A parameter of the root has another value, and it was not copied to the replicas.
+        """
+        self.network.follow()
+        if self.network._held.mirrors:
+            self.refuse_stale_replicas()
+
+    def refuse_stale_replicas(self) -> None:
+        """Refuse replicas without the root's parameters, by their arrays, which never change."""
+        held = self.network._mirrored()
+        members = held.programs.members()
+        parameters, frozen, _ = members.values()
+        for name, value in (parameters | frozen).items():
+            if held.is_behind(members.slots[name].native, value):
+                raise self.stale_parameter(name)
+
+    def replica_gradients(self) -> Iterator[Named]:
+        """The gradients that the latest backward pass left in replicas 1, 2 and so on."""
+        return iter(self.network._mirrored().gradients)
+
+    def copy_parameters(self, names: Sequence[str] | None = None) -> None:
+        """Copy parameters from the root to every other replica: those named, or all."""
+        held = self.network._mirrored()
+        self.network.follow()
+        slots = held.programs.members().slots
+        variables = [slot.native for name, slot in slots.items() if names is None or name in names]
+        values = [variable.get_value() for variable in variables]
+        for mirror in held.mirrors:
+            mirror.store(variables, values)
+        held.note_copied(variables, values)
+
+    def synchronize_buffers(self, sizes: Sequence[int]) -> None:
+        """Make the replicas' buffers the same; random streams follow the root's before the next run."""
+        held = self.network._mirrored()
+        self.network.follow()
+        variables = [variable for variable in held.programs.members().others if _is_settled(variable)]
+        columns = {id(variable): _column(held, variable) for variable in variables}
+        moved = [each for each in variables if not _alike(columns[id(each)], held.settled.get(id(each)))]
+        if self.settings.buffers == "mean" and sizes:
+            for variable in moved:
+                self._average(variable, columns[id(variable)][: len(sizes)], sizes)
+        for mirror in held.mirrors:
+            mirror.store(moved, [variable.get_value() for variable in moved])
+        held.note_settled(variables)
+
+    def _average(self, variable: nnx.Variable, column: tuple, sizes: Sequence[int]) -> None:
+        """Give the root the mean of a floating buffer over the replicas, weighted by samples."""
+        if jnp.issubdtype(column[0].dtype, jnp.floating):
+            here = jax.device_put(list(column), arrays.find_device(self.network.device_name))
+            variable.set_value(weighted_mean(here, sizes))
+
+
 class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=ReplicatedType):
     """A network as several replicas on JAX devices.
 
@@ -119,6 +268,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         (5, 2)
     """
 
+    _parallelism = JaxReplicas
     native_optimizer = "DataParallelJaxOptimizer"
     root: Any
     _inside: Any = None
@@ -134,7 +284,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         self._held = Held(ReplicaSettings.of(devices=named, output_device=output, dim=dim, **settings))
         self._refuse()
         if self._is_concrete(()):
-            self.before_run()
+            self.parallelism.prepare_run()
 
     @classmethod
     def of(cls, network: AbstractNetwork, settings: ReplicaSettings) -> Self:
@@ -142,7 +292,7 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         return cls(network, **{field.name: getattr(settings, field.name) for field in fields(settings)})
 
     def _refuse(self) -> None:
-        self.root.refuse_replicas()
+        self.root.parallelism.refuse_replicas()
         device = self.settings.devices[0]
         if self.root.device_name != device:
             raise DeviceError(
@@ -215,25 +365,6 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
         """Leave gradients in replicas 1, 2 …, in the place of all that were there."""
         self._mirrored().gradients = gradients
 
-    def before_run(self) -> None:
-        """Follow the root.
-
-        Raises:
-            StateError: A parameter of the root has another value, and it was not copied to the replicas.
-        """
-        self.follow()
-        if self._held.mirrors:
-            self.refuse_left_behind()
-
-    def refuse_left_behind(self) -> None:
-        """By their arrays, which never change."""
-        held = self._mirrored()
-        members = held.programs.members()
-        parameters, frozen, _ = members.values()
-        for name, value in (parameters | frozen).items():
-            if held.is_behind(members.slots[name].native, value):
-                raise self.left_behind(name)
-
     def follow(self) -> None:
         """Let the replicas have the root's settings, blocks and random streams; parameters are not copied."""
         held = self._mirrored()
@@ -244,128 +375,9 @@ class DataParallelJaxNetwork(ReplicatedNetwork, AbstractJaxNetwork, metaclass=Re
             mirror.draw_otherwise(each for each in members.others if isinstance(each, nnx.RngState))
         held.followed = members
 
-    def copy_parameters(self, names: Sequence[str] | None = None) -> None:
-        """Copy parameters from the root to every other replica: those named, or all."""
-        held = self._mirrored()
-        self.follow()
-        slots = held.programs.members().slots
-        variables = [slot.native for name, slot in slots.items() if names is None or name in names]
-        values = [variable.get_value() for variable in variables]
-        for mirror in held.mirrors:
-            mirror.store(variables, values)
-        held.note_copied(variables, values)
-
-    def replica_gradients(self) -> Iterator[Named]:
-        """The gradients that the latest backward pass left in replicas 1, 2 and so on."""
-        return iter(self._mirrored().gradients)
-
-    def settle_buffers(self, sizes: Sequence[int]) -> None:
-        """Make the replicas' buffers the same; random streams follow the root's before the next run."""
-        held = self._mirrored()
-        self.follow()
-        variables = [variable for variable in held.programs.members().others if _is_settled(variable)]
-        moved = [variable for variable in variables
-                 if not _alike(_column(held, variable), held.settled.get(id(variable)))]  # fmt: skip
-        self._settle(moved, [_column(held, variable) for variable in moved], sizes)
-        held.note_settled(variables)
-
-    def _settle(self, variables: list[nnx.Variable], columns: list[tuple], sizes: Sequence[int]) -> None:
-        if self.settings.buffers == "mean" and sizes:
-            for variable, column in zip(variables, columns, strict=True):
-                if jnp.issubdtype(column[0].dtype, jnp.floating):
-                    here = jax.device_put(list(column[: len(sizes)]), arrays.find_device(self.device_name))
-                    variable.set_value(weighted_mean(here, sizes))
-        for mirror in self._mirrored().mirrors:
-            mirror.store(variables, [variable.get_value() for variable in variables])
-
-    # Calls -----------------------------------------------------------------------------------------------------------
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Scatter the arguments, run the replicas, gather their outputs."""
-        if isinstance(self._inside, Whole):
-            args, kwargs = self._inside.shared_out((args, kwargs))
-            return self.root(*args, **kwargs)
-        if self._runs_compiled((args, kwargs)):
-            return self._run_compiled(_called, args, kwargs)
-        return super().forward(*args, **kwargs)
-
-    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
-        """``function(replica network, its share)`` on each replica that takes part; then the buffers are settled.
-
-        Calls from several threads run one after another, where they are in no program.
-
-        Raises:
-            ReplicaError: A replica calls the network that it is a replica of.
-        """
-        if isinstance(self._inside, Mapped):
-            return self._inside.run(function, shares)
-        if not self._is_concrete(shares.nests):
-            return self._run_in_trace(function, shares)
-        with self._held.one_at_a_time.turn():
-            self.before_run()
-            results = self._one_by_one(function, shares, self.replicas)
-            self.settle_buffers(shares.sizes)
-        return results
-
-    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
-        """The loss of the whole batch, from losses computed inside the replicas."""
-        if isinstance(self._inside, Whole):
-            return loss.whole(self.root, *self._inside.shared_out(batch))
-        if self._runs_compiled(batch):
-            return self._run_compiled(loss, *batch)
-        return super().loss_in_replicas(loss, *batch)
-
-    def _run_compiled(self, function: Callable, *arguments: Any) -> Any:
-        with self._held.one_at_a_time.turn():
-            return run_forward(self, self._mirrored().programs, function, *arguments)
-
-    def _runs_compiled(self, arguments: Any) -> bool:
-        """Whether a call outside of any program must be made one: its replicas wait for each other."""
-        return self._inside is None and self.synchronised and self._is_concrete(arguments)
-
-    def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
-        """Replicas run one after the other: none can wait for another."""
-
-        def refuse(value: Any, topic: str) -> Any:
-            raise CapabilityError(f"{topic} over the replicas: backend 'jax' runs them one after the other")
-
-        return refuse
-
-    def _one_by_one(self, function: Callable, shares: Shares, replicas: Sequence[Any]) -> list[Any]:
-        meeting = self.meeting_of(shares)
-        places = [self.place_of(i, shares, meeting, 0, False) for i in range(len(shares.nests))]
-
-        def job(place: Replica, share: Any) -> Any:
-            with entered(place):
-                return function(replicas[place.position], share)
-
-        jobs = [partial(job, place, share) for place, share in zip(places, shares.nests, strict=True)]
-        return one_after_the_other(jobs, places)
-
-    def _run_in_trace(self, function: Callable, shares: Shares) -> list[Any]:
-        """In a program of the user's: every share on the root's variables, whose gradients are then those of all."""
-        if len(self.seats.devices) > 1:
-            raise CapabilityError(
-                f"a network replicated over {', '.join(self.seats.devices)} cannot run inside your jit or grad, "
-                f"whose arrays are on devices of their own: use optimizer.update, one compiled program over these "
-                f"devices, call it outside of jit and grad, or replicate over one device"
-            )
-        members = Members(self)
-        values = members.values()
-        by_slot = [(*values[:2], _own_keys(members, values[2], index)) for index in range(self.seats.slots)]
-        mapped = Mapped(self.seats, members, by_slot, self.settings)
-        results = mapped.run(function, shares)
-        members.store({}, mapped.settled())
-        return results
-
     def _is_concrete(self, nests: Any) -> bool:
         values = [variable.get_value() for _, variable in walk(self.root) if isinstance(variable, nnx.Variable)]
         return not any(isinstance(value, jax.core.Tracer) for value in [*values, *nest.leaves(nests)])
-
-    def _on_host(self, denominator: Any) -> Any:
-        if isinstance(denominator, jax.core.Tracer):
-            return jax.lax.stop_gradient(denominator)
-        return super()._on_host(denominator)
 
 
 def _called(network: Any, args: tuple, kwargs: Named) -> Any:

@@ -76,7 +76,7 @@ class Mapped:
         return self.seats.gathered(value)[0]  # the root is the first replica, on the first device
 
     def _settle(self) -> None:
-        """Between two runs in one program: the policy of `ReplicatedNetwork.settle_buffers`."""
+        """Between two runs in one program: the policy of `Replicas.synchronize_buffers`."""
         for i in self.changed if self.sizes else ():
             if isinstance(self.members.others[i], nnx.RngKey):
                 continue

@@ -113,7 +113,7 @@ def replicate(network: Any, devices: Sequence[Any]) -> list[Any]:
     """
     names = list(map(named, devices))
     wrapped = AbstractJaxNetwork.backend.wrap(network)
-    wrapped.refuse_replicas()
+    wrapped.parallelism.refuse_replicas()
     place = wrapped.device_name
     if place != names[0]:
         raise DeviceError(f"the module is on {place!r}, the first device is {names[0]!r}: name its device first")

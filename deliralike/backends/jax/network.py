@@ -15,7 +15,7 @@ from flax.nnx.module import ModuleMeta
 
 from deliralike.backends.jax import arrays, inner
 from deliralike.enclosing import EnclosingNetwork
-from deliralike.network import AbstractNetwork, NetworkType, refuse_plain_container
+from deliralike.network import AbstractNetwork, NetworkType, StateDictNames, refuse_plain_container
 from deliralike.state import Slot
 
 _NOT_SAVED = (nnx.RngState, nnx.Intermediate, nnx.Cache)
@@ -117,7 +117,7 @@ class JaxNetworkType(NetworkType, ModuleMeta):
     """Builds networks: ours first (arguments, start values), then flax's (module state)."""
 
 
-class AbstractJaxNetwork(AbstractNetwork, nnx.Module, metaclass=JaxNetworkType):
+class AbstractJaxNetwork(StateDictNames, AbstractNetwork, nnx.Module, metaclass=JaxNetworkType):
     """The base of networks on JAX: a ``flax.nnx.Module`` that answers the neutral interface.
 
     Networks written once are bound to it; a network written for JAX alone may subclass it as it would ``nnx.Module``

@@ -61,7 +61,7 @@ def run_gradients(
     Returns:
         What the loss function returned, the loss, each replica's gradients, the gradients of the batch's arrays.
     """
-    network.before_run()
+    network.parallelism.prepare_run()
     seats, is_whole, here = network.seats, network.whole, where()
     arguments = taken_apart(batch)
     in_arrays = tuple(isinstance(x, jax.Array | np.ndarray) for x in arguments.arrays)  # and not in a plain float
@@ -94,7 +94,7 @@ def run_gradients(
     )
     taking_part, sizes = counts.value
     _store(network, members, changed, is_whole)
-    network.settle_buffers(sizes)
+    network.parallelism.synchronize_buffers(sizes)
     replicas = [0] if is_whole else range(max(taking_part, 1))  # a loss of the parameters alone calls none but the root
     return (
         unpacked(_brought_home(network, result)),
@@ -106,7 +106,7 @@ def run_gradients(
 
 def run_forward(network: Any, programs: Programs, function: Callable, *arguments: Any) -> Any:
     """``function(network, *arguments)`` as one compiled program over all replicas; buffers change."""
-    network.before_run()
+    network.parallelism.prepare_run()
     members, here, taken = programs.members(), where(), taken_apart(arguments)
     seats, is_whole = network.seats, network.whole
 
@@ -124,7 +124,7 @@ def run_forward(network: Any, programs: Programs, function: Callable, *arguments
     by_slot = [_of_root(network, members)] if is_whole else _by_slot(network, members)
     result, changed, counts = program(by_slot, seats.spread(taken.arrays), here.numbers)
     _store(network, members, changed, is_whole)
-    network.settle_buffers(counts.value[1])
+    network.parallelism.synchronize_buffers(counts.value[1])
     return unpacked(_brought_home(network, result))
 
 

@@ -167,16 +167,16 @@ class TorchBackend(Backend):
         return native if isinstance(native, AbstractNetwork) else WrappedTorchNetwork(native)
 
     def gradients(self, loss_function: Callable[..., Any], network: AbstractNetwork, *inputs: Any) -> Gradients:
-        if network.evaluates_together:
+        if network.parallelism.evaluation_is_collective:
             raise CapabilityError("gradients of a fully sharded network are taken by an optimizer over it, and kept "
                                   "with optimizer.keep_gradients = True")  # fmt: skip
         inputs = nest.map(_leaf, self.prepare(inputs, network))
-        with network.own_gradients():
+        with network.parallelism.local_gradients():
             result = loss_function(network, *inputs)
         loss, *beside = result if isinstance(result, tuple) else (result,)
         trainable = {name: slot.native for name, slot in network.neutral_slots().items() if slot.trainable}
         wanted = [*trainable.values(), *(x for x in nest.leaves(inputs) if _is_leaf(x))]
-        copies = [network.copies_of(parameter) for parameter in trainable.values()]
+        copies = [network.parallelism.copies_of(parameter) for parameter in trainable.values()]
         everything = [*wanted, *(copy for of_one in copies for copy in of_one)]
         gradients = torch.autograd.grad(loss, everything, allow_unused=True, materialize_grads=False)
         found, of_copies = iter(gradients), iter(gradients[len(wanted) :])

@@ -12,7 +12,7 @@ import torch
 from deliralike.backends.torch.carried import carried, current_device, devices_of, sharing_threads, take_share
 from deliralike.backends.torch.chance import draws_masks
 from deliralike.backends.torch.lazy import has_lazy, make_lazy
-from deliralike.backends.torch.network import AbstractTorchNetwork, WrappedTorchNetwork
+from deliralike.backends.torch.network import AbstractTorchNetwork, SingleTorch, WrappedTorchNetwork
 from deliralike.backends.torch.replicas import Copies, has_hooks
 from deliralike.backends.torch.sums import sum_in_threads, sum_of_graphs
 from deliralike.backends.torch.synchronised import synchronising
@@ -22,7 +22,7 @@ from deliralike.parallel.callbacks import call_replication_callbacks
 from deliralike.parallel.loss import InReplicas
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica
-from deliralike.parallel.replicated import OneAtATime, ReplicaSettings, ReplicatedNetwork
+from deliralike.parallel.replicated import OneAtATime, Replicas, ReplicaSettings, ReplicatedNetwork
 from deliralike.parallel.scatter import Shares
 
 _COMPILE_FIRST = "replicas run in threads: compile the network, torch.compile(network), then replicate what that gives"
@@ -32,6 +32,150 @@ class _Wrapper(NetworkType):
     """Makes a network out of one that is built already: nothing is constructed, so no path or start value is set."""
 
     __call__ = type.__call__
+
+
+class TorchReplicas(Replicas, SingleTorch):
+    """How a replicated network of PyTorch computes: in threads, each replica with tensors of its own."""
+
+    def prepare_run(self) -> None:
+        """Follow the root.
+
+        Raises:
+            StateError: A parameter of the root was written to, and not copied to the replicas.
+        """
+        if self.network._copies:
+            self.network.follow()
+            self.refuse_stale_replicas()
+
+    def refuse_stale_replicas(self) -> None:
+        """Refuse replicas without the root's parameters, by the versions that PyTorch counts."""
+        for parameter in self.network.module.parameters():
+            if any(copies.is_behind(parameter) for copies in self.network._copies):
+                names = {id(own): name for name, own in self.network.own_parameters().items()}
+                raise self.stale_parameter(names[id(parameter)])
+
+    def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
+        """The shares; lazily shaped parameters are made on the first one, before there are replicas."""
+        shares = super().scatter(arguments, loss)
+        root = self.network.root
+        if has_lazy(root):
+            make_lazy(root, partial(_run_once, root, loss, shares.nests[0]))
+        return shares
+
+    @torch.compiler.disable(reason=_COMPILE_FIRST)
+    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
+        """See `Replicas.run`; one call after another, and after an error the replicas' buffers are the root's again.
+
+        Raises:
+            ReplicaError: A replica calls the network that it is a replica of.
+        """
+        with self.network._one_at_a_time.turn():
+            try:
+                return super().run(function, shares, in_threads)
+            except BaseException:
+                self.synchronize_buffers(())
+                raise
+
+    def run_replica(self, context: Replica, thread_context: Callable, function: Callable, share: Any) -> Any:
+        """``function(replica network, share)`` in one replica, on its device."""
+        synchronise = context.synchronised and context.count > 1
+        take_share()
+        with current_device(context.device), synchronising(context) if synchronise else nullcontext():
+            return super().run_replica(context, thread_context, function, share)
+
+    def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
+        """Grad and inference mode, autocast, default device, hooks on saved tensors, streams."""
+        return carried(self.settings.places)
+
+    def limit_threads(self, replicas: int) -> AbstractContextManager[Any]:
+        """PyTorch's own threads and those of every BLAS, among replicas on the CPU."""
+        return sharing_threads(replicas, self.settings.places)
+
+    def draw_seed(self) -> int:
+        """A number above zero from PyTorch's generator; zero, and none drawn, where no layer of ours draws masks."""
+        if not any(module.training and draws_masks(module) for module in self.network.root.modules()):
+            return 0
+        return int(torch.randint(1, 2**62, (), device="cpu"))
+
+    def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
+        """See `deliralike.backends.torch.sums`."""
+        return partial(sum_in_threads if in_threads else sum_of_graphs, meeting, replica_index)
+
+    def forward_backward(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """Backward in each replica's thread on the CPU; elsewhere PyTorch has one thread a device for it.
+
+        Hooks of parameters see the gradient of the whole batch, which there is in one backward pass over all replicas.
+        """
+        network = self.network
+        on_cpu = all(place == "cpu" for place in self.settings.places)
+        hooked = len(network.replicas) > 1 and any(map(has_hooks, network.module.parameters()))
+        if on_cpu and not hooked:
+            return super().forward_backward(loss, backward, *batch)
+        return self.forward_backward_at_once(loss, backward, *batch)
+
+    # Parameters, gradients and buffers -------------------------------------------------------------------------------
+
+    def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """What keeps gradients of one of the root's parameters in the other replicas, in their order."""
+        leaves = [copies.leaf_of(tensor) for copies in self.network._copies]
+        return [leaf for leaf in leaves if leaf is not None]
+
+    def replica_gradients(self, names: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+        """The replicas' gradients (those named, or all), handed over: they are cleared there.
+
+        So a second hook that accumulates them adds nothing. A tied parameter comes under its first name.
+        """
+        chosen = self._chosen(names)
+        for copies in self.network._copies:
+            own = {name: copies.leaf_of(parameter) for name, parameter in chosen.items()}
+            gradients = {name: copy.grad for name, copy in own.items() if copy is not None}
+            for copy in own.values():
+                if copy is not None:
+                    copy.grad = None
+            yield gradients
+
+    def copy_parameters(self, names: Sequence[str] | None = None) -> None:
+        """Copy parameters from the root to every other replica."""
+        chosen = self._chosen(names).values()
+        with _without_graph():
+            for copies in self.network._copies:
+                copies.take(chosen)
+
+    def _chosen(self, names: Sequence[str] | None) -> dict[str, torch.nn.Parameter]:
+        parameters = self.network.own_parameters()
+        if names is None:
+            return parameters
+        return {name: parameters[name] for name in names if name in parameters}
+
+    def synchronize_buffers(self, sizes: Sequence[int]) -> None:
+        """Nothing in evaluation, where no buffer changes; else all replicas get new tensors.
+
+        New ones, because the old ones may be part of a graph whose backward is still to come.
+        """
+        network = self.network
+        if sizes and not any(copies.has_moved(network.root) for copies in network._copies):
+            return
+        with _without_graph():
+            if sizes and self.settings.buffers == "mean":
+                self._average_buffers(sizes)
+            for copies in network._copies:
+                copies.take_buffers()
+
+    def _average_buffers(self, sizes: Sequence[int]) -> None:
+        samples, replicas = sum(sizes), len(sizes)
+        shares = [size / samples if samples else 1 / replicas for size in sizes]
+        others = self.network._copies[: replicas - 1]
+        averages: dict[int, torch.Tensor] = {}
+        for module in self.network.root.modules():
+            for name, buffer in module._buffers.items():
+                if buffer is None or buffer.requires_grad or not (buffer.is_floating_point() or buffer.is_complex()):
+                    continue
+                if id(buffer) not in averages:
+                    total = buffer * shares[0]
+                    for share, copies in zip(shares[1:], others, strict=True):
+                        total += copies.of(module)._buffers[name].to(total.device) * share
+                    averages[id(buffer)] = total.detach()
+                module._buffers[name] = averages[id(buffer)]
 
 
 class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclass=_Wrapper):
@@ -62,6 +206,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         (torch.Size([5, 2]), ['weight', 'bias'])
     """
 
+    _parallelism = TorchReplicas
     native_optimizer = "DataParallelTorchOptimizer"
 
     def __init__(self, module: torch.nn.Module, devices: Sequence[Any] | None = None, output_device: Any = None,
@@ -89,7 +234,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         return network
 
     def _start(self, root: AbstractTorchNetwork, settings: ReplicaSettings) -> None:
-        root.refuse_replicas()
+        root.parallelism.refuse_replicas()
         vars(self).update(root=root, settings=settings)
         torch.nn.Module.__init__(self)
         self._share_tables()
@@ -123,150 +268,18 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
             vars(self)["replicas"] = replicas
             call_replication_callbacks([list(replica.modules()) for replica in replicas])
 
-    def before_run(self) -> None:
-        """Follow the root.
-
-        Raises:
-            StateError: A parameter of the root was written to, and not copied to the replicas.
-        """
-        if self._copies:
-            self.follow()
-            self.refuse_left_behind()
-
-    def refuse_left_behind(self) -> None:
-        """By the versions that PyTorch counts."""
-        for parameter in self.module.parameters():
-            if any(copies.is_behind(parameter) for copies in self._copies):
-                raise self.left_behind(self._name_of(parameter))
-
-    def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
-        """The shares; lazily shaped parameters are made on the first one, before there are replicas."""
-        shares = super().scatter(arguments, loss)
-        if has_lazy(self.root):
-            share = shares.nests[0]
-            make_lazy(self.root, partial(_run_once, self.root, loss, share))
-        return shares
-
     @torch.compiler.disable(reason=_COMPILE_FIRST)
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Scatter the arguments, run the replicas, gather their outputs."""
         return super().forward(*args, **kwargs)
 
-    @torch.compiler.disable(reason=_COMPILE_FIRST)
-    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
-        """As everywhere; one call after another, and after an error the replicas' buffers are the root's again.
-
-        Raises:
-            ReplicaError: A replica calls the network that it is a replica of.
-        """
-        with self._one_at_a_time.turn():
-            try:
-                return super().run(function, shares, in_threads)
-            except BaseException:
-                self.settle_buffers(())
-                raise
-
-    def _job(self, place: Replica, carried: Callable, function: Callable, share: Any) -> Any:
-        synchronise = place.synchronised and place.count > 1
-        take_share()
-        with current_device(place.device), synchronising(place) if synchronise else nullcontext():
-            return super()._job(place, carried, function, share)
-
-    def carried(self) -> Callable[[], AbstractContextManager[Any]]:
-        """Grad and inference mode, autocast, default device, hooks on saved tensors, streams."""
-        return carried(self.settings.places)
-
-    def threads_shared_out(self, replicas: int) -> AbstractContextManager[Any]:
-        """PyTorch's own threads and those of every BLAS, among replicas on the CPU."""
-        return sharing_threads(replicas, self.settings.places)
-
-    def draw_seed(self) -> int:
-        """A number above zero from PyTorch's generator; zero, and none drawn, where no layer of ours draws masks."""
-        if not any(module.training and draws_masks(module) for module in self.root.modules()):
-            return 0
-        return int(torch.randint(1, 2**62, (), device="cpu"))
-
-    def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
-        """See `deliralike.backends.torch.sums`."""
-        return partial(sum_in_threads if in_threads else sum_of_graphs, meeting, replica_index)
-
-    def backward_in_replicas(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """Backward in each replica's thread on the CPU; elsewhere PyTorch has one thread a device for it.
-
-        Hooks of parameters see the gradient of the whole batch, which there is in one backward pass over all replicas.
-        """
-        on_cpu = all(place == "cpu" for place in self.settings.places)
-        hooked = len(self.replicas) > 1 and any(map(has_hooks, self.module.parameters()))
-        run = super().backward_in_replicas if on_cpu and not hooked else self.backward_at_once
-        return run(loss, backward, *batch)
-
     # Parameters and gradients ----------------------------------------------------------------------------------------
-
-    def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """What keeps gradients of one of the root's parameters in the other replicas, in their order."""
-        return [copy for copies in self._copies if (copy := copies.leaf_of(tensor)) is not None]
-
-    def replica_gradients(self, names: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-        """The replicas' gradients (those named, or all), handed over: they are cleared there.
-
-        So a second hook that accumulates them adds nothing. A tied parameter comes under its first name.
-        """
-        chosen = self._chosen(names)
-        for copies in self._copies:
-            own = {name: copies.leaf_of(parameter) for name, parameter in chosen.items()}
-            gradients = {name: copy.grad for name, copy in own.items() if copy is not None}
-            for copy in own.values():
-                if copy is not None:
-                    copy.grad = None
-            yield gradients
-
-    def copy_parameters(self, names: Sequence[str] | None = None) -> None:
-        """Copy parameters from the root to every other replica."""
-        chosen = self._chosen(names).values()
-        with _without_graph():
-            for copies in self._copies:
-                copies.take(chosen)
 
     def own_parameters(self) -> dict[str, torch.nn.Parameter]:
         """The root's parameters by neutral name, a tied one under its first name only."""
         slots = [(name, slot.native) for name, slot in self.root.neutral_slots().items() if slot.is_parameter]
         first = {id(parameter): name for name, parameter in reversed(slots)}
         return {name: parameter for name, parameter in slots if first[id(parameter)] == name}
-
-    def _name_of(self, parameter: torch.nn.Parameter) -> str:
-        return next(name for name, own in self.own_parameters().items() if own is parameter)
-
-    def _chosen(self, names: Sequence[str] | None) -> dict[str, torch.nn.Parameter]:
-        parameters = self.own_parameters()
-        return parameters if names is None else {name: parameters[name] for name in names if name in parameters}
-
-    def settle_buffers(self, sizes: Sequence[int]) -> None:
-        """Nothing in evaluation, where no buffer changes; else all replicas get new tensors.
-
-        New ones, because the old ones may be part of a graph whose backward is still to come.
-        """
-        if sizes and not any(copies.has_moved(self.root) for copies in self._copies):
-            return
-        with _without_graph():
-            if sizes and self.settings.buffers == "mean":
-                self._average_buffers(sizes)
-            for copies in self._copies:
-                copies.take_buffers()
-
-    def _average_buffers(self, sizes: Sequence[int]) -> None:
-        shares = [size / sum(sizes) if sum(sizes) else 1 / len(sizes) for size in sizes]
-        found: dict[int, torch.Tensor] = {}
-        for module in self.root.modules():
-            for name, buffer in module._buffers.items():
-                if buffer is None or buffer.requires_grad or not (buffer.is_floating_point() or buffer.is_complex()):
-                    continue
-                if id(buffer) not in found:
-                    others = [copies.of(module)._buffers[name] for copies in self._copies[: len(sizes) - 1]]
-                    total = buffer * shares[0]
-                    for share, other in zip(shares[1:], others, strict=True):
-                        total += other.to(total.device) * share
-                    found[id(buffer)] = total.detach()
-                module._buffers[name] = found[id(buffer)]
 
     # A module of PyTorch's -------------------------------------------------------------------------------------------
 
@@ -284,7 +297,7 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         """Set training mode in every replica."""
         for replica in self.replicas:
             replica.train(mode)
-        self.settle_buffers(())  # the root's may have changed without a trace while it ran on its own
+        self.parallelism.synchronize_buffers(())  # the root's may have changed without a trace while it ran on its own
         return self
 
     def eval(self) -> Any:
@@ -295,14 +308,14 @@ class DataParallelTorchNetwork(ReplicatedNetwork, AbstractTorchNetwork, metaclas
         """Clear the gradients of every replica."""
         self.root.zero_grad(set_to_none)
         for parameter in self.module.parameters():
-            for copy in self.copies_of(parameter):
+            for copy in self.parallelism.copies_of(parameter):
                 copy.grad = None
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         """Freeze or thaw every replica."""
         self.root.requires_grad_(requires_grad)
         for parameter in self.module.parameters():
-            for copy in self.copies_of(parameter):
+            for copy in self.parallelism.copies_of(parameter):
                 copy.requires_grad_(requires_grad)
         return self
 
@@ -373,8 +386,7 @@ def _run_once(root: Any, loss: InReplicas | None, share: Any) -> None:
 def _copy_everything(network: Any, report: Any) -> None:
     """Copy the root to the replicas; in the form of a hook that is called after loading."""
     network.follow()
-    network.copy_parameters()
-    network.settle_buffers(())
+    network.parallelism.copy_state()
 
 
 @contextmanager

@@ -92,7 +92,7 @@ def replicate(network: torch.nn.Module, devices: Sequence[Any], detach: bool = F
         >>> layer.weight.grad
         tensor([[1., 1.]])
     """
-    AbstractTorchNetwork.backend.wrap(network).refuse_replicas()
+    AbstractTorchNetwork.backend.wrap(network).parallelism.refuse_replicas()
     if has_lazy(network):
         raise StateError("replicate: a parameter of the module has no shape yet: call the module on a batch first")
     first, *others = [torch.device(named(device)) for device in devices]

@@ -11,6 +11,7 @@ import torch
 from deliralike.backends.torch import arrays
 from deliralike.enclosing import EnclosingNetwork
 from deliralike.network import AbstractNetwork
+from deliralike.parallelism import Single, is_replicated
 from deliralike.state import Slot
 
 
@@ -56,6 +57,21 @@ class TorchSlot(Slot):
             self.native.copy_(array)
 
 
+class SingleTorch(Single):
+    """How a plain network of PyTorch computes."""
+
+    def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """The tensors that stand for a parameter in further replicas: none."""
+        return []
+
+    def replicated_blocks(self) -> Iterator[str]:
+        """The paths of blocks that are replicated networks; `named_modules` shows their modules in their places."""
+        module = self.network
+        if isinstance(module, WrappedTorchNetwork):
+            module = module.native  # whose paths have no prefix
+        return _replicated("", module)
+
+
 class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
     """The base of networks on PyTorch: a ``torch.nn.Module`` that answers the neutral interface.
 
@@ -63,6 +79,7 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
     ``torch.nn.Module``. ``state_dict``, ``to``, ``parameters`` … are PyTorch's own.
     """
 
+    _parallelism = SingleTorch
     block_path = ""
 
     def __init__(self, **init_kwargs: Any) -> None:
@@ -83,10 +100,6 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
         """Every module with its dotted path."""
         return self.named_modules()
 
-    def replicated_blocks(self) -> Iterator[str]:
-        """The paths of blocks that are replicated themselves; to `named_modules` these look like their module."""
-        return _replicated("", self)
-
     @property
     def device_name(self) -> str:
         """The device of the first parameter or buffer."""
@@ -98,10 +111,6 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
         """The type of the first floating parameter or buffer."""
         first = next((tensor for tensor in _tensors(self) if tensor.is_floating_point()), None)
         return self.dtype_built if first is None else arrays.dtype_name(first.dtype)
-
-    def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """What stands for a parameter in further replicas; a plain network has none."""
-        return []
 
 
 def _tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
@@ -115,7 +124,7 @@ def _tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 def _replicated(path: str, module: torch.nn.Module) -> Iterator[str]:
     for name, child in module._modules.items():
-        if getattr(child, "is_replicated", False):
+        if is_replicated(child):
             yield f"{path}{name}"
         elif child is not None:
             yield from _replicated(f"{path}{name}.", child)
@@ -157,7 +166,3 @@ class WrappedTorchNetwork(EnclosingNetwork, AbstractTorchNetwork):
         """This network, then the module's blocks without a prefix; the module itself comes second."""
         yield "", self
         yield from self.native.named_modules()
-
-    def replicated_blocks(self) -> Iterator[str]:
-        """The paths in the module, without a prefix."""
-        return _replicated("", self.native)

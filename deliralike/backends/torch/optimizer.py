@@ -13,8 +13,7 @@ from deliralike.backends.torch.members import Members
 from deliralike.backends.torch.update_rules import GroupRates
 from deliralike.network import AbstractNetwork
 from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
-from deliralike.parallel.loss import InReplicas, no_scalar
-from deliralike.parallel.replicated import ReplicatedNetwork
+from deliralike.parallel.loss import as_loss, no_scalar
 from deliralike.state import Slot
 
 
@@ -49,17 +48,13 @@ class TorchOptimizer(AbstractOptimizer):
         A loss in replicas runs backward in each replica's thread.
         """
         self._members.look()
-        parameters, replicated = self._members.each_once, isinstance(self.network, ReplicatedNetwork)
+        parameters, parallelism = self._members.each_once, self.network.parallelism
         for parameter in parameters.values():
             parameter.grad = None  # of frozen ones too, which PyTorch would move by a gradient that is left over
-            for copy in self.network.copies_of(parameter) if replicated else ():
+            for copy in parallelism.copies_of(parameter):
                 copy.grad = None
-        if replicated and isinstance(loss_function, InReplicas):
-            with self.network.wanting(parameters):
-                result = self.network.backward_in_replicas(loss_function, torch.Tensor.backward, *batch)
-        else:
-            result = loss_function(self.network, *batch)
-            _backward(result[0] if isinstance(result, tuple) else result)
+        with parallelism.gradients_wanted(parameters):
+            result = as_loss(loss_function).forward_backward(self.network, _backward, *batch)
         return _detached(result), {name: p.grad for name, p in parameters.items() if p.requires_grad}
 
     def apply(self, gradients):

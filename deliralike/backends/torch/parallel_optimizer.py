@@ -62,7 +62,7 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
         if not isinstance(self.network, DataParallelTorchNetwork):
             return
         parameters, owned = self.network.own_parameters(), self._owned()
-        for gradients in self.network.replica_gradients(owned):
+        for gradients in self.network.parallelism.replica_gradients(owned):
             for name, gradient in gradients.items():
                 if gradient is not None:
                     parameter = parameters[name]
@@ -81,7 +81,7 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
         """Clear the gradients of this optimizer's parameters, in every replica."""
         self.optimizer.zero_grad(set_to_none)
         for parameter in self._parameters() if isinstance(self.network, DataParallelTorchNetwork) else ():
-            for copy in self.network.copies_of(parameter):
+            for copy in self.network.parallelism.copies_of(parameter):
                 copy.grad = None
 
     def _before_step(self, optimizer: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:

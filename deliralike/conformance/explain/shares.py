@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest, random
-from deliralike.accumulation import samples_of
+from deliralike.accumulation import count_samples
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import MATCH
 from deliralike.conformance.listening import handed
@@ -34,7 +34,7 @@ class Shares:
     def __init__(self, reference: Subject, batch: tuple[Any, ...], count: int, wanted: Step) -> None:
         """For one number of replicas, beside what the whole batch gives."""
         self.reference, self.batch, self.count, self.wanted = reference, batch, count, wanted
-        self.samples = samples_of(batch)
+        self.samples = count_samples(batch)
         self.sizes = partition(self.samples, count)
         self.rows = [np.arange(stop - size, stop) for size, stop in zip(self.sizes, np.cumsum(self.sizes), strict=True)]
 

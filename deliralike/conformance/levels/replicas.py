@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends, nest
-from deliralike.accumulation import samples_of
+from deliralike.accumulation import count_samples
 from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.explain.replicas import Explanations
@@ -106,12 +106,12 @@ class _Seen:
 
 
 def _seen(reference: Subject, candidate: Subject, batch: tuple[Any, ...], count: int) -> _Seen:
-    samples = samples_of(batch)
+    samples = count_samples(batch)
     notes: tuple[str, ...] = ()
     if count > 1 and samples % count == 0:
         batch = tuple(nest.map(partial(_without_last, samples), part) for part in batch)
         notes = (f"{count} replicas: the last of {samples} samples is left out, so that shares are unequal.",)
-    if samples_of(batch) < count:
+    if count_samples(batch) < count:
         return _Seen(count, notes=(f"{count} replicas: not reached: {samples} samples are too few.",), reached=False)
     try:
         network = (candidate.replicate or replicated)(candidate.network, count)

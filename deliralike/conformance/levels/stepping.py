@@ -189,8 +189,7 @@ class _Side:
         """What one update adds to each parameter."""
         for name, value in parameters.items():
             self._slot(name).write(value)
-        if self.network.is_replicated:
-            self.network.copy_parameters()  # type: ignore[attr-defined]
+        self.network.parallelism.copy_parameters()
         before = {name: self._slot(name).read() for name in parameters}
         if lr is not None:
             self.optimizer.lr = lr

@@ -40,7 +40,7 @@ from deliralike.conformance.subject import Subject
 from deliralike.network import AbstractNetwork, Network
 from deliralike.optimizer import AbstractOptimizer, LossFunction
 from deliralike.parallel import AccumulateGradients, in_replicas, partition
-from deliralike.parallel.loss import InReplicas
+from deliralike.parallel.loss import as_loss
 from deliralike.rules import rule
 
 COUNT = 3  # replicas; the causes below name numbers that follow from it
@@ -119,14 +119,14 @@ def _gradient_times(factor: Callable[[int], float]) -> Plant:
 
 
 def _count(network: Any) -> int:
-    return len(network.settings.places) if network.is_replicated else 1
+    return network.parallelism.replica_count
 
 
 def _inside(change: Callable[[LossFunction], LossFunction]) -> Plant:
     """The loss function of each replica, changed; what shares count stays as it is."""
 
     def plant(subject: Subject) -> Subject:
-        loss = subject.loss if isinstance(subject.loss, InReplicas) else in_replicas(subject.loss)
+        loss = as_loss(subject.loss).in_replicas()
         return subject.but(loss=replace(loss, function=change(loss.function)))
 
     return plant
@@ -153,7 +153,7 @@ def _samples(choose: Callable[[int, int], Any]) -> Plant:
 
 def _chosen(network: Any, choose: Callable[[int, int], Any], part: Any) -> Any:
     def leaf(value: Any) -> Any:
-        if not network.is_replicated or not network.backend.is_array(value):
+        if _count(network) == 1 or not network.backend.is_array(value):
             return value
         index = np.asarray(choose(value.shape[0], _count(network)))
         return network.nn.select(value, network.nn.constant(index, value), 0)
@@ -188,7 +188,7 @@ def _replicated(subject: Subject, change: Callable[[Any], Any]) -> Subject:
 
     def replicate(network: AbstractNetwork, count: int) -> Any:
         found: Any = (subject.replicate or replicated)(network, count)
-        return change(found) if found.is_replicated else found
+        return change(found) if _count(found) > 1 else found
 
     return subject.but(replicate=replicate)
 
@@ -219,7 +219,7 @@ def _hooks_before_accumulation(replace_all: bool) -> Plant:
 
     def changed(make: Callable[[AbstractNetwork], AbstractOptimizer], network: Any) -> AbstractOptimizer:
         optimizer = make(network)
-        if network.is_replicated:
+        if _count(network) > 1:
             accumulate, *others = optimizer.pre_update_hooks
             optimizer.pre_update_hooks = [*others, accumulate]
             if replace_all:

@@ -133,7 +133,7 @@ class Checkpoint(Writer):
         On Ctrl-C processes may be at different steps: one whose state is spread over them is not
         gathered then.
         """
-        ended = run.is_complete or (run.interrupted and not run.network.gathers_state)
+        ended = run.is_complete or (run.interrupted and not run.network.parallelism.state_is_collective)
         with self._holding:
             if ended and not run.in_step and self._written != tuple(run.position().values()):
                 self._write(run)
@@ -160,7 +160,7 @@ class Checkpoint(Writer):
         return True
 
     def _write(self, run: Run) -> None:
-        state = gather(run) if run.is_main or run.network.gathers_state else {}
+        state = gather(run) if run.is_main or run.network.parallelism.state_is_collective else {}
         if run.is_main:
             self._write_state(_name(run), state)
         self._written = tuple(run.position().values())

@@ -58,7 +58,9 @@ class StopOnNaN(Callback):
 
     def on_step(self, run: Run, step: Step) -> None:
         """Look at the losses, and at the rest if it is time."""
-        bad_loss = "" if run.network.trains_apart else next(_in_losses(step), "")  # each process has its own loss
+        bad_loss = (
+            "" if run.network.parallelism.updates_locally else next(_in_losses(step), "")
+        )  # each process has its own loss
         if not bad_loss and step.step % self.every:
             return
         bad_tensors = _in_step(run)

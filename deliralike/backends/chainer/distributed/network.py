@@ -3,55 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from deliralike.backends.chainer.arrays import chainer, chainermn
-from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork
+from deliralike.backends.chainer.data_parallel import ChainerReplicas, DataParallelChainerNetwork
 from deliralike.backends.chainer.distributed.own_backward import averaging, refusing
 from deliralike.backends.chainer.optimizer import Part
 from deliralike.errors import CapabilityError
-from deliralike.parallel.distributed import DistributedNetwork
+from deliralike.parallel.distributed import DistributedNetwork, ProcessState, ReplicasOverProcesses
 from deliralike.parallel.loss import InReplicas
 from deliralike.parallel.replica import current
 
 
-class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
-    """A network of Chainer in several processes; see `deliralike.parallel.distributed.DistributedNetwork`.
+@dataclass(eq=False)
+class ChainerProcessState(ProcessState):
+    """What a network of Chainer over processes holds beside its weights.
 
-    A ``chainermn.links.MultiNodeBatchNormalization`` in it has the statistics of the whole batch whatever `buffers`
-    says, with shares of any size.
-
-    In a loop of the user's own, a backward pass to the network's outputs leaves the mean of the gradients of all
-    processes, each counted by its samples, in a `no_sync` block too: so any optimizer of Chainer's updates alike in all
-    processes.
+    Attributes:
+        communicator: The communicator of ChainerMN that adds gradients, if one does.
     """
 
-    _communicator: Any = None
+    communicator: Any = None
 
-    # Backward passes of the user's own -------------------------------------------------------------------------------
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
+    """How a network of Chainer in several processes computes."""
+
+    state_class = ChainerProcessState
+
+    def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The outputs of this process's share, or of the whole batch."""
-        if current() is not None or not self._weighs or not chainer.config.enable_backprop:
-            return super().forward(*args, **kwargs)
-        if self.takes_whole and self.training:
-            return refusing(super().forward(*args, **kwargs))
-        call = super().forward
-        return averaging(self, lambda inputs: call(*inputs[0], **inputs[1]), (args, kwargs), self.own_weight)
+        if current() is not None or not self.state.weighs or not chainer.config.enable_backprop:
+            return super().call(args, kwargs)
+        if self.state.takes_whole and self.network.training:
+            return refusing(super().call(args, kwargs))
+        call = super().call
+        return averaging(self.network, lambda inputs: call(*inputs), (args, kwargs), self.own_weight)
 
-    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
+    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
         """The loss of the whole batch, with the graph of this process's part; in evaluation, that of its own batch."""
-        if not self.training or not self._weighs or not chainer.config.enable_backprop:
-            return super().loss_in_replicas(loss, *batch)
-        call = super().loss_in_replicas
-        return averaging(self, lambda inputs: call(loss, *inputs), batch, self.weight_of_part)
-
-    def trainable_parameters(self) -> dict[str, chainer.Parameter]:
-        """The parameters that may have gradients, by neutral name, a tied one under its first name only."""
-        slots = self.root.neutral_slots().items()
-        own = [(name, slot.native) for name, slot in slots if slot.trainable and slot.native.is_initialized]
-        first = {id(parameter): name for name, parameter in reversed(own)}
-        return {name: parameter for name, parameter in own if first[id(parameter)] == name}
+        network = self.network
+        if not network.training or not self.state.weighs or not chainer.config.enable_backprop:
+            return super().compute_loss(loss, *batch)
+        call = super().compute_loss
+        return averaging(network, lambda inputs: call(loss, *inputs), batch, self.weight_of_part)
 
     # Gradients that ChainerMN adds -----------------------------------------------------------------------------------
 
@@ -65,50 +61,72 @@ class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
             CapabilityError: The processes are not those of ChainerMN.
         """
         if not hasattr(self.processes, "communicator_for"):
-            raise CapabilityError(f"{self.processes}: ChainerMN adds gradients over its own processes alone: "
-                                  f"deliralike.join('chainermn')")  # fmt: skip
-        self.reduce_by(self.processes.communicator_for(self.device_name))
+            raise CapabilityError(
+                f"{self.processes}: ChainerMN adds gradients over its own processes alone: deliralike.join('chainermn')"
+            )
+        self.reduce_by(self.processes.communicator_for(self.network.device_name))
 
     def reduce_by(self, communicator: Any) -> None:
         """Let a communicator of ChainerMN's add the gradients; it connects the same processes."""
-        self._keep(_communicator=communicator)
+        self.state.communicator = communicator
 
     def reduces(self, sizes: Sequence[int]) -> bool:
-        """Where gradients are not to be added to others first; a process without samples gives zeros."""
-        return self._communicator is not None and self._syncs
+        """Whether gradients are not to be added to others first; a process without samples gives zeros."""
+        return self.state.communicator is not None and self.state.syncs
 
     def reduce(self, part: Callable[[Any], Any], share: Any, backward: Callable[[Any], None]) -> Any:
-        """This process's own gradients, of which ChainerMN will take the mean over processes."""
+        """This process's part of a loss and its own gradients, of which ChainerMN will take the mean over processes."""
         weighted = part(share)
         backward(weighted * self.processes.count)
         return weighted
 
-    def backward_in_replicas(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
-        """See `DistributedNetwork`; where ChainerMN adds gradients, they are the batch's afterwards."""
-        result = super().backward_in_replicas(loss, backward, *batch)
+    def forward_backward(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """Forward and backward on this process's share; where ChainerMN adds gradients, they are the batch's then."""
+        result = super().forward_backward(loss, backward, *batch)
         if self.reduces(()):
             self._mean_gradients()
         return result
 
     def _mean_gradients(self) -> None:
-        """The mean over processes, in place; a parameter that no process has used keeps None."""
-        slots = self.root.neutral_slots().items()
+        """Take the mean over processes, in place; a parameter that no process has used keeps None."""
+        slots = self.network.root.neutral_slots().items()
         parameters = {name: slot.native for name, slot in slots if slot.trainable and slot.native.is_initialized}
         has = [parameter.grad is not None for parameter in parameters.values()]
         used = self.processes.exchange("which parameters have gradients", has)
         for parameter, *of_processes in zip(parameters.values(), *used, strict=True):
             if any(of_processes):
                 parameter.grad = _own(parameter)
-        self._communicator.multi_node_mean_grad(Part(parameters), zero_fill=False)
-        self._keep(_reduced=frozenset(parameters))
+        self.state.communicator.multi_node_mean_grad(Part(parameters), zero_fill=False)
+        self.state.reduced = frozenset(parameters)
+
+    def is_synchronised(self, link: chainer.Link) -> bool:
+        """Also of a link of ChainerMN's, which would count each process's mean alike."""
+        return super().is_synchronised(link) or isinstance(link, chainermn.links.MultiNodeBatchNormalization)
 
     def forget_gradients(self) -> None:
-        """By ``cleargrads``."""
-        self.cleargrads()
+        """Drop the gradients by ``cleargrads``."""
+        self.network.cleargrads()
 
-    def _is_synchronised(self, link: chainer.Link) -> bool:
-        """Also a link of ChainerMN's, which would count each process's mean alike."""
-        return super()._is_synchronised(link) or isinstance(link, chainermn.links.MultiNodeBatchNormalization)
+
+class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
+    """A network of Chainer in several processes; see `deliralike.parallel.distributed.DistributedNetwork`.
+
+    A ``chainermn.links.MultiNodeBatchNormalization`` in it has the statistics of the whole batch whatever `buffers`
+    says, with shares of any size.
+
+    In a loop of the user's own, a backward pass to the network's outputs leaves the mean of the gradients of all
+    processes, each counted by its samples, in a `no_sync` block too: so any optimizer of Chainer's updates alike in all
+    processes.
+    """
+
+    _parallelism = ChainerReplicasOverProcesses
+
+    def trainable_parameters(self) -> dict[str, chainer.Parameter]:
+        """The parameters that may have gradients, by neutral name, a tied one under its first name only."""
+        slots = self.root.neutral_slots().items()
+        own = [(name, slot.native) for name, slot in slots if slot.trainable and slot.native.is_initialized]
+        first = {id(parameter): name for name, parameter in reversed(own)}
+        return {name: parameter for name, parameter in own if first[id(parameter)] == name}
 
 
 def _own(parameter: chainer.Parameter) -> Any:

@@ -30,11 +30,11 @@ def taken_apart(native: Any, network: AbstractNetwork) -> chainer.Optimizer:
 
 
 def _connect(communicator: Any, network: AbstractNetwork) -> None:
-    own = getattr(network, "processes", None)
-    place = (0, 1) if own is None else (own.rank, own.count)
+    own = network.parallelism.processes
+    place = (own.rank, own.count)
     if place != (communicator.rank, communicator.size):
         raise ArgumentError(f"the optimizer's communicator has process {communicator.rank} of {communicator.size}, "
                             f"and the network is process {place[0]} of {place[1]}: give it "
                             f"DistributedDataParallel(network, join('chainermn'))")  # fmt: skip
     if isinstance(network, DistributedChainerNetwork):
-        network.reduce_by(communicator)
+        network.parallelism.reduce_by(communicator)

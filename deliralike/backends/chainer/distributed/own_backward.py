@@ -89,7 +89,7 @@ class _Means(chainer.FunctionNode):
         if not gradients:
             return gradients
         raw = {name: None if each is None else arrays.raw(each) for name, each in gradients.items()}
-        means = self.network.mean_gradients(raw)
+        means = self.network.parallelism.mean_gradients(raw)
         return {name: None if each is None else chainer.Variable(each) for name, each in means.items()}
 
 

@@ -10,16 +10,45 @@ import numpy as np
 from flax import nnx
 
 from deliralike import nest
-from deliralike.backends.jax.data_parallel import DataParallelJaxNetwork
+from deliralike.backends.jax.data_parallel import DataParallelJaxNetwork, JaxReplicas
 from deliralike.backends.jax.optimizer import JaxOptimizer
 from deliralike.errors import CapabilityError
 from deliralike.optimizer import AbstractOptimizer
-from deliralike.parallel.distributed import BY_AN_OPTIMIZER, DistributedNetwork
+from deliralike.parallel.distributed import BY_AN_OPTIMIZER, DistributedNetwork, ReplicasOverProcesses
 from deliralike.parallel.loss import InReplicas, or_one
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.replica import Replica, entered
 from deliralike.parallel.scatter import Shares
 from deliralike.parallel.telling import Telling
+
+
+class JaxReplicasOverProcesses(ReplicasOverProcesses, JaxReplicas):
+    """How a network of JAX in several processes computes."""
+
+    def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
+        """This process's share; `Shares.sizes` are those of all processes.
+
+        Raises:
+            CapabilityError: A batch norm of flax's own is to take the statistics of all shares. All processes raise.
+        """
+        network = self.network
+        shares = super().scatter(arguments, loss)
+        if network.whole and sum(size > 0 for size in shares.sizes) > 1:
+            path = next(path for path, block in network.root.named_blocks() if isinstance(block, nnx.BatchNorm))
+            _refuse_to_exchange(f"{path or 'the network'} (flax.nnx.BatchNorm): batch statistics")
+        return shares
+
+    def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """The outputs of this process's share, or of the whole batch."""
+        if self.network.training:
+            self.network.refuse_programs((args, kwargs))
+        return self.network.without_gradients(super().call(args, kwargs))
+
+    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+        """The loss of the whole batch; in evaluation, that of its own batch."""
+        if self.network.training:
+            self.network.refuse_programs(batch)
+        return self.network.without_gradients(super().compute_loss(loss, *batch))
 
 
 class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
@@ -31,29 +60,7 @@ class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
     program of the user's own would be this process's alone, and are an error.
     """
 
-    def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
-        """This process's share; `Shares.sizes` are those of all processes.
-
-        Raises:
-            CapabilityError: A batch norm of flax's own is to take the statistics of all shares. All processes raise.
-        """
-        shares = super().scatter(arguments, loss)
-        if self.whole and sum(size > 0 for size in shares.sizes) > 1:
-            path = next(path for path, block in self.root.named_blocks() if isinstance(block, nnx.BatchNorm))
-            _refuse_to_exchange(f"{path or 'the network'} (flax.nnx.BatchNorm): batch statistics")
-        return shares
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs of this process's share, or of the whole batch."""
-        if self.training:
-            self.refuse_programs((args, kwargs))
-        return self.without_gradients(super().forward(*args, **kwargs))
-
-    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
-        """The loss of the whole batch; in evaluation, that of its own batch."""
-        if self.training:
-            self.refuse_programs(batch)
-        return self.without_gradients(super().loss_in_replicas(loss, *batch))
+    _parallelism = JaxReplicasOverProcesses
 
     def refuse_programs(self, arguments: Any) -> None:
         """Nothing, but where a program of the user's calls the network.
@@ -61,7 +68,7 @@ class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
         Raises:
             CapabilityError: One does: processes exchange nothing while it runs.
         """
-        if self._inside is None and self._weighs and not self._is_concrete(arguments):
+        if self._inside is None and self._process_state.weighs and not self._is_concrete(arguments):
             raise CapabilityError(
                 f"a network in several processes cannot run inside your jit or grad, whose arrays "
                 f"are those of one process: {BY_AN_OPTIMIZER}, or call it outside of them"
@@ -69,7 +76,7 @@ class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
 
     def without_gradients(self, outputs: Any) -> Any:
         """Outputs whose gradients are an error: they would be those of one process."""
-        return nest.map(_without_gradient, outputs) if self._inside is None and self._weighs else outputs
+        return nest.map(_without_gradient, outputs) if self._inside is None and self._process_state.weighs else outputs
 
 
 def _without_gradient(leaf: Any) -> Any:
@@ -149,19 +156,19 @@ class DistributedJaxOptimizer(JaxOptimizer):
 
     def gradients(self, loss_function, *batch):
         """This process's part of the loss and of the gradients; the first hook adds those of all processes."""
-        network = self.network
-        shares = network.scatter(batch, loss_function)
-        network.before_run()
+        network, parallelism = self.network, self.network.parallelism
+        shares = parallelism.scatter(batch, loss_function)
+        parallelism.prepare_run()
         value, denominator, extras = 0.0, None, None
         gradients: dict[str, Any] = dict.fromkeys(self._programs.members().parameters)
         if shares.nests:
-            place = network.place_of(0, shares, network.meeting_of(shares), 0, in_threads=True)
-            part = _OfShare(loss_function, place.sizes, place.index, place.device, place.synchronised)
+            here = parallelism.replica_context(0, shares, parallelism.rendezvous(shares), 0, in_threads=True)
+            part = _OfShare(loss_function, here.sizes, here.index, here.device, here.synchronised)
             (value, denominator, extras), gradients = super().gradients(part, *shares.nests[0])
         own = network.backend.number(value)
         if loss_function.reduction == "denominator":
             counted = 0.0 if denominator is None else float(network.backend.to_numpy(denominator))
-            denominator = sum(network.together.exchange("the loss's denominator", counted))
+            denominator = sum(parallelism.batch_group.exchange("the loss's denominator", counted))
             own, gradients = own / or_one(denominator), self._divided(gradients, or_one(denominator))
         telling = Telling(network, shares)
         if sum(shares.sizes):

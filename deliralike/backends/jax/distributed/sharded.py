@@ -12,7 +12,7 @@ import numpy as np
 
 from deliralike.backends.jax.arrays import whole
 from deliralike.backends.jax.distributed.processes import AXIS, JaxProcesses
-from deliralike.backends.jax.distributed.together import TogetherJaxNetwork
+from deliralike.backends.jax.distributed.together import JaxSpmd, TogetherJaxNetwork
 from deliralike.backends.jax.network import JaxSlot
 from deliralike.backends.jax.program import Members
 from deliralike.errors import CapabilityError, SettingError, UnknownName, suggestion
@@ -48,6 +48,15 @@ class _Gathered:
         self.network, self._members, self._values = None, None, []
 
 
+class JaxShards(JaxSpmd):
+    """How a network of JAX computes of which each process holds a part."""
+
+    @property
+    def state_is_collective(self) -> bool:
+        """True: every process has a part of the state."""
+        return True
+
+
 class ShardedJaxNetwork(TogetherJaxNetwork):
     """A network of JAX that is spread over processes; see `spread_out`.
 
@@ -55,7 +64,7 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
     to evaluation, is done by all processes together: in evaluation each has the whole network until it trains again.
     """
 
-    gathers_state = True
+    _parallelism = JaxShards
     _gathered: _Gathered
 
     @classmethod
@@ -84,7 +93,7 @@ class ShardedJaxNetwork(TogetherJaxNetwork):
                                   f"alone: deliralike.join('jax')")  # fmt: skip
         chosen = ReplicaSettings.of(devices=(network.device_name,), dim=dim, buffers="sync", **settings)
         made = cls.joined(network, chosen, processes, takes_whole)
-        made._keep(_gathered=_Gathered())
+        object.__setattr__(made, "_gathered", _Gathered())
         made._spread(rules or {})
         return made
 

@@ -14,7 +14,7 @@ from deliralike import nest
 from deliralike.anomalies import Anomalies
 from deliralike.backends.jax import chance
 from deliralike.backends.jax.distributed.mesh import ProcessMesh
-from deliralike.backends.jax.distributed.network import DistributedJaxNetwork
+from deliralike.backends.jax.distributed.network import DistributedJaxNetwork, JaxReplicasOverProcesses
 from deliralike.backends.jax.distributed.rows import Described, OfAll, Rows, described
 from deliralike.backends.jax.optimizer import JaxOptimizer
 from deliralike.backends.jax.program import packed, ran, taken_apart, unpacked, where
@@ -26,6 +26,46 @@ from deliralike.parallel.loss import InReplicas
 from deliralike.parallel.processes import Processes
 from deliralike.parallel.replicated import ReplicaSettings
 from deliralike.parallel.scatter import ARGUMENTS, samples_of_leaves, split_batch
+from deliralike.parallelism import Hooks
+
+
+class JaxSpmd(JaxReplicasOverProcesses):
+    """How a network of JAX computes whose steps are one program over all processes."""
+
+    def update_hooks(self) -> Hooks:
+        """What an optimizer calls: nothing, as gradients are those of the whole batch."""
+        return [], []
+
+    def average_by(self, plan: LocalSGD) -> None:
+        """Refuse: here processes make their updates together.
+
+        Raises:
+            CapabilityError: Always.
+        """
+        raise CapabilityError(
+            "processes that compute together on JAX make every update together: for averaged "
+            "parameters, DistributedDataParallel(..., buffers='root', averaging=...)"
+        )
+
+    def find_anomalies(self, loss_function: LossFunction, *batch: Any) -> Anomalies:
+        """Those of the whole batch; gradients of single shares there are none."""
+        return replace(super().find_anomalies(loss_function, *batch), of_processes={})
+
+    def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """The outputs of this process's share, or of the whole batch."""
+        network = self.network
+        if not network.training:
+            return network.without_gradients(network.by_itself(*args, **kwargs))
+        function, arguments = network.in_program((args, kwargs))
+        outputs = network.compute_in_program(function, arguments)
+        return outputs if self.state.takes_whole else network.share_of(outputs, function.rows.sizes)
+
+    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+        """The loss of the whole batch, as a number; in evaluation, that of its own batch."""
+        network = self.network
+        if not network.training:
+            return network.without_gradients(loss.whole(network.by_itself, *batch))
+        return network.compute_in_program(*network.in_program(batch, loss))
 
 
 class TogetherJaxNetwork(DistributedJaxNetwork):
@@ -40,6 +80,7 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         over: The mesh of the processes' devices.
     """
 
+    _parallelism = JaxSpmd
     over: ProcessMesh
 
     @classmethod
@@ -48,30 +89,13 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
     ) -> Self:
         """The network in these processes, equal in all of them."""
         made = super().joined(network, settings, processes, takes_whole)
-        made._keep(over=ProcessMesh(processes, made.device_name))  # type: ignore[arg-type]
+        object.__setattr__(made, "over", ProcessMesh(processes, made.device_name))  # type: ignore[arg-type]
         return made
 
     def start_equal(self) -> None:
         """Take over the root's weights, buffers and streams of random numbers, which are one stream from here on."""
         super().start_equal()
         chance.follow(self, self.processes.of_root("streams of random numbers", chance.words(self)))
-
-    def update_hooks(self) -> tuple[list[Any], list[Any]]:
-        """None: gradients are those of the whole batch."""
-        return [], []
-
-    def average_by(self, plan: LocalSGD) -> None:
-        """Refuse: here processes make their updates together.
-
-        Raises:
-            CapabilityError: Always.
-        """
-        raise CapabilityError("processes that compute together on JAX make every update together: for averaged "
-                              "parameters, DistributedDataParallel(..., buffers='root', averaging=...)")  # fmt: skip
-
-    def anomalies_in(self, loss_function: LossFunction, *batch: Any) -> Anomalies:
-        """Those of the whole batch; gradients of single shares there are none."""
-        return replace(super().anomalies_in(loss_function, *batch), of_processes={})
 
     def in_program(self, arguments: Any, loss: InReplicas | None = None) -> tuple[OfAll, tuple]:
         """A loss, or the network itself, as a function of the batch of all processes, and that batch.
@@ -97,7 +121,7 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         """This process's share, or something like one, and whether it has samples."""
         count, rank = (self.processes.count, self.processes.rank) if self.takes_whole else (1, 0)
         shares = split_batch(arguments, [self.device_name] * count, self.settings.dim, spec, self.backend, root).nests
-        return shares[min(rank, len(shares) - 1)], rank < len(shares) and not self._sits_out
+        return shares[min(rank, len(shares) - 1)], rank < len(shares) and not self._process_state.empty_share
 
     def _dims(self, leaves: Sequence[Any], counts: Sequence[int | None]) -> tuple[int | None, ...]:
         arrays = [self.backend.is_array(leaf) or isinstance(leaf, np.ndarray) for leaf in leaves]
@@ -131,21 +155,8 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         """The network as this process has it without the others, for evaluation."""
         return self.root
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs of this process's share, or of the whole batch."""
-        if not self.training:
-            return self.without_gradients(self.by_itself(*args, **kwargs))
-        function, arguments = self.in_program((args, kwargs))
-        outputs = self._computed(function, arguments)
-        return outputs if self.takes_whole else self._share_of(outputs, function.rows.sizes)
-
-    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
-        """The loss of the whole batch, as a number; in evaluation, that of its own batch."""
-        if not self.training:
-            return self.without_gradients(loss.whole(self.by_itself, *batch))
-        return self._computed(*self.in_program(batch, loss))
-
-    def _computed(self, function: OfAll, batch: tuple) -> Any:
+    def compute_in_program(self, function: OfAll, batch: tuple) -> Any:
+        """What a function gives for the batch of all processes, in one program; buffers change."""
         programs, here, taken = self._mirrored().programs, where(), taken_apart(batch)
         members = programs.members()
 
@@ -162,7 +173,8 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
         members.store({}, changed)
         return unpacked(result)
 
-    def _share_of(self, outputs: Any, sizes: Sequence[int]) -> Any:
+    def share_of(self, outputs: Any, sizes: Sequence[int]) -> Any:
+        """This process's samples of outputs for the batch of all processes."""
         begin, total, dim = sum(sizes[: self.processes.rank]), sum(sizes), self.settings.dim
 
         def leaf(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Past one process, on torch.distributed."""
 
 from deliralike.backends.torch.distributed.layerwise import LayerwiseTorchNetwork
-from deliralike.backends.torch.distributed.network import DistributedTorchNetwork
+from deliralike.backends.torch.distributed.network import DistributedTorchNetwork, TorchReplicasOverProcesses
 from deliralike.backends.torch.distributed.processes import TorchProcesses
 
-__all__ = ["DistributedTorchNetwork", "LayerwiseTorchNetwork", "TorchProcesses"]
+__all__ = ["DistributedTorchNetwork", "LayerwiseTorchNetwork", "TorchProcesses", "TorchReplicasOverProcesses"]

@@ -27,7 +27,7 @@ class OwnCall:
 
     def __init__(self, network: DistributedTorchNetwork) -> None:
         """Of this network."""
-        self.network, self.syncs = network, network._syncs
+        self.network, self.syncs = network, network._process_state.syncs
         self.weight = 1.0
         self.refusal: Exception | None = None
 
@@ -52,7 +52,7 @@ class OwnCall:
         if self.refusal is not None:
             raise self.refusal
         if self.syncs:
-            self.network.own_backward(torch._C._current_graph_task_id())
+            self.network.parallelism.own_backward(torch._C._current_graph_task_id())
         return gradient if self.weight == 1.0 else gradient * self.weight
 
 
@@ -81,7 +81,7 @@ class OwnBackward:
         return self._held[name] == _version(None)
 
     def _ended(self) -> None:
-        self.network.own_backward_ended(self)
+        self.network.parallelism.own_backward_ended(self)
 
 
 def put_gradients(network: DistributedTorchNetwork, gradients: dict[str, Any]) -> None:

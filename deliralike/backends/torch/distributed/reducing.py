@@ -49,7 +49,7 @@ class Reducing:
 
         Args:
             network, module: The network, and PyTorch's module in it.
-            parts: See `DistributedTorchNetwork.reduce_in_backward`.
+            parts: See `TorchReplicasOverProcesses.reduce_in_backward`.
             comm_hook, comm_state: See `deliralike.backends.torch.distributed.comm_hooks.comm_hook`.
             keywords: PyTorch's.
         """

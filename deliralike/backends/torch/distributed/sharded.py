@@ -8,7 +8,8 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
@@ -18,7 +19,11 @@ from torch.distributed.tensor import DTensor
 
 from deliralike.backends.torch.carried import current_device
 from deliralike.backends.torch.distributed.fsdp_names import in_own_terms
-from deliralike.backends.torch.distributed.network import DistributedTorchNetwork
+from deliralike.backends.torch.distributed.network import (
+    DistributedTorchNetwork,
+    TorchProcessState,
+    TorchReplicasOverProcesses,
+)
 from deliralike.backends.torch.distributed.own_backward import OwnBackward, put_gradients
 from deliralike.backends.torch.distributed.processes import TorchProcesses
 from deliralike.errors import CapabilityError, ProcessError, UnknownName, refuse_unknown_settings, suggestion
@@ -30,10 +35,189 @@ from deliralike.parallel.processes import Processes
 from deliralike.parallel.replica import current
 from deliralike.parallel.replicated import ReplicaSettings
 from deliralike.parallel.scatter import Shares
+from deliralike.parallelism import Hooks
 
 SMALLEST = 1_000_000  # parameters of a block that is gathered by itself: 4 MB of float32 hide the time of a message
 _KEYWORDS = ("reshard_after_forward", "shard_placement_fn", "mp_policy", "offload_policy", "ignored_params")
 _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)  # a network may go through their members
+
+
+@dataclass(eq=False)
+class ShardState(TorchProcessState):
+    """What a fully sharded network holds beside its weights.
+
+    Attributes:
+        units: The blocks that are gathered by themselves.
+        parts: By neutral name the parts of parameters that this process holds.
+        used: The parameters that took part since it was last asked.
+        order: The numbers of the blocks that were gathered since it was last asked.
+        in_loss: Whether a loss is being computed, in which no gradients are taken.
+        silent: Whether this process computes with a batch that does not count.
+    """
+
+    units: list[Any] = field(default_factory=list)
+    parts: dict[str, torch.nn.Parameter] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    order: list[int] = field(default_factory=list)
+    in_loss: bool = False
+    silent: bool = False
+
+
+class TorchShards(TorchReplicasOverProcesses):
+    """How a network of PyTorch computes of which each process holds a part of every parameter."""
+
+    evaluation_is_collective = True
+    state_class = ShardState
+
+    @property
+    def state_is_collective(self) -> bool:
+        """True: every process has a part of the state."""
+        return True
+
+    # Calls -----------------------------------------------------------------------------------------------------------
+
+    def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """The outputs of this process's share.
+
+        Raises:
+            CapabilityError: In training, a process without samples calls the network outside of an optimizer's update.
+        """
+        if self.network.training and current() is None and self.state.empty_share:
+            raise CapabilityError(
+                "a process without samples takes part in a fully sharded network by "
+                "optimizer.update(loss, *batch), which runs backward as well"
+            )
+        with self.evaluating():
+            return super().call(args, kwargs)
+
+    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
+        """See `Replicas.run`.
+
+        Raises:
+            CapabilityError: A parameter was used outside of the call of the block that it is gathered with.
+        """
+        try:
+            return super().run(function, shares, in_threads)
+        except RuntimeError as error:
+            if "DTensor" not in str(error):
+                raise
+            raise CapabilityError(
+                f"a parameter of a fully sharded network is whole only while its block is called: the loss is to call "
+                f"the network, or blocks that are gathered by themselves, "
+                f"FullyShardedDataParallel(..., blocks=[…]): {error}"
+            ) from error
+
+    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+        """The loss of the own batch, in evaluation.
+
+        Raises:
+            CapabilityError: In training.
+        """
+        if self.network.training:
+            raise CapabilityError(
+                "the gradients of a fully sharded network are taken by an optimizer over it, "
+                "optimizer.update(loss, *batch): they are whole only meanwhile"
+            )
+        with self.evaluating():
+            return super().compute_loss(loss, *batch)
+
+    def compute_part(self, loss: InReplicas, replica: Any, share: Any) -> tuple[Any, Any, Any]:
+        """This process's part of a loss, in a block in which no gradients are taken."""
+        with self.state.set(in_loss=True):
+            return super().compute_part(loss, replica, share)
+
+    def take_part(
+        self, loss: InReplicas, backward: Callable[[Any], None], batch: tuple[Any, ...], tell: Callable[[], None]
+    ) -> None:
+        """Compute with a batch that does not count: others wait for the parts that this process holds.
+
+        Layers are in evaluation mode, in which statistics stay, and a single sample is enough.
+        """
+        network = self.network
+        with self.state.set(silent=True), _leaves_evaluating(network.module):
+            value, *_ = loss.taken_apart(loss.function(network.root, *batch))
+            tell()
+            backward(value)
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        """A block of a call: in evaluation no tensor that training goes on with is made in inference mode."""
+        return nullcontext() if self.network.training else _evaluating(self.state.units)
+
+    def refuse_gradients_within(self, block: torch.nn.Module, args: Any, outputs: Any) -> None:
+        """Forward hook of a block: a loss that takes gradients within itself is an error."""
+        if not self.state.in_loss:
+            return
+        for output in torch.utils._pytree.tree_leaves(outputs):
+            if isinstance(output, torch.Tensor) and output.requires_grad:
+                output.register_hook(self._refuse_within)
+
+    def _refuse_within(self, gradient: torch.Tensor) -> None:
+        if self.state.in_loss:
+            raise CapabilityError(
+                "the loss takes gradients within itself, and a fully sharded network gives away its "
+                "parameters in backward: use DistributedDataParallel"
+            )
+
+    # Gradients -------------------------------------------------------------------------------------------------------
+
+    def update_hooks(self) -> Hooks:
+        """Gradients are added during backward; what is left is which parameters took part."""
+        return [SettleParts(self.network)], []
+
+    def reduce_in_backward(self, **keywords: Any) -> None:
+        """Refuse: it does so already."""
+        raise CapabilityError("a fully sharded network adds gradients during backward anyway: leave in_backward out")
+
+    def take_seen(self) -> tuple[bytes, set[str]]:
+        """A digest of the order of blocks, and the parameters that took part here, since it was last asked."""
+        state = self.state
+        digest = hashlib.blake2b(repr(state.order).encode(), digest_size=8).digest()
+        used = set(state.used)
+        state.order.clear()
+        state.used.clear()
+        return digest, used
+
+    def used_anywhere(self) -> set[str]:
+        """The parameters that took part in some process since it was last asked.
+
+        Raises:
+            ProcessError: The processes have called different blocks, and so have mixed up their parts.
+        """
+        order, used = self.take_seen()
+        messages = self.processes.exchange("the blocks called, and parameters used", (order, used))
+        for rank, (other, _) in enumerate(messages):
+            if other != order:
+                raise ProcessError(
+                    f"process {self.processes.rank} and process {rank} have called other blocks of a fully sharded "
+                    f"network, or in another order: all must call the same"
+                )
+        return set().union(*(names for _, names in messages))
+
+    def own_backward_ended(self, own: OwnBackward) -> None:
+        """Parts of gradients are means already; those of parameters that no process has used are none."""
+        self.state.own_pass = None
+        gradients = own.new_gradients()
+        anywhere = self.used_anywhere()
+        parameters = self.network.own_parameters()
+        parts = [name for name in gradients if isinstance(parameters[name], DTensor)]
+        for name in parts:
+            if name not in anywhere and own.had_none(name):
+                parameters[name].grad = None
+        whole = {name: gradient for name, gradient in gradients.items() if name not in parts}
+        if whole:
+            put_gradients(self.network, self.mean_gradients(whole))
+
+
+@contextmanager
+def _evaluating(units: Sequence[Any]) -> Iterator[None]:
+    """No inference mode; the whole parameters of blocks are given away at the end."""
+    with ExitStack() as contexts:
+        if torch.is_inference_mode_enabled():
+            contexts.enter_context(torch.inference_mode(False))
+            contexts.enter_context(torch.no_grad())
+        yield
+    for unit in units:
+        unit.reshard()
 
 
 class FullyShardedTorchNetwork(DistributedTorchNetwork):
@@ -44,10 +228,7 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
     every call: updates, evaluation, reading and writing of states.
     """
 
-    gathers_state = True
-    evaluates_together = True
-    _is_in_loss = False
-    _is_silent = False
+    _parallelism = TorchShards
 
     @classmethod
     def sharded(
@@ -88,7 +269,7 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
             for block in [*blocks, self.module]:
                 fully_shard(block, mesh=mesh, **keywords)
         units = [block for block in self.module.modules() if isinstance(block, FSDPModule)]
-        vars(self).update(_units=units, _used=set(), _order=[], _parts=self.own_parameters())
+        vars(self._process_state).update(units=units, parts=self.own_parameters())
         for number, unit in enumerate(units):
             # the loss's parts add up to that of the batch: gradients are sums, not means
             unit.set_gradient_divide_factor(1.0)
@@ -97,148 +278,16 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
             unit.set_custom_all_gather(_Gathering(self, number))
             unit.set_custom_reduce_scatter(_Reducing(self))
             unit.register_forward_pre_hook(_Watching(self, unit, names))
-            unit.register_forward_hook(self._refuse_gradients_within)
+            unit.register_forward_hook(self.parallelism.refuse_gradients_within)
         self.processes.reducing.add(self)
-
-    # Calls -----------------------------------------------------------------------------------------------------------
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs of this process's share.
-
-        Raises:
-            CapabilityError: In training, a process without samples calls the network outside of an optimizer's update.
-        """
-        if self.training and current() is None and self._sits_out:
-            raise CapabilityError("a process without samples takes part in a fully sharded network by "
-                                  "optimizer.update(loss, *batch), which runs backward as well")  # fmt: skip
-        with self._evaluating():
-            return super().forward(*args, **kwargs)
-
-    def loss_in_replicas(self, loss: InReplicas, *batch: Any) -> Any:
-        """The loss of the own batch, in evaluation.
-
-        Raises:
-            CapabilityError: In training.
-        """
-        if self.training:
-            raise CapabilityError("the gradients of a fully sharded network are taken by an optimizer over it, "
-                                  "optimizer.update(loss, *batch): they are whole only meanwhile")  # fmt: skip
-        with self._evaluating():
-            return super().loss_in_replicas(loss, *batch)
-
-    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
-        """As everywhere.
-
-        Raises:
-            CapabilityError: A parameter was used outside of the call of the block that it is gathered with.
-        """
-        try:
-            return super().run(function, shares, in_threads)
-        except RuntimeError as error:
-            if "DTensor" not in str(error):
-                raise
-            raise CapabilityError(
-                f"a parameter of a fully sharded network is whole only while its block is called: the loss is to call "
-                f"the network, or blocks that are gathered by themselves, "
-                f"FullyShardedDataParallel(..., blocks=[…]): {error}"
-            ) from error
-
-    def part_of(self, loss: InReplicas, network: Any, share: Any) -> tuple[Any, Any, Any]:
-        """As everywhere, in a block in which no gradients are taken."""
-        with self._set(_is_in_loss=True):
-            return super().part_of(loss, network, share)
-
-    def take_part(
-        self, loss: InReplicas, backward: Callable[[Any], None], batch: tuple[Any, ...], tell: Callable[[], None]
-    ) -> None:
-        """Compute with a batch that does not count: others wait for the parts that this process holds.
-
-        Layers are in evaluation mode, in which statistics stay, and a single sample is enough.
-        """
-        with self._set(_is_silent=True), _leaves_evaluating(self.module):
-            value, *_ = loss.taken_apart(loss.function(self.root, *batch))
-            tell()
-            backward(value)
-
-    @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """In evaluation no tensor that training goes on with is made in inference mode; parts are left after it."""
-        if self.training:
-            yield
-            return
-        with ExitStack() as contexts:
-            if torch.is_inference_mode_enabled():
-                contexts.enter_context(torch.inference_mode(False))
-                contexts.enter_context(torch.no_grad())
-            yield
-        for unit in self._units:
-            unit.reshard()
-
-    def _refuse_gradients_within(self, block: torch.nn.Module, args: Any, outputs: Any) -> None:
-        for output in torch.utils._pytree.tree_leaves(outputs) if self._is_in_loss else ():
-            if isinstance(output, torch.Tensor) and output.requires_grad:
-                output.register_hook(self._refuse_within)
-
-    def _refuse_within(self, gradient: torch.Tensor) -> None:
-        if self._is_in_loss:
-            raise CapabilityError("the loss takes gradients within itself, and a fully sharded network gives away its "
-                                  "parameters in backward: use DistributedDataParallel")  # fmt: skip
-
-    # Gradients -------------------------------------------------------------------------------------------------------
-
-    def update_hooks(self) -> tuple[list[Any], list[Any]]:
-        """Gradients are added during backward; what is left is which parameters took part."""
-        return [SettleParts(self)], []
-
-    def reduce_in_backward(self, **keywords: Any) -> None:
-        """Refuse: it does so already."""
-        raise CapabilityError("a fully sharded network adds gradients during backward anyway: leave in_backward out")
-
-    def take_seen(self) -> tuple[bytes, set[str]]:
-        """A digest of the order of blocks, and the parameters that took part here, since it was last asked."""
-        digest = hashlib.blake2b(repr(self._order).encode(), digest_size=8).digest()
-        used = set(self._used)
-        self._order.clear()
-        self._used.clear()
-        return digest, used
-
-    def used_anywhere(self) -> set[str]:
-        """The parameters that took part in some process since it was last asked.
-
-        Raises:
-            ProcessError: The processes have called different blocks, and so have mixed up their parts.
-        """
-        order, used = self.take_seen()
-        told = self.processes.exchange("the blocks called, and parameters used", (order, used))
-        for rank, (other, _) in enumerate(told):
-            if other != order:
-                raise ProcessError(
-                    f"process {self.processes.rank} and process {rank} have called other blocks of a fully sharded "
-                    f"network, or in another order: all must call the same"
-                )
-        return set().union(*(names for _, names in told))
-
-    def own_backward_ended(self, own: OwnBackward) -> None:
-        """Parts of gradients are means already; those of parameters that no process has used are none."""
-        self._keep(_pass=None)
-        gradients = own.new_gradients()
-        anywhere = self.used_anywhere()
-        parameters = self.own_parameters()
-        parts = [name for name in gradients if isinstance(parameters[name], DTensor)]
-        for name in parts:
-            if name not in anywhere and own.had_none(name):
-                parameters[name].grad = None
-        whole = {name: gradient for name, gradient in gradients.items() if name not in parts}
-        if whole:
-            put_gradients(self, self.mean_gradients(whole))
 
     def own_parameters(self) -> dict[str, torch.nn.Parameter]:
         """The parts that this process holds; while a block computes, its parameters are others."""
-        return vars(self).get("_parts") or super().own_parameters()
+        return self._process_state.parts or super().own_parameters()
 
     def reduce_after_backward(self) -> None:
         """Give PyTorch's group away: the processes are about to end it, and nothing must keep its threads."""
-        for unit in self._units:
+        for unit in self._process_state.units:
             for group in unit._get_fsdp_state()._fsdp_param_groups:
                 for info in filter(None, (group.mesh_info, group.post_forward_mesh_info)):
                     info.shard_process_group = None
@@ -255,11 +304,11 @@ class SettleParts:
         """The gradients, None where no process has used the parameter.
 
         Raises:
-            ProcessError: See `FullyShardedTorchNetwork.used_anywhere`.
+            ProcessError: See `TorchShards.used_anywhere`.
         """
         slots = self.network.neutral_slots()
         parts = [name for name in gradients if isinstance(slots[name].native, DTensor)]
-        anywhere = self.network.used_anywhere()
+        anywhere = self.network.parallelism.used_anywhere()
         whole = {name: gradient for name, gradient in gradients.items() if name not in parts}
         settled = {name: gradients[name] if name in anywhere else None for name in parts}
         added = self._others(optimizer, whole) if whole else {}
@@ -271,12 +320,12 @@ class _Gathering(DefaultAllGather):
 
     def __init__(self, network: FullyShardedTorchNetwork, number: int) -> None:
         super().__init__()
-        self.network, self.number = network, number
+        self.state, self.number = network._process_state, number
 
     def __call__(self, output_tensor: Any, input_tensor: Any, group: Any, async_op: bool = False) -> Any:
-        self.network._order.append(self.number)
-        self.network.processes.collectives["gather"] += 1
-        return self.network.processes.run(
+        self.state.order.append(self.number)
+        self.state.processes.collectives["gather"] += 1
+        return self.state.processes.run(
             lambda: super(_Gathering, self).__call__(output_tensor, input_tensor, group, async_op)
         )
 
@@ -289,15 +338,16 @@ class _Reducing(DefaultReduceScatter):
 
     def __init__(self, network: FullyShardedTorchNetwork) -> None:
         super().__init__()
-        self.network = network
+        self.state = network._process_state
 
     def __call__(self, output_tensor: Any, input_tensor: Any, group: Any, op: Any, async_op: bool = False) -> Any:
-        if self.network._is_silent:
+        state = self.state
+        if state.silent:
             input_tensor.zero_()
-        if self.network._pass is not None:
-            input_tensor.div_(self.network.processes.count)
-        self.network.processes.collectives["reduce-scatter"] += 1
-        return self.network.processes.run(
+        if state.own_pass is not None:
+            input_tensor.div_(state.processes.count)
+        state.processes.collectives["reduce-scatter"] += 1
+        return state.processes.run(
             lambda: super(_Reducing, self).__call__(output_tensor, input_tensor, group, op, async_op)
         )
 
@@ -306,7 +356,7 @@ class _Watching:
     """Forward pre-hook of a block: sees which of its parameters, whole by then, take a gradient in this process."""
 
     def __init__(self, network: FullyShardedTorchNetwork, unit: torch.nn.Module, names: dict[tuple, str]) -> None:
-        self.network = network
+        self.state = network._process_state
         self.places = [(*place, name) for place, name in names.items() if place[0] in _modules_of(unit)]
         self.seen: dict[str, torch.Tensor] = {}
 
@@ -319,8 +369,8 @@ class _Watching:
 
     def _note(self, name: str) -> Callable[[torch.Tensor], None]:
         def note(parameter: torch.Tensor) -> None:
-            if not self.network._is_silent:
-                self.network._used.add(name)
+            if not self.state.silent:
+                self.state.used.add(name)
 
         return note
 
