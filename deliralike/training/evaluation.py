@@ -104,7 +104,9 @@ def evaluate(
     evidence = {name: Evidence(each) for name, each in _named(metrics).items()}
     processes = Alone() if processes is None else processes
     network.parallelism.synchronize()
-    turns = Turns(_batches(data, batch_size), processes, network.parallelism.evaluation_is_collective)
+    turns = Turns(
+        _batches(data, batch_size), processes, network.parallelism.evaluation_is_collective
+    )
     pairs = (_pair(batch) for batch in turns)
     losses = None if losses is None else losses.without(evidence)
     evaluated = _evaluated(network, pairs, device_batches, losses)

@@ -133,7 +133,9 @@ class Checkpoint(Writer):
         On Ctrl-C processes may be at different steps: one whose state is spread over them is not
         gathered then.
         """
-        ended = run.is_complete or (run.interrupted and not run.network.parallelism.state_is_collective)
+        ended = run.is_complete or (
+            run.interrupted and not run.network.parallelism.state_is_collective
+        )
         with self._holding:
             if ended and not run.in_step and self._written != tuple(run.position().values()):
                 self._write(run)
