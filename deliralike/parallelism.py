@@ -131,6 +131,9 @@ class Single:
         """The gradients in each replica but the root: none."""
         return iter(())
 
+    def train_over(self, processes: Processes) -> None:
+        """Let updates follow other processes from now on: nothing, where the network is in one process."""
+
     # Parameters and buffers ------------------------------------------------------------------------------------------
 
     def synchronize(self) -> None:

@@ -11,7 +11,6 @@ from deliralike.errors import ProcessError, SettingError
 from deliralike.optimizer import AbstractOptimizer
 from deliralike.parallel.asynchronous import AsynchronousAverages
 from deliralike.parallel.daso import Plan
-from deliralike.parallel.distributed import DistributedNetwork
 from deliralike.parallel.nodes import Nodes
 from deliralike.parallel.processes import Alone, Processes
 
@@ -52,8 +51,6 @@ class AveragedUpdates(AsynchronousAverages):
 
     def prepare(self) -> None:
         """Let the coming batch be seen by the node, by this process alone, or, after the last one, by nobody."""
-        if not isinstance(self._optimized, DistributedNetwork):
-            return
         ended = self.state.batch == self.batches
         among = self.nodes.node if self.within else Alone()
         self._optimized.parallelism.train_over(_Ended(self.nodes.node) if ended else among)

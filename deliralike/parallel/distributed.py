@@ -503,7 +503,7 @@ class DistributedNetwork(ReplicatedNetwork):
     process is by itself: the network is the plain one.
 
     Attributes:
-        processes: They.
+        processes: The processes that train together.
         takes_whole: Whether every process is called with the whole batch, of which it takes its share, and gets the
             outputs for all of it, without a graph.
         averaging: How the processes train by themselves and average their parameters, if they do.

@@ -18,7 +18,7 @@ from deliralike.backends.chainer.copies import Copies, copy_parameter, starting_
 from deliralike.backends.chainer.network import (
     AbstractChainerNetwork,
     ChainerNetworkType,
-    SingleChainer,
+    ChainerSingle,
     WrappedChainerNetwork,
     tie_as,
 )
@@ -41,7 +41,7 @@ class _ReplicatedType(ChainerNetworkType):
         return cls._create(_bind_arguments(cls, args, kwargs), args, kwargs)
 
 
-class ChainerReplicas(Replicas, SingleChainer):
+class ChainerReplicas(Replicas, ChainerSingle):
     """How a replicated network of Chainer computes: in threads, with the settings of the calling one."""
 
     def __init__(self, network: Any) -> None:

@@ -205,7 +205,7 @@ class ChainerNetworkType(NetworkType, type(chainer.Chain)):
     """Builds networks that are links: our way of building, Chainer's checks of the class."""
 
 
-class SingleChainer(Single):
+class ChainerSingle(Single):
     """How a plain network of Chainer computes."""
 
     def update_hooks(self) -> Hooks:
@@ -227,7 +227,7 @@ class AbstractChainerNetwork(StateDictNames, AbstractNetwork, chainer.Chain, met
     their type.
     """
 
-    _parallelism = SingleChainer
+    _parallelism = ChainerSingle
     block_path = ""
     _training = True
 

@@ -12,7 +12,7 @@ import torch
 from deliralike.backends.torch.carried import carried, current_device, devices_of, sharing_threads, take_share
 from deliralike.backends.torch.chance import draws_masks
 from deliralike.backends.torch.lazy import has_lazy, make_lazy
-from deliralike.backends.torch.network import AbstractTorchNetwork, SingleTorch, WrappedTorchNetwork
+from deliralike.backends.torch.network import AbstractTorchNetwork, TorchSingle, WrappedTorchNetwork
 from deliralike.backends.torch.replicas import Copies, has_hooks
 from deliralike.backends.torch.sums import sum_in_threads, sum_of_graphs
 from deliralike.backends.torch.synchronised import synchronising
@@ -34,7 +34,7 @@ class _Wrapper(NetworkType):
     __call__ = type.__call__
 
 
-class TorchReplicas(Replicas, SingleTorch):
+class TorchReplicas(Replicas, TorchSingle):
     """How a replicated network of PyTorch computes: in threads, each replica with tensors of its own."""
 
     def prepare_run(self) -> None:

@@ -57,7 +57,7 @@ class TorchSlot(Slot):
             self.native.copy_(array)
 
 
-class SingleTorch(Single):
+class TorchSingle(Single):
     """How a plain network of PyTorch computes."""
 
     def copies_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -79,7 +79,7 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
     ``torch.nn.Module``. ``state_dict``, ``to``, ``parameters`` … are PyTorch's own.
     """
 
-    _parallelism = SingleTorch
+    _parallelism = TorchSingle
     block_path = ""
 
     def __init__(self, **init_kwargs: Any) -> None:
