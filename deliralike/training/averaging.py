@@ -71,8 +71,10 @@ class WeightAverage:
         """
         _refuse_nonsense(decay, start, every, warmup)
         if network.parallelism.updates_locally:
-            raise SettingError("each process would have the average of its own weights: leave it out where processes "
-                               "train by themselves and average their parameters")  # fmt: skip
+            raise SettingError(
+                "each process would have the average of its own weights: leave it out where "
+                "processes train by themselves and average their parameters"
+            )
         self.network, self.decay = network, decay
         self.start, self.every, self.warmup = start, every, warmup
         self.updates = 0

@@ -380,13 +380,20 @@ class Trainer:
     def _train_step(self, run: Run, number: int, batch: Any) -> Any:
         """A step on a batch, or on this process's share of it."""
         with ExitStack() as contexts:
-            if self.processes.count > 1 and not run.loader.share_sizes(run.epoch, number)[self.processes.rank]:
+            if (
+                self.processes.count > 1
+                and not run.loader.share_sizes(run.epoch, number)[self.processes.rank]
+            ):
                 contexts.enter_context(self.network.parallelism.empty_share())
             return self.network.train_step(batch, self.optimizers, **self._step_options)
 
     def _samples(self, run: Run, number: int, batch: Any) -> int:
         """The samples of a batch, in all processes."""
-        return count_samples(batch) if self.processes.count == 1 else sum(run.loader.share_sizes(run.epoch, number))
+        return (
+            count_samples(batch)
+            if self.processes.count == 1
+            else sum(run.loader.share_sizes(run.epoch, number))
+        )
 
     def _updates(self) -> int:
         return sum(optimizer.steps for optimizer in self.optimizers.values())
@@ -435,12 +442,18 @@ class Trainer:
 
 def _spread(
     network: AbstractNetwork, devices: Sequence[str] | None, processes: Processes | None
-) -> AbstractNetwork:  # fmt: skip
-    """The network over devices or processes, if there are any; a native one is wrapped in any case."""
+) -> AbstractNetwork:
+    """The network over devices or processes, if any; a native one is wrapped in any case."""
     network = backends.wrap(network)
-    if processes is not None and processes.count > 1 and network.parallelism.processes is not processes:
+    if (
+        processes is not None
+        and processes.count > 1
+        and network.parallelism.processes is not processes
+    ):
         if devices is not None and len(devices) > 1:
-            raise SettingError("devices and processes: start one process for each device, and leave devices out")
+            raise SettingError(
+                "devices and processes: start one process for each device, and leave devices out"
+            )
         return backends.DistributedDataParallel(network, processes)
     return network if devices is None else backends.DataParallel(network, devices)
 
