@@ -19,7 +19,8 @@ from tests.mutation.places import lines
 FEW = 10
 UNKNOWN = 1.0  # seconds of a test that was never measured
 #: "FILE::TEST|run" is pytest-cov's name of what runs, "FILE::TEST (call)" pytest's own, which child processes have.
-CONTEXT = re.compile(r"(?P<test>.+?)(\||\s\()(?P<phase>setup|run|call|teardown)\)?", re.DOTALL)
+#: pytest-xdist adds "@GROUP" to the name of a test.
+CONTEXT = re.compile(r"(?P<test>.+?)(@[^\]@|]*)?(\||\s\()(?P<phase>setup|run|call|teardown)\)?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,8 @@ def _test(context: str) -> tuple[str, str]:
     """The name of the test, and what of it was under way.
 
     Example:
-        >>> _test("tests/test_a.py::test_b[x (y)] (setup)"), _test("tests/test_a.py::test_b|run")
-        (('tests/test_a.py::test_b[x (y)]', 'setup'), ('tests/test_a.py::test_b', 'run'))
+        >>> _test("tests/test_a.py::test_b[x (y)] (setup)"), _test("tests/test_a.py::test_b[3]@slow|run")
+        (('tests/test_a.py::test_b[x (y)]', 'setup'), ('tests/test_a.py::test_b[3]', 'run'))
     """
     match = CONTEXT.fullmatch(context)
     return (match["test"], match["phase"]) if match else (context, "")
