@@ -194,8 +194,8 @@ class TorchFunctions(Functions):
     def convolve_transposed(self, x, weight, stride, padding, output_padding, dilation, groups):
         return _CONV_TRANSPOSE[x.dim() - 2](x, weight, None, stride, padding, output_padding, groups, dilation)
 
-    def _plus_bias(self, y, bias):
-        return super()._plus_bias(y, None if bias is None else bias.to(y.dtype))  # autocast makes y alone short
+    def _add_bias(self, y, bias):
+        return super()._add_bias(y, None if bias is None else bias.to(y.dtype))  # autocast makes y alone short
 
     def max_windows(self, x, kernel, stride, pads: Pads, dilation):
         x = self.pad_constant(x, ((0, 0), (0, 0), *pads), -torch.inf)
