@@ -30,10 +30,13 @@ def installed_whole():
     assert not missing, f"the wheel lacks {missing}"
 
 
+#: What tools leave in the source folder, and their settings.
+OF_TOOLS = {"__pycache__", ".ruff_cache", "ruff.toml"}
+
+
 def listed(folder):
-    return [
-        path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts
-    ]
+    files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if OF_TOOLS.isdisjoint(path.parts)]
 
 
 def imports():
