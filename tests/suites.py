@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(config, items):
 
 def short(items, costs):
     """What is not marked `long`, and of dear tests as much as fits."""
-    seconds = {(row["test"], row["backend"]): case(row) for row in rows(costs)}
+    seconds = {key: case(row) for key, row in rows_of(costs).items()}
     lowest = {test: min(seconds[key] for key in keys) for test, keys in groupby(sorted(seconds), key=itemgetter(0))}
     spent, kept = {}, []
     for item in items:
@@ -92,26 +92,25 @@ def quick(items, costs):
     return list(kept.values())
 
 
-@cache
-def rows(costs):
-    return measuring.read(costs) if costs.exists() else []
+rows_of = cache(measuring.rows_of)
 
 
 @cache
 def measured(costs):
     """The tests and backends that a full run has measured, as (test, backend)."""
-    return frozenset((row["test"], row["backend"]) for row in rows(costs))
+    return frozenset(rows_of(costs))
 
 
 @cache
 def cheapest(costs):
     """The tests and backends of the quick suite, as (test, backend)."""
     chosen, total = set(), 0.0
-    for row in sorted(rows(costs), key=in_quick):
-        total += in_quick(row)
+    rows = rows_of(costs)
+    for key in sorted(rows, key=lambda key: in_quick(rows[key])):
+        total += in_quick(rows[key])
         if total > QUICK:
             break
-        chosen.add((row["test"], row["backend"]))
+        chosen.add(key)
     return frozenset(chosen)
 
 

@@ -111,7 +111,7 @@ class ProcessState:
         syncs: Whether gradients are added over processes.
         weighs: Whether gradients of the user's own backward passes count by samples.
         called: The samples of each process in the latest call.
-        settles_with_loss: Whether buffers are settled together with the loss.
+        synchronizes_with_loss: Whether buffers are synchronized together with the loss.
         reduced: The parameters whose gradients the latest backward has added over processes.
     """
 
@@ -122,7 +122,7 @@ class ProcessState:
     syncs: bool = True
     weighs: bool = True
     called: tuple[int, ...] = ()
-    settles_with_loss: bool = False
+    synchronizes_with_loss: bool = False
     reduced: frozenset[str] = frozenset()
 
     @contextmanager
@@ -283,7 +283,7 @@ class ReplicasOverProcesses(Replicas):
             self.take_part(loss, backward, batch, telling.begin)
         values = []
         if sum(shares.sizes):
-            with self.state.set(settles_with_loss=True):
+            with self.state.set(synchronizes_with_loss=True):
                 values = self.run(one_share, shares, in_threads=True)
         total, denominator, extras = telling.finish()
         if not values or detached:
@@ -363,7 +363,7 @@ class ReplicasOverProcesses(Replicas):
         return Shares(shares.nests if own else [], sizes)
 
     def _own_of_whole(self, arguments: Any, loss: InReplicas | None) -> Shares:
-        spec, root = (self.settings.spec, "arguments") if loss is None else (loss.spec, "batch")
+        spec, root = self.spec_of(loss)
         count, rank = self.processes.count, self.processes.rank
         devices, dim = [self.network.device_name] * count, self.settings.dim
         everyone = split_batch(arguments, devices, dim, spec, self.network.backend, root)
@@ -397,7 +397,7 @@ class ReplicasOverProcesses(Replicas):
 
     def synchronize_buffers(self, sizes: Sequence[int]) -> None:
         """Make the buffers of all processes the same, by the policy in `settings`, after a run in training."""
-        if sum(sizes) and not self.state.settles_with_loss and (buffers := self.buffer_slots()):
+        if sum(sizes) and not self.state.synchronizes_with_loss and (buffers := self.buffer_slots()):
             digests = self.batch_group.exchange("a digest of the buffers", digest(buffers))
             self.synchronize_differing(buffers, digests, sizes)
 
@@ -419,10 +419,10 @@ class ReplicasOverProcesses(Replicas):
         first = next(rank for rank, size in enumerate(sizes) if size)
         own = [slot.read() for slot in buffers.values()]
         if self.settings.buffers != "mean":
-            settled = self.batch_group.spread_all(own, first)
+            synchronized = self.batch_group.spread_all(own, first)
         else:
-            settled = _means(self.batch_group.exchange("buffers", own), first, sizes)
-        for slot, before, value in zip(buffers.values(), own, settled, strict=True):
+            synchronized = _means(self.batch_group.exchange("buffers", own), first, sizes)
+        for slot, before, value in zip(buffers.values(), own, synchronized, strict=True):
             if not np.array_equal(value, before, equal_nan=True):
                 slot.write(value)
 

@@ -22,7 +22,7 @@ from deliralike.parallel.loss import InReplicas, first_of, or_one
 from deliralike.parallel.meeting import Meeting
 from deliralike.parallel.partition import partition
 from deliralike.parallel.replica import Replica, current, entered
-from deliralike.parallel.scatter import Shares, split_batch
+from deliralike.parallel.scatter import ARGUMENTS, Shares, split_batch
 from deliralike.parallel.side_by_side import one_after_the_other, side_by_side
 from deliralike.parallelism import Hooks, Single
 from deliralike.state import Slot
@@ -211,8 +211,14 @@ class Replicas(Single):
     def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
         """The shares of a call's ``(args, kwargs)``, or of a loss's batch, one for each replica that takes part."""
         settings = self.settings
-        spec, root = (settings.spec, "arguments") if loss is None else (loss.spec, "batch")
+        spec, root = self.spec_of(loss)
         return split_batch(arguments, settings.places, settings.dim, spec, self.network.backend, root)
+
+    def spec_of(self, loss: InReplicas | None) -> tuple[Any, str]:
+        """The spec of a loss's batch, or of the network's arguments without a loss, and what errors call them."""
+        if loss is None:
+            return self.settings.spec, ARGUMENTS
+        return loss.spec, "batch"
 
     def gather(self, outputs: Sequence[Any], sizes: Sequence[int]) -> Any:
         """The replicas' outputs as one."""

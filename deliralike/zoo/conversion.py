@@ -15,7 +15,14 @@ import numpy as np
 from deliralike import nest
 from deliralike import weights as weight_files
 from deliralike.errors import SettingError, StateError, UnknownName, suggestion
-from deliralike.weights import Contents, ConversionReport, Renaming, chainer_names, fitting, trees
+from deliralike.weights import (
+    Contents,
+    ConversionReport,
+    Renaming,
+    chainer_names,
+    name_matching,
+    trees,
+)
 from deliralike.zoo import chainer_links, loading
 from deliralike.zoo.keymaps import KeyMap
 from deliralike.zoo.registry import Architecture, find
@@ -151,7 +158,7 @@ class _Plan:
         shapes = {name: value.shape for name, value in state.items()}
         wanted = {name: slot.shape for name, slot in self._slots.items()}
         try:
-            names = fitting.fit(shapes, wanted, contents.order)
+            names = name_matching.fit(shapes, wanted, contents.order)
         except StateError as error:
             reason = f"their names are not the network's, and {error}"
             raise StateError(self._misfit(reason)) from None

@@ -84,7 +84,7 @@ class Planner:
     def test(self, name: str) -> Test:
         """A test with what it costs."""
         row = self.costs.get(measuring.named(name))
-        return Test(name, suites.case(row), row["seconds"] / row["cases"]) if row else Test(name)
+        return Test(name, measuring.case(row), row["seconds"] / row["cases"]) if row else Test(name)
 
     def _rank(self, test: str, near: bool) -> tuple[int, bool, float]:
         """First the smallest suite; there what is cheap and runs little else, since that is what watches this."""

@@ -25,7 +25,7 @@ from deliralike.parallel.local_sgd import LocalSGD
 from deliralike.parallel.loss import InReplicas
 from deliralike.parallel.processes import Processes
 from deliralike.parallel.replicated import ReplicaSettings
-from deliralike.parallel.scatter import ARGUMENTS, samples_of_leaves, split_batch
+from deliralike.parallel.scatter import samples_of_leaves, split_batch
 from deliralike.parallelism import Hooks
 
 
@@ -105,7 +105,7 @@ class TogetherJaxNetwork(DistributedJaxNetwork):
             BatchError: Samples are in a list, and not in an array.
             CapabilityError: The arguments are those of a program of the user's.
         """
-        spec, root = (self.settings.spec, ARGUMENTS) if loss is None else (loss.spec, "batch")
+        spec, root = self.spec_of(loss)
         self.refuse_programs(arguments)
         own, has_samples = self._own(arguments, spec, root)
         leaves, structure = nest.flatten(own)
