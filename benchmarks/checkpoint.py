@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing import Ratio, compare
-from deliralike import rules, zoo
+from deliralike import zoo
+from deliralike.optim import rules
 from deliralike.training import checkpoint
 
 LIMIT = 1.3

@@ -21,7 +21,7 @@ import torch
 import deliralike.heat
 from benchmarks.by_hand.torch_step import torch_step
 from benchmarks.timing import Ratio, compare_fresh
-from deliralike.backends.launching import launched
+from deliralike.backends.processes.launch import launched
 from tests.references import allow_torchvision
 
 allow_torchvision()  # which heat imports

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.timing import Ratio, compare
 from deliralike import DataParallel, backends, in_replicas, zoo
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 
 DEVICES = {"torch": "cpu", "chainer": "@numpy", "jax": "cpu"}
 STEPS = 200

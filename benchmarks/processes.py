@@ -17,9 +17,9 @@ import torch
 from benchmarks.by_hand.torch_step import torch_step
 from benchmarks.timing import Ratio, compare_fresh
 from deliralike import DistributedDataParallel, join, zoo
-from deliralike.backends.launching import launched
+from deliralike.backends.processes.launch import launched
+from deliralike.optim.rules import rule
 from deliralike.parallel import Processes
-from deliralike.rules import rule
 
 NETWORKS = {
     "ResNet-18": ("resnet18", {"num_classes": 10}, (3, 32, 32)),

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.timing import Ratio, compare_fresh
 from deliralike import DataParallel, backends, in_replicas, zoo
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 
 DEVICES = {"torch": ["cpu", "cpu"], "chainer": ["@numpy", "@numpy"], "jax": ["cpu", "cpu:1"]}
 # A throughput of at least 1.05 and 1.8 times the single replica's; JAX's virtual devices are for tests: reported.

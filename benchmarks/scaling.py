@@ -22,10 +22,10 @@ import torch.distributed as dist
 from benchmarks.processes import NETWORKS
 from benchmarks.timing import Ratio, seconds
 from deliralike import DistributedDataParallel, join, zoo
-from deliralike.backends.launching import launched
+from deliralike.backends.processes.launch import launched
 from deliralike.backends.torch.distributed import TorchProcesses
+from deliralike.optim.rules import rule
 from deliralike.parallel.step_time import Link, Work, ring_all_reduce, synchronous
-from deliralike.rules import rule
 
 RANKS = (1, 2, 4)
 BATCH = 64

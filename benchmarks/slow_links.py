@@ -12,7 +12,7 @@ from statistics import median, quantiles
 
 from benchmarks.timing import Ratio, seconds
 from deliralike import join
-from deliralike.backends.launching import launched
+from deliralike.backends.processes.launch import launched
 from tests.hosts.link import Nodes, link
 from tests.hosts.ways import WAYS, Digits, Training
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.timing import Ratio, compare_fresh
 from deliralike import backends, zoo
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 
 LIMITS = {"torch": 1.02, "chainer": 1.02, "jax": 1.05}
 # Rounds with networks made anew, and pairs of steps in each; JAX compiles in each round.

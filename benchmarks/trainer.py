@@ -10,7 +10,8 @@ import numpy as np
 
 from benchmarks.by_hand.peers import PEERS
 from benchmarks.timing import Ratio, compare_fresh
-from deliralike import backends, data, rules, zoo
+from deliralike import backends, data, zoo
+from deliralike.optim import rules
 from deliralike.training import Trainer
 
 LIMIT, LIMIT_OF_PEERS = 1.10, 1.00

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.timing import Ratio, compare_fresh
 from deliralike import backends, zoo
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 
 # architecture: (settings, sample's shape, batch)
 ON_TORCH = {

@@ -11,13 +11,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from deliralike import backends, errors, parallel, random, weights, zoo
-from deliralike.anomalies import detect_anomalous_params
 from deliralike.backends import DataParallel, DistributedDataParallel, FullyShardedDataParallel, wrap
-from deliralike.backends.joining import join
+from deliralike.backends.processes.join import join
 from deliralike.backends.wrappers import is_model_wrapper, register_model_wrapper
-from deliralike.network import AbstractNetwork, Network, build
+from deliralike.compat.optim_wrapper_dict import OptimWrapperDict
+from deliralike.network.anomalies import detect_anomalous_params
+from deliralike.network.base import AbstractNetwork, Network, build
 from deliralike.nn import start
-from deliralike.optimizer_dict import OptimWrapperDict
+from deliralike.optim import rules
 from deliralike.parallel import in_replicas
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ __all__ = [
     "parallel",
     "random",
     "register_model_wrapper",
+    "rules",
     "start",
     "weights",
     "wrap",

@@ -17,7 +17,7 @@ FRAMEWORKS = {"torch", "chainer", "jax", "flax", "optax"}
 #: Where something may be missing, and what.
 EXTRAS = {
     "deliralike.backends.": FRAMEWORKS,
-    "deliralike.parallel.mpi": {"mpi4py"},
+    "deliralike.parallel.processes.mpi": {"mpi4py"},
     "deliralike.conformance.suite.": {"pytest"},
 }
 

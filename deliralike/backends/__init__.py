@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deliralike.errors import BackendUnavailable, DeviceError, SettingError, UnknownName, suggestion
-from deliralike.parallel.local_sgd import LocalSGD
-from deliralike.parallel.processes import Processes
-from deliralike.parallel.replicated import ReplicaSettings
+from deliralike.parallel.averaging.local_sgd import LocalSGD
+from deliralike.parallel.processes.group import Processes
+from deliralike.parallel.replicas.network import ReplicaSettings
 
 if TYPE_CHECKING:
     from deliralike.backends.base import Backend
-    from deliralike.network import AbstractNetwork
+    from deliralike.network.base import AbstractNetwork
 
 ENTRY_POINTS = "deliralike.backends"
 
@@ -189,7 +189,7 @@ def DataParallel(
         output_device: Where outputs are gathered; the first device when None.
         dim: The axis that counts samples, in inputs and outputs.
         settings: ``buffers``, ``scalars``, ``spec``, ``virtual_shards`` …;
-            `deliralike.parallel.replicated.ReplicaSettings` says what they do.
+            `deliralike.parallel.replicas.network.ReplicaSettings` says what they do.
 
     Raises:
         DeviceError: The backend has no such device, or the network is on another one than the first.
@@ -233,7 +233,7 @@ def DistributedDataParallel(
         network: Written once or native, on this process's device.
         processes: What `deliralike.join` gives.
         dim: The axis that counts samples, in inputs and outputs.
-        buffers: What becomes of buffers; see `deliralike.parallel.replicated.ReplicaSettings`. Batch normalisation has
+        buffers: What becomes of buffers; see `ReplicaSettings`. Batch normalisation has
             the statistics of the whole batch unless told otherwise.
         scalars: What becomes of numbers that a loss function gives beside the loss; see there.
         takes_whole: Every process is called with the whole batch, and takes its share of it: what one process has is

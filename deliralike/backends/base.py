@@ -13,20 +13,21 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from deliralike import host_arrays, nest
+from deliralike import nest
 from deliralike.backends.calls import Around, called_through
 from deliralike.errors import CapabilityError, DeviceError, DtypeError, SettingError, StateError, suggestion
-from deliralike.groups import Settings
-from deliralike.network import AbstractNetwork
+from deliralike.nest import host_arrays
+from deliralike.network.base import AbstractNetwork
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
-from deliralike.optimizer import AbstractOptimizer
-from deliralike.parallel.distributed import DistributedNetwork
-from deliralike.parallel.holder import Holder
+from deliralike.optim.groups import Settings
+from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.optim.rules import Rule
 from deliralike.parallel.layerwise import LayerwiseNetwork
-from deliralike.parallel.processes import Place, Processes
-from deliralike.parallel.replicated import ReplicaSettings, ReplicatedNetwork
-from deliralike.rules import Rule
+from deliralike.parallel.processes.group import Place, Processes
+from deliralike.parallel.processes.network import DistributedNetwork
+from deliralike.parallel.replicas.holder import Holder
+from deliralike.parallel.replicas.network import ReplicaSettings, ReplicatedNetwork
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Backend
-from deliralike.construction import require_construction
 from deliralike.errors import CapabilityError, ShapeError
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
+from deliralike.network.construction import require_construction
+from deliralike.network.state import Slot
 from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
-from deliralike.state import Slot
 
 
 class ShapeArray:

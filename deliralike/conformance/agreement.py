@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from deliralike import data, nest
-from deliralike.network import AbstractNetwork
-from deliralike.optimizer import LossFunction
+from deliralike.network.base import AbstractNetwork
+from deliralike.optim.optimizer import LossFunction
 from deliralike.training import History, classification_loss
 from deliralike.training.evaluation import concatenate, predict
 

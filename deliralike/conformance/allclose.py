@@ -11,7 +11,7 @@ from deliralike.conformance.findings import is_number
 from deliralike.conformance.levels.semantics import look
 from deliralike.conformance.subject import Subject
 from deliralike.errors import ProofFailed
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 
 TOLERANCES = (1e-3, 1e-4)
 STEPS = 20

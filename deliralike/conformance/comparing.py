@@ -34,10 +34,10 @@ from deliralike.conformance.matching.layouts import Layouts
 from deliralike.conformance.proof import Proof
 from deliralike.conformance.subject import Subject
 from deliralike.errors import BatchError, DeliralikeError, ProofFailed, SettingError, StateError
-from deliralike.network import AbstractNetwork
-from deliralike.optimizer import LossFunction
+from deliralike.network.base import AbstractNetwork
+from deliralike.optim.optimizer import LossFunction
+from deliralike.optim.rules import Rule, rule
 from deliralike.parallel import Alone, Processes
-from deliralike.rules import Rule, rule
 from deliralike.training import classification_loss
 
 LEVELS = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")

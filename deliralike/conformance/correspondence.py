@@ -15,7 +15,7 @@ from deliralike.conformance.listening import Listener
 from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.layouts import Layouts, Transform
 from deliralike.conformance.taps import UNIT, Around, Call, Forced, Recording, Unit, force
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
 
 
 class Correspondence:

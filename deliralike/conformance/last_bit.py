@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.network import AbstractNetwork
-from deliralike.state import Slot
+from deliralike.network.base import AbstractNetwork
+from deliralike.network.state import Slot
 
 EPS = float(np.finfo(np.float64).eps)
 MARGIN = 32.0  # so many times what an error in the last bit does is still rounding

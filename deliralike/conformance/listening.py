@@ -10,7 +10,7 @@ import numpy as np
 
 from deliralike import nest, random
 from deliralike.conformance.subject import Subject
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
 
 
 class Listener:

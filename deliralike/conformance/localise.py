@@ -25,7 +25,7 @@ from deliralike.conformance.findings import LIMIT, Accused, Observed, is_number
 from deliralike.conformance.last_bit import EPS, MARGIN, SLIGHT, shaken
 from deliralike.conformance.subject import Subject
 from deliralike.conformance.taps import UNIT, Around, Call, Forced, Held, Unit, cotangents, force, record, stops
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
 from deliralike.nn.layers import LAYERS
 
 NETWORK = "the network"  # the name of the network's own call, seen from the loss

@@ -12,9 +12,9 @@ from deliralike import nest, random
 from deliralike.conformance.listening import handed
 from deliralike.conformance.replica_changes import of_share
 from deliralike.conformance.subject import Subject
-from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer
-from deliralike.rules import rule
+from deliralike.network.base import AbstractNetwork
+from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.optim.rules import rule
 
 # By kind ("loss", "output", "gradient", "buffer", "update by sgd", "second update by sgd"), then by name.
 Step = dict[str, dict[str, Any]]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
 from deliralike.nn import start
 
 

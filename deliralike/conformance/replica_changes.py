@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deliralike import random
-from deliralike.optimizer import AbstractOptimizer, LossFunction
+from deliralike.optim.loss import InReplicas, as_loss
+from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
 from deliralike.parallel import AccumulateGradients, CopyParameters, Replica, current_replica
-from deliralike.parallel.loss import InReplicas, as_loss
-from deliralike.parallel.replica import entered
+from deliralike.parallel.replicas.context import entered
 
 Change = Callable[[Replica, Any], Replica]  # with the backend's vocabulary
 Gradients = dict[str, Any]

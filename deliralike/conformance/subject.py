@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer, LossFunction
+from deliralike.network.base import AbstractNetwork
+from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
 from deliralike.training import classification_loss
 
 

@@ -25,7 +25,7 @@ from deliralike import nest, random
 from deliralike.backends.base import Backend, Gradients
 from deliralike.backends.calls import functions_called_through
 from deliralike.conformance.findings import Observed
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
 
 UNIT = ""  # the name of a unit among its taps
 

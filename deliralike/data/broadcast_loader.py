@@ -13,7 +13,7 @@ from deliralike import nest
 from deliralike.data import batching
 from deliralike.data.loader import Loader
 from deliralike.errors import SettingError
-from deliralike.parallel.processes import Processes
+from deliralike.parallel.processes.group import Processes
 
 
 class FromRoot(Loader):

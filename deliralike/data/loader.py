@@ -16,7 +16,7 @@ from deliralike.data.sampling import Sampler, SequentialSampler, ShuffledSampler
 from deliralike.data.source import Stream, readable
 from deliralike.errors import ArgumentError, BatchError, SettingError, StateError, suggestion
 from deliralike.nn import start
-from deliralike.parallel.partition import partition
+from deliralike.parallel.batches.partition import partition
 
 
 class Loader:

@@ -7,9 +7,9 @@ import sys
 from functools import cache
 from typing import Any
 
-from deliralike.backends.joining import join, time_limit
+from deliralike.backends.processes.join import join, time_limit
 from deliralike.errors import ArgumentError
-from deliralike.parallel.processes import Processes
+from deliralike.parallel.processes.group import Processes
 
 
 class Communication:
@@ -107,4 +107,4 @@ def sanitize_comm(comm: Any) -> Communication:
 
 def _mpi() -> Any:
     """The engine, which needs mpi4py and begins MPI: only for whoever uses MPI."""
-    return importlib.import_module("deliralike.parallel.mpi")
+    return importlib.import_module("deliralike.parallel.processes.mpi")

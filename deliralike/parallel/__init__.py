@@ -1,19 +1,19 @@
 """Data parallelism, the framework-free half: scatter and gather, replicas side by side, hooks, callbacks."""
 
-from deliralike.parallel.averaged_updates import AveragedUpdates
-from deliralike.parallel.callbacks import CallbackContext, call_replication_callbacks
-from deliralike.parallel.daso import Plan
-from deliralike.parallel.gather import gather
-from deliralike.parallel.hooks import AccumulateGradients, CopyParameters
-from deliralike.parallel.local_sgd import LocalSGD
-from deliralike.parallel.loss import in_replicas
-from deliralike.parallel.nodes import Nodes
-from deliralike.parallel.partition import partition
-from deliralike.parallel.processes import Alone, Processes
-from deliralike.parallel.replica import Replica
-from deliralike.parallel.replica import current as current_replica
-from deliralike.parallel.replicated import ReplicatedNetwork
-from deliralike.parallel.scatter import scatter
+from deliralike.optim.loss import in_replicas
+from deliralike.parallel.averaging.averaged_updates import AveragedUpdates
+from deliralike.parallel.averaging.daso import Plan
+from deliralike.parallel.averaging.local_sgd import LocalSGD
+from deliralike.parallel.batches.gather import gather
+from deliralike.parallel.batches.partition import partition
+from deliralike.parallel.batches.scatter import scatter
+from deliralike.parallel.processes.group import Alone, Processes
+from deliralike.parallel.processes.topology import Nodes
+from deliralike.parallel.replicas.callbacks import CallbackContext, call_replication_callbacks
+from deliralike.parallel.replicas.context import Replica
+from deliralike.parallel.replicas.context import current as current_replica
+from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParameters
+from deliralike.parallel.replicas.network import ReplicatedNetwork
 
 __all__ = [
     "AccumulateGradients",

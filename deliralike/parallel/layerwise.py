@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError
-from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer
-from deliralike.parallel.buckets import Bucket, Described, bucketed, finish_all
-from deliralike.parallel.processes import Processes
-from deliralike.precision import computing_in
+from deliralike.network.base import AbstractNetwork
+from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.optim.precision import computing_in
+from deliralike.parallel.processes.buckets import Bucket, Described, bucketed, finish_all
+from deliralike.parallel.processes.group import Processes
 
 BUCKET = 1 << 20  # bytes: enough to hide what a message costs by itself, and little to wait for
 

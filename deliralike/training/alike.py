@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deliralike import data
-from deliralike.clipping import ClipNorm, ClipValue
 from deliralike.data import batching
 from deliralike.errors import DeliralikeError, ProcessError
-from deliralike.optimizer import AbstractOptimizer
+from deliralike.optim.clipping import ClipNorm, ClipValue
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.training.run import Run
 
 _ORDER = "the order of the samples, as a checksum"

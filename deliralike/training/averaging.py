@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import ArgumentError, SettingError, StateError
-from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer
-from deliralike.state import Slot, plan_load
+from deliralike.network.base import AbstractNetwork
+from deliralike.network.state import Slot, plan_load
+from deliralike.optim.optimizer import AbstractOptimizer
 
 
 class WeightAverage:

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from deliralike.backends.base import Backend
-from deliralike.network import AbstractNetwork, Block
-from deliralike.optimizer import AbstractOptimizer
-from deliralike.parallel.processes import Processes
+from deliralike.network.base import AbstractNetwork, Block
+from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.parallel.processes.group import Processes
 from deliralike.training import code_digest
 
 UNKNOWN = "unknown"

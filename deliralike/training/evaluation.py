@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends, data
-from deliralike.closure import INPUT, LABEL, taken
 from deliralike.errors import BatchError, SettingError
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
+from deliralike.network.closure import INPUT, LABEL, taken
 from deliralike.parallel import Alone, Processes
 from deliralike.training.metrics import (
     Accuracy,

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
-from deliralike.clipping import ClipNorm, ClipValue
 from deliralike.data import Loader
 from deliralike.errors import ArgumentError, CheckpointError, SettingError, suggestion
-from deliralike.network import AbstractNetwork, Block
-from deliralike.optimizer import AbstractOptimizer
-from deliralike.rules import Rule
+from deliralike.network.base import AbstractNetwork, Block
+from deliralike.optim.clipping import ClipNorm, ClipValue
+from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.optim.rules import Rule
 from deliralike.training import code_digest
 from deliralike.training.describing import UNKNOWN, Texts, described, differences, parents
 from deliralike.training.run import Run

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import CheckpointError, StateError
-from deliralike.state import host_array
+from deliralike.network.state import host_array
 from deliralike.training.array_file import TYPES
 
 _SIGN = "$"

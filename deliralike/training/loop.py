@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from deliralike import data
-from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer, LossFunction
+from deliralike.network.base import AbstractNetwork
+from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
 from deliralike.training.callbacks import Callback
 from deliralike.training.evaluation import CLASSIFICATION, Metric
 from deliralike.training.history import History

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer
-from deliralike.steps import the_optimizer
+from deliralike.network.base import AbstractNetwork
+from deliralike.network.steps import the_optimizer
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.training.history import History
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from deliralike.errors import (
     refuse_unknown_settings,
     suggestion,
 )
-from deliralike.rules import number
+from deliralike.optim.rules import number
 from deliralike.training.fields import COUNT, NUMBER, refuse_wrong_fields
 
 _OF_PLATEAU = {"scale": NUMBER, "best": NUMBER.or_none(), "worse": COUNT, "resting": COUNT}

@@ -12,7 +12,7 @@ import numpy as np
 
 from deliralike.errors import CheckpointError
 from deliralike.nn import start
-from deliralike.optimizer import AbstractOptimizer
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.describing import parents
 from deliralike.training.fields import (

@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from deliralike import backends, data, random, rules, steps
-from deliralike.accumulation import count_samples
-from deliralike.clipping import ClipNorm, ClipValue
-from deliralike.closure import MAIN
+from deliralike import backends, data, random
 from deliralike.errors import ArgumentError, SettingError, suggestion
-from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer
+from deliralike.network import steps
+from deliralike.network.base import AbstractNetwork
+from deliralike.network.closure import MAIN
+from deliralike.optim import rules
+from deliralike.optim.accumulation import count_samples
+from deliralike.optim.clipping import ClipNorm, ClipValue
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel import Processes
 from deliralike.training import alike, checkpoint, evaluation
 from deliralike.training.averaging import WeightAverage

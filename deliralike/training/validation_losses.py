@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.accumulation import count_samples
-from deliralike.enclosing import has_own
-from deliralike.network import AbstractNetwork
-from deliralike.steps import TOTAL, Losses, StepLoss, named_losses, step_loss, val_step
+from deliralike.network.base import AbstractNetwork
+from deliralike.network.enclosing import has_own
+from deliralike.network.steps import TOTAL, Losses, StepLoss, named_losses, step_loss, val_step
+from deliralike.optim.accumulation import count_samples
 
 
 class ValidationLosses:

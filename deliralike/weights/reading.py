@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deliralike.errors import BackendUnavailable, StateError, WeightFileError, WeightFileMissing
-from deliralike.state import LoadReport
+from deliralike.network.state import LoadReport
 from deliralike.weights import frameworks, hdf5_files, npz_files, safetensors_files
 from deliralike.weights.inflate import refuse_hostile_archive, refuse_nul
 from deliralike.weights.mark import FileStates, archive_is_marked
 
 if TYPE_CHECKING:
-    from deliralike.network import AbstractNetwork
+    from deliralike.network.base import AbstractNetwork
 
 _LOGGER = logging.getLogger("deliralike")
 _PARALLEL = "module."  # what torch.nn.DataParallel puts before every name

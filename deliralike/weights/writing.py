@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deliralike.errors import SettingError, StateError, WeightFileError
-from deliralike.state import host_array
+from deliralike.network.state import host_array
 from deliralike.weights import frameworks, npz_files, safetensors_files
 from deliralike.weights.inflate import refuse_nul
 from deliralike.weights.mark import mark_archive
 
 if TYPE_CHECKING:
-    from deliralike.network import AbstractNetwork
+    from deliralike.network.base import AbstractNetwork
 
 State = Mapping[str, Any]
 

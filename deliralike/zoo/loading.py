@@ -13,7 +13,7 @@ import numpy as np
 
 from deliralike import weights as weight_files
 from deliralike.errors import StateError
-from deliralike.state import LoadReport, Slot, host_array
+from deliralike.network.state import LoadReport, Slot, host_array
 from deliralike.zoo import stem_and_head
 from deliralike.zoo.keymaps import KeyMap
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError, ShapeError, suggestion
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.windows import Sizes
 from deliralike.zoo.blocks import by_dims

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn.layers.containers import Sequential
 from deliralike.nn.windows import Sizes
 from deliralike.zoo.blocks import by_dims

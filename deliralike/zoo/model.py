@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deliralike.errors import CapabilityError
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.zoo.keymaps import KeyMap
 
 

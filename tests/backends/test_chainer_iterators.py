@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from deliralike import rules, zoo
+from deliralike import zoo
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.data import Loader
 from deliralike.errors import ArgumentError, SettingError
+from deliralike.optim import rules
 from deliralike.training import Trainer
 
 SIZE = 3

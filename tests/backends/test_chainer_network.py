@@ -10,7 +10,7 @@ import pytest
 from deliralike import backends, random
 from deliralike.errors import ArgumentError, ConstructionError, DeviceError, DtypeError, ShapeError, StateError
 from deliralike.network import Network, build
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 
 BACKEND = backends.get("chainer")
 TORCH = backends.get("torch")

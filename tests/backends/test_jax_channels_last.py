@@ -9,8 +9,8 @@ import pytest
 from jax import lax
 
 from deliralike import backends
-from deliralike.backends.jax.channels_last import channels_last
-from deliralike.backends.jax.program import differentiated
+from deliralike.backends.jax.compiled.channels_last import channels_last
+from deliralike.backends.jax.compiled.program import differentiated
 
 NN = backends.get("jax").nn
 

@@ -13,10 +13,11 @@ import pytest
 import torch
 from flax import nnx
 
-from deliralike import Network, backends, build, random, rules
+from deliralike import Network, backends, build, random
 from deliralike.backends.jax import AbstractJaxNetwork
-from deliralike.backends.jax.program import Programs
+from deliralike.backends.jax.compiled.program import Programs
 from deliralike.errors import CapabilityError, ConstructionError, DtypeError, ShapeError
+from deliralike.optim import rules
 
 JAX = backends.get("jax")
 

@@ -10,9 +10,10 @@ import time
 
 import pytest
 
-from deliralike.backends import joining, launching
-from deliralike.backends.joining import join
-from deliralike.backends.launching import launched
+from deliralike.backends.processes import join as joining
+from deliralike.backends.processes import launch as launching
+from deliralike.backends.processes.join import join
+from deliralike.backends.processes.launch import launched
 from deliralike.cli import launch
 from deliralike.errors import ProcessError, SettingError
 from deliralike.training.experiment.folder import read_status
@@ -82,7 +83,7 @@ def said_under_slurm(job, *arguments):
 
 
 JOINS = """
-from deliralike.backends.joining import join
+from deliralike.backends.processes.join import join
 processes = join()
 print(processes, *processes.exchange("a number", 10 + processes.rank))
 processes.close()

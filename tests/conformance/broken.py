@@ -5,10 +5,11 @@ from autograd import numpy as anp
 from autograd.extend import defvjp, primitive
 from autograd.tracer import getval
 
-from deliralike import random, rules
+from deliralike import random
 from deliralike.conformance import suite
 from deliralike.network import AbstractNetwork
 from deliralike.nn.layers import LAYERS
+from deliralike.optim import rules
 from tests.conformance import stranger
 from tests.conformance.stranger import BACKEND, optimizer
 
@@ -791,7 +792,7 @@ def dropout_in_evaluation(patch):
 
 @broken("optimizers/accumulation")
 def micro_batches_that_count_alike(patch):
-    patch.setattr("deliralike.parallelism.count_samples", lambda batch: 1)
+    patch.setattr("deliralike.network.parallelism.count_samples", lambda batch: 1)
 
 
 RULES = ["sgd", "sgd with momentum", "sgd with Nesterov's momentum", "adam", "amsgrad", "rmsprop",

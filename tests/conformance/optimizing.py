@@ -8,7 +8,7 @@ from deliralike import Network, backends
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance.planted.optimizers import equipped
 from deliralike.conformance.subject import Subject
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 
 
 class Two(Network):

@@ -4,7 +4,7 @@ import numpy as np
 
 from deliralike.conformance.allclose import TOLERANCES, seen_by_allclose
 from deliralike.conformance.subject import Subject
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 from tests.conformance.small import Deep, Plain, batch, made
 
 ALL = {f"{what} {tolerance:.0e}" for what in ("outputs", "gradients", "curves") for tolerance in TOLERANCES}

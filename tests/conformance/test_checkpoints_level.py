@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from deliralike import backends, rules
+from deliralike import backends
 from deliralike.conformance.levels import checkpoints
 from deliralike.conformance.planted import checkpoints as planted
 from deliralike.conformance.planted.fixtures import fixture
+from deliralike.optim import rules
 from tests.conformance.judging import assert_said
 
 

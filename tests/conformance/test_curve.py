@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import Network, backends, random, rules
+from deliralike import Network, backends, random
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
 from deliralike.conformance.levels import curve
 from deliralike.conformance.planted.optimizers import MISTAKES, equipped, schedule
 from deliralike.conformance.subject import Subject
+from deliralike.optim import rules
 from tests.conformance.optimizing import following, get, right, with_optimizers
 
 RANDOM = np.random.default_rng(3)

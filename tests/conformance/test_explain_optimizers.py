@@ -7,13 +7,13 @@ import optax
 import pytest
 import torch
 
-from deliralike import rules
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.clipping import ClipNorm
 from deliralike.conformance.explain import optimizers as explaining
 from deliralike.conformance.explain.updates import Form, form_of, simulate
 from deliralike.conformance.levels import stepping
 from deliralike.conformance.planted.optimizers import on_host, with_settings
+from deliralike.optim import rules
+from deliralike.optim.clipping import ClipNorm
 from tests.conformance.optimizing import (
     following,
     get,

@@ -6,7 +6,7 @@ import pytest
 from deliralike.conformance.findings import FAILED, PASSED
 from deliralike.conformance.levels import curve, stepping
 from deliralike.conformance.planted.optimizers import MISTAKES, OPTIMIZERS
-from deliralike.rules import RULES
+from deliralike.optim.rules import RULES
 from tests.conformance.optimizing import get, right
 
 # JAX compiles each candidate anew: those that are native there, and a few of those that run on the host

@@ -7,7 +7,6 @@ import pytest
 
 from deliralike import DataParallel, Network, in_replicas
 from deliralike.backends.base import Backend
-from deliralike.clipping import ClipNorm
 from deliralike.conformance.explain.running import of_running_statistics
 from deliralike.conformance.explain.shares import Shares
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
@@ -25,8 +24,9 @@ from deliralike.conformance.replica_changes import (
 )
 from deliralike.conformance.subject import Subject
 from deliralike.errors import CapabilityError
+from deliralike.optim.clipping import ClipNorm
+from deliralike.optim.rules import rule
 from deliralike.parallel import partition
-from deliralike.rules import rule
 from tests.conftest import BACKENDS
 
 LOSSES = {

@@ -8,11 +8,12 @@ import pytest
 import torch
 from flax import nnx
 
-from deliralike import DataParallel, rules
+from deliralike import DataParallel
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
 from deliralike.conformance.levels import stepping
 from deliralike.conformance.planted.optimizers import OnHost
+from deliralike.optim import rules
 from deliralike.training.schedules import StepDecay
 from tests.conformance.optimizing import (
     Laid,

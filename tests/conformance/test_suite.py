@@ -19,8 +19,8 @@ from deliralike.conformance.suite.plugin import settle
 from deliralike.errors import BackendUnavailable, SettingError, UnknownName
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
-from deliralike.parallel.hooks import AccumulateGradients, CopyParameters
-from deliralike.parallel.replicated import Replicas
+from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParameters
+from deliralike.parallel.replicas.network import Replicas
 from tests.conformance.stranger import BACKEND as STRANGER
 from tests.conftest import BACKENDS
 

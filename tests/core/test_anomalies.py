@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from deliralike import DataParallel, Network, in_replicas
-from deliralike.anomalies import Anomalies
-from deliralike.rules import rule
+from deliralike.network.anomalies import Anomalies
+from deliralike.optim.rules import rule
 from tests.parallel.networks import devices
 
 X = np.random.default_rng(2).normal(size=(7, 3))

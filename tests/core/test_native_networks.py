@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deliralike import Network, wrap
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 
 RNG = np.random.default_rng(2)
 X = RNG.normal(size=(7, 4)).astype(np.float32)

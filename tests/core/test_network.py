@@ -16,7 +16,7 @@ from deliralike.errors import (
     UnboundNetwork,
     UnknownName,
 )
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 from tests.conftest import REQUIRED
 from tests.core.networks import Block, Classifier, TwoInTwoOut, cross_entropy
 

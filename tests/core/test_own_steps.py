@@ -5,7 +5,7 @@ import pytest
 
 from deliralike import DataParallel, Network, in_replicas, wrap
 from deliralike.errors import UnknownName
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 from deliralike.training import Trainer
 from tests.parallel.networks import devices
 

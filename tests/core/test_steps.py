@@ -5,7 +5,7 @@ import pytest
 
 from deliralike import DataParallel, Network, in_replicas
 from deliralike.errors import ArgumentError, BatchError, SettingError
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 from tests.parallel.networks import Small, batch_of, devices
 from tests.training.networks import Gan, Vae, batch_of_noise
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import Network, data, rules
+from deliralike import Network, data
 from deliralike.errors import ArgumentError, BatchError, DtypeError, IndexRangeError, SettingError, ShapeError
+from deliralike.optim import rules
 from deliralike.training import Trainer
 
 BACKENDS = pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])

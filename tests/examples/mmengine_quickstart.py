@@ -8,8 +8,9 @@ from sklearn.datasets import load_digits
 # was: from mmengine.model import BaseModel
 # was: from mmengine.runner import Runner
 # was: from torch.utils.data import DataLoader
-from deliralike import in_replicas, rules
+from deliralike import in_replicas
 from deliralike.data import Loader
+from deliralike.optim import rules
 from deliralike.training import Trainer
 
 

@@ -11,8 +11,8 @@ from deliralike import DistributedDataParallel, data, zoo
 from deliralike.backends.torch.distributed import TorchProcesses
 from deliralike.heat.nn.multi_gpu import DataParallelMultiGPU
 from deliralike.heat.optim.daso import DASO
+from deliralike.optim.rules import rule
 from deliralike.parallel import LocalSGD
-from deliralike.rules import rule
 
 BATCH = 16  # of each process
 RATE, DECAY = 0.3, 0.01  # the decay of weights makes for a loss below which none goes

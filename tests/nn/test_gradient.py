@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import Network, backends, build, random, rules
+from deliralike import Network, backends, build, random
 from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.backends.outline import ShapeArray
 from deliralike.errors import ShapeError
+from deliralike.optim import rules
 from tests.conftest import BACKENDS
 from tests.nn.agreement import NAMES, FunctionCase, LayerCase, agree_all, agree_function, get, hold, normal
 

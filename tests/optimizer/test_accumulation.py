@@ -7,8 +7,8 @@ import pytest
 
 from deliralike import DataParallel, Network, backends, in_replicas, random
 from deliralike.errors import BatchError, SettingError
-from deliralike.parallel.hooks import AccumulateGradients, CopyParameters
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
+from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParameters
 from tests.parallel.networks import Small, batch_of, devices
 
 X, Y = batch_of(13)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from deliralike import DataParallel, Network, in_replicas
-from deliralike.clipping import ClipNorm, ClipValue
 from deliralike.errors import SettingError
-from deliralike.rules import rule
+from deliralike.optim.clipping import ClipNorm, ClipValue
+from deliralike.optim.rules import rule
 from tests.parallel.networks import devices
 
 X = np.random.default_rng(4).normal(size=(7, 3))

@@ -5,8 +5,8 @@ import pytest
 
 from deliralike import DataParallel, Network, backends
 from deliralike.errors import ArgumentError, SettingError, UnknownName
-from deliralike.groups import Groups
-from deliralike.rules import rule
+from deliralike.optim.groups import Groups
+from deliralike.optim.rules import rule
 from tests.parallel.networks import devices
 
 RNG = np.random.default_rng(5)

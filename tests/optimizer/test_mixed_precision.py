@@ -8,8 +8,8 @@ import torch
 
 from deliralike import DataParallel, Network, backends, data, in_replicas, start
 from deliralike.errors import ArgumentError, CapabilityError, SettingError
-from deliralike.precision import LossScale
-from deliralike.rules import rule
+from deliralike.optim.precision import LossScale
+from deliralike.optim.rules import rule
 from deliralike.training import Trainer
 from tests.core.networks import Classifier, cross_entropy
 from tests.parallel.networks import Small, batch_of, devices

@@ -6,7 +6,7 @@ import torch
 
 from deliralike import OptimWrapperDict, data, zoo
 from deliralike.errors import ArgumentError, CapabilityError, StateError, UnknownName
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 from deliralike.training import Trainer
 
 RNG = np.random.default_rng(6)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from deliralike import Network, backends, start
-from deliralike.clipping import ClipNorm
 from deliralike.errors import ArgumentError, SettingError, StateError
-from deliralike.groups import Groups
-from deliralike.rules import RULES, SGD, rule
+from deliralike.optim.clipping import ClipNorm
+from deliralike.optim.groups import Groups
+from deliralike.optim.rules import RULES, SGD, rule
 from tests.conftest import BACKENDS
 
 RNG = np.random.default_rng(11)

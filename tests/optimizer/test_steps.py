@@ -5,7 +5,7 @@ import pytest
 
 from deliralike import Network, start
 from deliralike.errors import ArgumentError, SettingError, StateError, UnknownName
-from deliralike.rules import RULES, rule
+from deliralike.optim.rules import RULES, rule
 from tests.core.networks import Classifier, cross_entropy
 
 RNG = np.random.default_rng(3)

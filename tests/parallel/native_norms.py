@@ -3,7 +3,7 @@
 import numpy as np
 
 from deliralike import Network, backends
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 
 CHANNELS, EPS = 3, 1e-5
 SCALE, SHIFT = np.array([0.5, 2.0, 1.5]), np.array([0.25, -1.0, 0.0])

@@ -3,7 +3,7 @@
 import numpy as np
 
 from deliralike import DataParallel, Network, random
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 
 
 def devices(backend, count):

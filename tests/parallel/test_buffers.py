@@ -121,7 +121,7 @@ def test_replicas_that_took_no_part_do_not_count(backend):
 
 
 def shares_of(sizes, monkeypatch):
-    scatter = importlib.import_module("deliralike.parallel.scatter")  # of that name there is a function, too
+    scatter = importlib.import_module("deliralike.parallel.batches.scatter")  # of that name there is a function, too
     monkeypatch.setattr(scatter, "partition", lambda size, parts: sizes)
 
 

@@ -8,7 +8,7 @@ from collections import OrderedDict, defaultdict, namedtuple
 import numpy as np
 import pytest
 
-from deliralike import backends, rules
+from deliralike import backends
 from deliralike.errors import (
     ArgumentError,
     DeviceError,
@@ -18,6 +18,7 @@ from deliralike.errors import (
     StateError,
     StructureError,
 )
+from deliralike.optim import rules
 from deliralike.parallel import in_replicas
 
 CHAINER = backends.get("chainer")

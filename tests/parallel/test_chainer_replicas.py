@@ -8,10 +8,11 @@ import time
 import numpy as np
 import pytest
 
-from deliralike import DataParallel, Network, backends, rules
+from deliralike import DataParallel, Network, backends
 from deliralike.errors import DeviceError, ReplicaError, UnknownName
+from deliralike.optim import rules
 from deliralike.parallel import current_replica, in_replicas
-from deliralike.parallel.side_by_side import _controller
+from deliralike.parallel.replicas.run_in_threads import _controller
 
 CHAINER = backends.get("chainer")
 import chainer  # noqa: E402 - after the backend has bridged it
@@ -577,7 +578,7 @@ def test_after_an_error_the_network_runs_again(within):
 def in_each_replica(function, shares, in_threads=False):
     """Run a function of a replica and its share on bare replicas."""
     network = over(L.Linear(1, 1), len(shares), buffers="sync")
-    from deliralike.parallel.scatter import Shares
+    from deliralike.parallel.batches.scatter import Shares
 
     return network.parallelism.run(
         lambda _, share: function(current_replica(), share), Shares(shares, tuple(map(len, shares))), in_threads

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from deliralike import DataParallel, Network
-from deliralike.closure import closure
 from deliralike.errors import ArgumentError, BatchError, DeviceError, SettingError
 from deliralike.network import build
+from deliralike.network.closure import closure
 from tests.parallel.networks import Dense, Small, batch_of, built, device_of, devices, optimizer_of, replicated
 
 ARGUMENTS = ["model", "data_dict", "optimizers", "losses", "iter_num", "fold", "kwargs"]

@@ -7,7 +7,17 @@ from dataclasses import replace
 import pytest
 
 from deliralike.errors import SettingError
-from deliralike.parallel.daso import BLOCKING, Pace, Plan, Sent, State, averages_within, decide, merged, next_epoch
+from deliralike.parallel.averaging.daso import (
+    BLOCKING,
+    Pace,
+    Plan,
+    Sent,
+    State,
+    averages_within,
+    decide,
+    merged,
+    next_epoch,
+)
 
 PACES = [Pace(between, wait, local) for between in range(1, 9) for wait in range(10) for local in (1, 2, 3)]
 EPOCHS = 2

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from deliralike import DataParallel, backends, in_replicas, parallel, random
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 from tests.conftest import BACKENDS
 from tests.parallel.networks import Convolutional, device_of, images_of
 

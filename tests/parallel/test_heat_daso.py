@@ -5,8 +5,9 @@ import pytest
 import torch
 
 import deliralike.heat as ht
-from deliralike import backends, rules, zoo
+from deliralike import backends, zoo
 from deliralike.errors import ArgumentError, CapabilityError, ProcessError, SettingError, StateError
+from deliralike.optim import rules
 from deliralike.parallel import Alone
 
 

@@ -13,10 +13,10 @@ import pytest
 from flax import nnx
 
 from deliralike import DataParallel, Network, backends, in_replicas, random
-from deliralike.backends.jax.mesh import Seats
+from deliralike.backends.jax.replicas.mesh import Seats
 from deliralike.errors import CapabilityError, DeviceError, ReplicaError, StructureError, UnknownName
-from deliralike.parallel.replica import current as current_replica
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
+from deliralike.parallel.replicas.context import current as current_replica
 from tests.parallel.networks import (
     Dense,
     Small,

@@ -5,7 +5,7 @@ import pytest
 
 from deliralike import in_replicas
 from deliralike.errors import ArgumentError, SettingError, ShapeError
-from deliralike.parallel.loss import InReplicas
+from deliralike.optim.loss import InReplicas
 from tests.parallel.networks import (
     Small,
     batch_of,

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from deliralike.errors import ReplicaError
-from deliralike.parallel.meeting import Meeting, ReplicaStopped
+from deliralike.parallel.replicas.rendezvous import Meeting, ReplicaStopped
 
 
 @pytest.fixture

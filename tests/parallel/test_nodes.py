@@ -4,7 +4,7 @@ import pytest
 
 from deliralike.errors import ProcessError
 from deliralike.parallel import Alone, Nodes
-from deliralike.parallel.processes import Processes
+from deliralike.parallel.processes.group import Processes
 
 VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALNRANKS", "MPI_LOCALRANKID",
              "LOCAL_WORLD_SIZE", "LOCAL_RANK", "SLURM_STEP_TASKS_PER_NODE", "SLURM_LOCALID")  # fmt: skip

@@ -8,8 +8,8 @@ import pytest
 from deliralike import random
 from deliralike.errors import StructureError
 from deliralike.parallel import CallbackContext, Replica, call_replication_callbacks, current_replica
-from deliralike.parallel.meeting import Meeting
-from deliralike.parallel.replica import entered
+from deliralike.parallel.replicas.context import entered
+from deliralike.parallel.replicas.rendezvous import Meeting
 
 
 class Block:

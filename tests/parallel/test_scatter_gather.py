@@ -18,8 +18,8 @@ from jax.test_util import check_grads
 from deliralike import backends
 from deliralike.backends.chainer.arrays import chainer  # before any other import of Chainer
 from deliralike.errors import BatchError, SettingError, ShapeError, StructureError
-from deliralike.parallel.gather import gather
-from deliralike.parallel.scatter import ARGUMENTS, scatter, split_batch
+from deliralike.parallel.batches.gather import gather
+from deliralike.parallel.batches.scatter import ARGUMENTS, scatter, split_batch
 
 gradient_check = importlib.import_module("chainer.gradient_check")
 Pair = namedtuple("Pair", "first second")

@@ -192,7 +192,7 @@ def test_two_optimizers_train_two_parts_in_turn(backend, wrap):
 
 
 def optimizer_of_part(network, name, pattern):
-    from deliralike.rules import rule
+    from deliralike.optim.rules import rule
 
     return network.backend.optimizer(rule(name, lr=0.01), network, parameters=pattern)
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 import threadpoolctl
 
-from deliralike.parallel.meeting import Meeting
-from deliralike.parallel.side_by_side import all_of, blas_threads, one_after_the_other, side_by_side
+from deliralike.parallel.replicas.rendezvous import Meeting
+from deliralike.parallel.replicas.run_in_threads import all_of, blas_threads, one_after_the_other, side_by_side
 
 PLACES = ("replica 0 on a", "replica 1 on b", "replica 2 on c")
-side_by_side_module = sys.modules["deliralike.parallel.side_by_side"]
+side_by_side_module = sys.modules["deliralike.parallel.replicas.run_in_threads"]
 VARIABLE = ContextVar("variable", default="unset")
 IN_TURN = lambda jobs, places, meeting: one_after_the_other(jobs, places)  # noqa: E731
 
@@ -331,8 +331,8 @@ def test_being_stopped_does_not_reach_the_next_job_of_a_thread(within, hurried, 
 
 FORKING = """
 import os, signal
-from deliralike.parallel.meeting import Meeting
-from deliralike.parallel.side_by_side import side_by_side
+from deliralike.parallel.replicas.rendezvous import Meeting
+from deliralike.parallel.replicas.run_in_threads import side_by_side
 run = lambda: side_by_side([lambda: 1, lambda: 2], "ab", Meeting(2))
 assert run() == [1, 2]
 child = os.fork()

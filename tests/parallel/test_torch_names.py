@@ -22,7 +22,7 @@ from deliralike.errors import (
     StateError,
     StructureError,
 )
-from deliralike.rules import SGD, rule
+from deliralike.optim.rules import SGD, rule
 
 Pair = namedtuple("Pair", "first second")
 

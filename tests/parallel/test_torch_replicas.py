@@ -14,8 +14,8 @@ from deliralike import DataParallel, backends, in_replicas
 from deliralike.backends.torch import DataParallelTorchNetwork, DataParallelTorchOptimizer, SynchronizedBatchNorm1d
 from deliralike.errors import CapabilityError, DeviceError, ReplicaError, ShapeError
 from deliralike.network import build
-from deliralike.parallel.scatter import Shares
-from deliralike.rules import SGD
+from deliralike.optim.rules import SGD
+from deliralike.parallel.batches.scatter import Shares
 from tests.parallel.networks import same_named
 
 BACKEND = backends.get("torch")

@@ -9,8 +9,8 @@ from torch.distributed.algorithms.model_averaging.hierarchical_model_averager im
 
 from deliralike import Network, backends, in_replicas, random, zoo
 from deliralike.data import Loader
+from deliralike.optim.rules import rule
 from deliralike.parallel import LocalSGD
-from deliralike.rules import rule
 from deliralike.training import Checkpoint, Trainer
 from tests.processes import steps, training
 

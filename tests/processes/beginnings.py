@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from deliralike import Network, rules
+from deliralike import Network
 from deliralike.data import Loader
 from deliralike.errors import ProcessError
+from deliralike.optim import rules
 from deliralike.training import Trainer
 from deliralike.training.callbacks import Callback
 from deliralike.training.schedules import Cosine

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from deliralike.backends.launching import launched
+from deliralike.backends.processes.launch import launched
 from tests import measuring
 from tests.processes.running import ends, skip_without_mpi
 

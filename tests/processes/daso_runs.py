@@ -8,8 +8,8 @@ import torch
 import deliralike.heat as ht
 from deliralike import DistributedDataParallel, Network, backends
 from deliralike.errors import ProcessError
+from deliralike.optim.rules import rule
 from deliralike.parallel import AveragedUpdates, Nodes, Plan
-from deliralike.rules import rule
 
 NODES, MEMBERS = 2, 2
 EPOCHS, BATCHES, SAMPLES = 14, 9, 3

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from deliralike import backends, in_replicas
-from deliralike.backends.joining import restarts
+from deliralike.backends.processes.join import restarts
 from deliralike.conformance.planted import replicas as planted
 from deliralike.data import Loader
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 from deliralike.training import Trainer, array_file, checkpoint
 from deliralike.training.callbacks import Callback, StopOnNaN
 from deliralike.training.experiment import Experiment

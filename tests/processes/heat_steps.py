@@ -8,7 +8,7 @@ import torch
 
 import deliralike.heat as ht
 from deliralike import Network, backends, zoo
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 
 STEPS, SAMPLES = 4, 8  # shares are of equal size, and losses are means: so their mean is the loss of the whole batch
 KEPT = []  # networks that live until the process ends, as those of a script do

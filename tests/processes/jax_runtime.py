@@ -11,7 +11,7 @@ from flax import nnx
 from deliralike import backends, in_replicas, random
 from deliralike.conformance.planted import replicas as planted
 from deliralike.errors import DeliralikeError
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 from tests.processes import steps
 
 RULES = {"fc.weight": (None, "processes"), "bn.*": None}

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from deliralike.backends.launching import watched
+from deliralike.backends.processes.launch import watched
 
 if __name__ == "__main__":
     engine, restarts, *command = sys.argv[1:]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from deliralike.backends.joining import join
+from deliralike.backends.processes.join import join
 
 PATIENCE = 300.0  # seconds that processes wait for each other
 _RESTARTED = "TORCHELASTIC_RESTART_COUNT"
@@ -66,7 +66,7 @@ def fresh_connection(count: int, number: int) -> Iterator[Any]:
 
 def part_of_mpi(world: Any, count: int) -> Any:
     """A communicator of the first so many, by a duplicate for all."""
-    mpi = importlib.import_module("deliralike.parallel.mpi")
+    mpi = importlib.import_module("deliralike.parallel.processes.mpi")
     everyone = mpi.MPI.COMM_WORLD
     comm = everyone.Create_group(everyone.Get_group().Incl(range(count)))
     return mpi.MPIProcesses(comm, PATIENCE)

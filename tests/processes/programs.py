@@ -4,7 +4,7 @@ import os
 import sys
 
 from deliralike import heat as ht
-from deliralike.backends.joining import PATIENCE
+from deliralike.backends.processes.join import PATIENCE
 
 
 def here(processes):

@@ -4,7 +4,7 @@ from deliralike import backends, compare
 from deliralike.conformance.levels import replicas
 from deliralike.conformance.planted import replicas as planted
 from deliralike.conformance.replica_changes import with_parallelism
-from deliralike.parallel.distributed import SumOverProcesses
+from deliralike.parallel.processes.network import SumOverProcesses
 
 
 def proof(processes, backend):

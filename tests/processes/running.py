@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from deliralike.backends.launching import launched
+from deliralike.backends.processes.launch import launched
 
 ROOT = Path(__file__).parents[2]
 ENGINES = ("torch", "mpi")  # ChainerMN's processes are those of MPI; JAX's runtime has tests of its own

@@ -8,12 +8,13 @@ import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy, OffloadPolicy
 from torch.distributed.tensor import DTensor, Shard
 
-from deliralike import FullyShardedDataParallel, Network, in_replicas, rules, zoo
-from deliralike.clipping import ClipNorm
+from deliralike import FullyShardedDataParallel, Network, in_replicas, zoo
 from deliralike.conformance.planted import replicas as planted
 from deliralike.data import Loader
 from deliralike.errors import CapabilityError
-from deliralike.rules import rule
+from deliralike.optim import rules
+from deliralike.optim.clipping import ClipNorm
+from deliralike.optim.rules import rule
 from deliralike.training import Checkpoint, Trainer
 from deliralike.training.metrics import Accuracy, CrossEntropy
 from tests.processes import steps, training

@@ -6,7 +6,7 @@ import torch
 from deliralike import Network, backends, in_replicas, nest, random
 from deliralike.conformance.planted import replicas as planted
 from deliralike.errors import DeliralikeError
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 from tests.parallel import native_norms
 
 STEPS = 2

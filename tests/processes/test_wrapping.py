@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from deliralike import DataParallel, Network, backends, is_model_wrapper, register_model_wrapper, zoo
-from deliralike.anomalies import Anomalies
 from deliralike.errors import ArgumentError
+from deliralike.network.anomalies import Anomalies
 from deliralike.parallel import Alone
 from tests.parallel.networks import devices
 from tests.processes import steps, wrapping

@@ -4,8 +4,9 @@ import warnings
 
 import numpy as np
 
-from deliralike import backends, rules, zoo
+from deliralike import backends, zoo
 from deliralike.data import Loader
+from deliralike.optim import rules
 from deliralike.parallel import Alone
 from deliralike.training import Checkpoint, Trainer
 from deliralike.training.metrics import Accuracy, CrossEntropy

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from deliralike.backends.joining import COUNT, RANK, join
+from deliralike.backends.processes.join import COUNT, RANK, join
 
 _PLACES = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE"),
            (RANK, COUNT))  # fmt: skip

@@ -5,8 +5,8 @@ import torch
 
 from deliralike import DistributedDataParallel, Network, in_replicas, is_model_wrapper
 from deliralike.conformance.planted import replicas as planted
+from deliralike.optim.rules import rule
 from deliralike.parallel import Alone
-from deliralike.rules import rule
 from deliralike.training import Trainer
 from deliralike.zoo.generative.dcgan import Discriminator, Generator
 from tests.processes import steps

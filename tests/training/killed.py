@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from deliralike import Network, backends, data, rules, weights
+from deliralike import Network, backends, data, weights
+from deliralike.optim import rules
 from deliralike.training import Checkpoint, Checkpoints, Trainer
 
 EPOCHS = 9  # of four steps

@@ -4,7 +4,8 @@ import warnings
 
 import numpy as np
 
-from deliralike import Network, backends, data, rules
+from deliralike import Network, backends, data
+from deliralike.optim import rules
 from deliralike.training import Trainer, schedules
 
 

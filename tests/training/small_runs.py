@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from deliralike import Network, data, rules
+from deliralike import Network, data
+from deliralike.optim import rules
 from deliralike.training import Callback, Trainer
 
 

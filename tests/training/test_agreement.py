@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from deliralike import Network, conformance, data, rules
+from deliralike import Network, conformance, data
 from deliralike.conformance.agreement import compare
+from deliralike.optim import rules
 from deliralike.training import fit
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from deliralike import DataParallel, Network, backends, data
 from deliralike.errors import ArgumentError, SettingError, StateError
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 from deliralike.training import Trainer, WeightAverage, evaluate
 from tests.parallel.networks import Small, batch_of, devices
 

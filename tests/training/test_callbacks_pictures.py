@@ -6,8 +6,9 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from deliralike import Network, data, rules
+from deliralike import Network, data
 from deliralike.errors import BatchError, SettingError
+from deliralike.optim import rules
 from deliralike.training import Curves, Epoch, History, Images, Step, Trainer
 from deliralike.training.callbacks import pictures
 from deliralike.training.curves import draw_curves

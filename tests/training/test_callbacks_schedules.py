@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from deliralike import rules
 from deliralike.errors import UnknownName
+from deliralike.optim import rules
 from deliralike.training import Checkpoint, Checkpoints, Trainer
 from deliralike.training.schedules import Plateau, Warmup
 from tests.training.small_runs import network, samples, scripted, trainer

@@ -10,8 +10,9 @@ import sys
 import numpy as np
 import pytest
 
-from deliralike import Network, data, rules
+from deliralike import Network, data
 from deliralike.errors import CheckpointError
+from deliralike.optim import rules
 from deliralike.training import Checkpoint, Checkpoints, Trainer, checkpoint
 
 # Holds the folder of a run with the callback's own lock, in a fork of the holder too, until it is killed.

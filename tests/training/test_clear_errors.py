@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deliralike import Network, data, rules, training, zoo
+from deliralike import Network, data, training, zoo
 from deliralike.errors import SettingError, UnknownName, naming
+from deliralike.optim import rules
 from deliralike.training.callbacks.lines import LineFile
 from deliralike.training.experiment import folder, read_settings
 from deliralike.training.experiment.compare import read_runs

@@ -5,8 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from deliralike import Network, backends, data, rules
+from deliralike import Network, backends, data
 from deliralike.errors import CheckpointError, CheckpointMissing
+from deliralike.optim import rules
 from deliralike.training import Callback, Run, Trainer, checkpoint, schedules
 from deliralike.training.state import gather, restore
 from tests.training import runs

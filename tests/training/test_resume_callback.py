@@ -6,8 +6,9 @@ import os
 import numpy as np
 import pytest
 
-from deliralike import Network, data, rules
+from deliralike import Network, data
 from deliralike.errors import CheckpointError, SettingError, UnknownName
+from deliralike.optim import rules
 from deliralike.training import Callback, Checkpoint, Checkpoints, Trainer, checkpoint
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from deliralike import Network, data, rules
+from deliralike import Network, data
 from deliralike.errors import CheckpointError, SettingError
+from deliralike.optim import rules
 from deliralike.training import Checkpoint, Checkpoints, Trainer, checkpoint, schedules
 from deliralike.training.describing import ARRAY_BYTES, array_text, described, differences
 from tests.conftest import BACKENDS

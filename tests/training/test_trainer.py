@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from deliralike import backends, data, rules, zoo
-from deliralike.clipping import ClipNorm
+from deliralike import backends, data, zoo
 from deliralike.errors import ArgumentError, SettingError
+from deliralike.optim import rules
+from deliralike.optim.clipping import ClipNorm
 from deliralike.training import Trainer, evaluate, predict, schedules
 
 RNG = np.random.default_rng(0)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import Network, data, random, rules
+from deliralike import Network, data, random
 from deliralike.errors import BatchError, SettingError
+from deliralike.optim import rules
 from deliralike.training import (
     Callback,
     History,

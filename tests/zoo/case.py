@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import backends, nest, rules, zoo
+from deliralike import backends, nest, zoo
+from deliralike.optim import rules
 
 
 @dataclass(frozen=True, eq=False)

@@ -255,7 +255,7 @@ def test_mode_and_frozen_parameters_are_carried_over_apart_from_the_head(backend
 
 
 def test_a_new_head_learns_while_frozen_layers_stay(backend):
-    from deliralike import rules
+    from deliralike.optim import rules
 
     net = build(backend, "resnet8", num_classes=3, depth=8, in_channels=1)
     net.set_trainable("*", False)

@@ -9,8 +9,9 @@ import torch
 from diffusers.models.embeddings import get_timestep_embedding
 from torch.utils.flop_counter import FlopCounterMode
 
-from deliralike import Network, backends, build, rules, zoo
+from deliralike import Network, backends, build, zoo
 from deliralike.errors import SettingError, ShapeError
+from deliralike.optim import rules
 from deliralike.zoo.generative.dcgan import Generator
 from deliralike.zoo.generative.wgan import Critic
 from tests.zoo.case import close, evaluate, scrambled

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import random, rules, zoo
+from deliralike import random, zoo
 from deliralike.errors import IndexRangeError, SettingError, ShapeError
+from deliralike.optim import rules
 from tests.zoo.cases import CASES, bert, gpt2
 from tests.zoo.programs import as_one_program
 

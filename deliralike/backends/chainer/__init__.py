@@ -11,25 +11,25 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.chainer import arrays, chance, iterators, mixed, own_networks
+from deliralike.backends.chainer import arrays, iterators, mixed_precision, own_networks, random
 from deliralike.backends.chainer.arrays import Variable, chainer
-from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork, replicated_networks
 from deliralike.backends.chainer.distributed import DistributedChainerNetwork, LayerwiseChainerNetwork, taken_apart
 from deliralike.backends.chainer.functional import ChainerFunctions
+from deliralike.backends.chainer.layers import neutral_layer
 from deliralike.backends.chainer.network import AbstractChainerNetwork, WrappedChainerNetwork, set_dtype
-from deliralike.backends.chainer.neutral_layers import neutral_layer
 from deliralike.backends.chainer.optimizer import ChainerOptimizer
-from deliralike.backends.chainer.parallel_optimizer import (
+from deliralike.backends.chainer.replicas.network import DataParallelChainerNetwork, replicated_networks
+from deliralike.backends.chainer.replicas.optimizer import (
     DataParallelChainerOptimizer,
     ParallelOptimizerCumulateGradientsHook,
     ParallelOptimizerUpdateModelParameters,
 )
 from deliralike.backends.chainer.update_rules import NeutralOptimizer
-from deliralike.groups import Groups, Settings
-from deliralike.network import AbstractNetwork
-from deliralike.parallel.processes import Place, Processes
-from deliralike.parallel.replicated import ReplicaSettings
-from deliralike.rules import Rule
+from deliralike.network.base import AbstractNetwork
+from deliralike.optim.groups import Groups, Settings
+from deliralike.optim.rules import Rule
+from deliralike.parallel.processes.group import Place, Processes
+from deliralike.parallel.replicas.network import ReplicaSettings
 
 __all__ = [
     "BACKEND",
@@ -126,7 +126,7 @@ class ChainerBackend(Backend):
         return iterators.loader_of(source, seed, processes)
 
     def join(self, timeout: float, place: Place | None = None) -> Processes:
-        return importlib.import_module("deliralike.backends.chainer.distributed.processes").ChainerMNProcesses(
+        return importlib.import_module("deliralike.backends.chainer.distributed.process_group").ChainerMNProcesses(
             timeout=timeout
         )
 
@@ -157,7 +157,7 @@ class ChainerBackend(Backend):
 
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
-        return mixed.computing_in(precision)
+        return mixed_precision.computing_in(precision)
 
     def copied(self, array: Any) -> Any:
         return arrays.raw(array).copy()
@@ -172,10 +172,10 @@ class ChainerBackend(Backend):
             arrays.cuda.cupy.random.seed(seed)
 
     def random_state(self, network: AbstractNetwork) -> dict[str, Any]:
-        return chance.state(network.device_name)
+        return random.state(network.device_name)
 
     def load_random_state(self, network: AbstractNetwork, state: Mapping[str, Any]) -> None:
-        chance.load_state(network.device_name, state)
+        random.load_state(network.device_name, state)
 
 
 def _leaf(value: Any) -> Any:

@@ -21,7 +21,7 @@ from chainer import Variable  # noqa: E402
 from chainer.backends import cuda  # noqa: E402
 
 from deliralike.errors import DtypeError, suggestion  # noqa: E402
-from deliralike.parallel.gather import on_host_joined  # noqa: E402
+from deliralike.parallel.batches.gather import on_host_joined  # noqa: E402
 
 DTYPES = ("float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
 HOST = "@numpy"

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from deliralike import random
-from deliralike.backends.chainer import arrays, chance, convolution, nodes, windows
+from deliralike.backends.chainer import arrays
+from deliralike.backends.chainer import random as chance
 from deliralike.backends.chainer.arrays import Variable, array_module, chainer, raw
-from deliralike.backends.chainer.convolution import Geometry
+from deliralike.backends.chainer.kernels import convolution, nodes, windows
+from deliralike.backends.chainer.kernels.convolution import Geometry
+from deliralike.backends.chainer.kernels.windows import windows_over
 from deliralike.backends.chainer.network import BufferValue, Parameter
-from deliralike.backends.chainer.windows import windows_over
-from deliralike.construction import Construction, require_construction
 from deliralike.errors import DtypeError, ShapeError
+from deliralike.network.construction import Construction, require_construction
 from deliralike.nn import checks
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import Pads, conv_size

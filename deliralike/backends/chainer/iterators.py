@@ -7,7 +7,7 @@ from typing import Any
 from deliralike.backends.chainer.arrays import chainer, chainermn
 from deliralike.data import FromRoot, Loader
 from deliralike.errors import ArgumentError, SettingError
-from deliralike.parallel.processes import Processes
+from deliralike.parallel.processes.group import Processes
 
 _multi_node = chainermn.iterators.multi_node_iterator
 _synchronized = chainermn.iterators.synchronized_iterator

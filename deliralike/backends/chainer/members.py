@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.backends.chainer.data_parallel import DataParallelChainerNetwork, replicated_networks
-from deliralike.network import AbstractNetwork
-from deliralike.state import Slot
+from deliralike.backends.chainer.replicas.network import DataParallelChainerNetwork, replicated_networks
+from deliralike.network.base import AbstractNetwork
+from deliralike.network.state import Slot
 
 
 class Members:

@@ -12,11 +12,11 @@ import numpy as np
 
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer, chainermn
-from deliralike.enclosing import EnclosingNetwork
 from deliralike.errors import ArgumentError, ConstructionError, StateError
-from deliralike.network import AbstractNetwork, Block, NetworkType, StateDictNames
-from deliralike.parallelism import Hooks, Single
-from deliralike.state import Slot
+from deliralike.network.base import AbstractNetwork, Block, NetworkType, StateDictNames
+from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.network.parallelism import Hooks, Single
+from deliralike.network.state import Slot
 
 L = chainer.links
 

@@ -13,9 +13,9 @@ from deliralike.backends.chainer.arrays import chainer
 from deliralike.backends.chainer.members import Members
 from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUpdateRule
 from deliralike.errors import ArgumentError
-from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
-from deliralike.parallel.loss import as_loss, no_scalar
+from deliralike.network.base import AbstractNetwork
+from deliralike.optim.loss import as_loss, no_scalar
+from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
 
 class Part(chainer.Link):

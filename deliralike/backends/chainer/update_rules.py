@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deliralike import rules
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.groups import Groups
-from deliralike.state import Slot
+from deliralike.network.state import Slot
+from deliralike.optim import rules
+from deliralike.optim.groups import Groups
 
 
 class NeutralUpdateRule(chainer.UpdateRule):

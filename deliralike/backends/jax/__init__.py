@@ -13,9 +13,16 @@ import numpy as np
 from flax import nnx
 
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.jax import arrays, chance, files, mixed, synchronised
-from deliralike.backends.jax.data_parallel import DataParallelJaxNetwork
-from deliralike.backends.jax.data_parallel_optimizer import DataParallelJaxOptimizer
+from deliralike.backends.jax import arrays, files, mixed_precision, random
+from deliralike.backends.jax.compat.functions import (
+    DataParallel,
+    data_parallel,
+    exec_data_parallel_replication_callback,
+    gather,
+    parallel_apply,
+    replicate,
+    scatter,
+)
 from deliralike.backends.jax.distributed import (
     DistributedJaxNetwork,
     DistributedJaxOptimizer,
@@ -27,26 +34,20 @@ from deliralike.backends.jax.distributed import (
 )
 from deliralike.backends.jax.functional import JaxFunctions
 from deliralike.backends.jax.layers import NATIVE
-from deliralike.backends.jax.native_parallel import (
-    DataParallel,
-    data_parallel,
-    exec_data_parallel_replication_callback,
-    gather,
-    parallel_apply,
-    replicate,
-    scatter,
-)
 from deliralike.backends.jax.network import AbstractJaxNetwork, WrappedJaxNetwork, walk
 from deliralike.backends.jax.optimizer import JaxOptimizer, network_gradients
-from deliralike.backends.jax.over_mesh import summed_gradients
+from deliralike.backends.jax.replicas import batch_norm
+from deliralike.backends.jax.replicas.mesh_program import summed_gradients
+from deliralike.backends.jax.replicas.network import DataParallelJaxNetwork
+from deliralike.backends.jax.replicas.optimizer import DataParallelJaxOptimizer
 from deliralike.backends.jax.update_rules import NativeRule, NeutralRule
 from deliralike.errors import CapabilityError, DeviceError
-from deliralike.groups import Groups, Settings
-from deliralike.network import AbstractNetwork
-from deliralike.parallel.callbacks import CallbackContext
-from deliralike.parallel.processes import Place, Processes
-from deliralike.parallel.replicated import ReplicaSettings
-from deliralike.rules import Rule
+from deliralike.network.base import AbstractNetwork
+from deliralike.optim.groups import Groups, Settings
+from deliralike.optim.rules import Rule
+from deliralike.parallel.processes.group import Place, Processes
+from deliralike.parallel.replicas.callbacks import CallbackContext
+from deliralike.parallel.replicas.network import ReplicaSettings
 
 __all__ = [
     "BACKEND",
@@ -188,30 +189,32 @@ class JaxBackend(Backend):
 
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
-        return mixed.computing_in(precision)
+        return mixed_precision.computing_in(precision)
 
     def weighted(
         self, values: Sequence[jax.Array], weight: float, totals: Sequence[jax.Array] | None = None
     ) -> list[jax.Array]:
-        return mixed.weighted(list(values), weight, None if totals is None else list(totals)) if values else []
+        return (
+            mixed_precision.weighted(list(values), weight, None if totals is None else list(totals)) if values else []
+        )
 
     def copied(self, array: jax.Array) -> jax.Array:
         return array
 
     def blended(self, averages: Sequence[jax.Array], values: Sequence[jax.Array], weight: float) -> list[jax.Array]:
-        return mixed.blended(list(averages), list(values), weight)
+        return mixed_precision.blended(list(averages), list(values), weight)
 
     def all_finite(self, values: Sequence[jax.Array]) -> bool:
-        return bool(mixed.all_finite(list(values)))
+        return bool(mixed_precision.all_finite(list(values)))
 
     def seed(self, seed: int) -> None:
-        chance.seed(seed)
+        random.seed(seed)
 
     def random_state(self, network: AbstractNetwork) -> dict[str, Any]:
-        return chance.state(network)
+        return random.state(network)
 
     def load_random_state(self, network: AbstractNetwork, state: Mapping[str, Any]) -> None:
-        chance.load_state(network, state)
+        random.load_state(network, state)
 
     def name_of_device(self, device: Any) -> str:
         return arrays.name_of(device) if isinstance(device, jax.Device) else str(device)
@@ -245,6 +248,6 @@ def _optimizer_class(network: AbstractNetwork) -> type[JaxOptimizer]:
 
 BACKEND = JaxBackend()
 BACKEND.bind(JaxFunctions(), AbstractJaxNetwork, NATIVE)
-SynchronizedBatchNorm1d = synchronised.SynchronizedBatchNorm1d.on(BACKEND)
-SynchronizedBatchNorm2d = synchronised.SynchronizedBatchNorm2d.on(BACKEND)
-SynchronizedBatchNorm3d = synchronised.SynchronizedBatchNorm3d.on(BACKEND)
+SynchronizedBatchNorm1d = batch_norm.SynchronizedBatchNorm1d.on(BACKEND)
+SynchronizedBatchNorm2d = batch_norm.SynchronizedBatchNorm2d.on(BACKEND)
+SynchronizedBatchNorm3d = batch_norm.SynchronizedBatchNorm3d.on(BACKEND)

@@ -15,7 +15,7 @@ import numpy as np
 from flax import serialization
 
 from deliralike.errors import StateError, WeightFileError
-from deliralike.state import host_array
+from deliralike.network.state import host_array
 from deliralike.weights import mark, refuse_expansion, trees
 
 _AVERAGED = ("ema_params", "params_ema", "ema")

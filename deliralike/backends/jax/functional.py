@@ -19,10 +19,11 @@ from flax import nnx
 from jax import lax
 
 from deliralike import random
-from deliralike.backends.jax import arrays, host_checks, inner
-from deliralike.backends.jax.chance import Chance
-from deliralike.construction import require_construction
+from deliralike.backends.jax import arrays
+from deliralike.backends.jax.compiled import host_checks, inner
+from deliralike.backends.jax.random import Chance
 from deliralike.errors import ConstructionError
+from deliralike.network.construction import require_construction
 from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import Pads

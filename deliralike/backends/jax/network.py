@@ -13,10 +13,11 @@ import numpy as np
 from flax import nnx
 from flax.nnx.module import ModuleMeta
 
-from deliralike.backends.jax import arrays, inner
-from deliralike.enclosing import EnclosingNetwork
-from deliralike.network import AbstractNetwork, NetworkType, StateDictNames, refuse_plain_container
-from deliralike.state import Slot
+from deliralike.backends.jax import arrays
+from deliralike.backends.jax.compiled import inner
+from deliralike.network.base import AbstractNetwork, NetworkType, StateDictNames, refuse_plain_container
+from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.network.state import Slot
 
 _NOT_SAVED = (nnx.RngState, nnx.Intermediate, nnx.Cache)
 _FROZEN = "frozen"

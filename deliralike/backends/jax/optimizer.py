@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deliralike import host_arrays, nest
+from deliralike import nest
 from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.host_checks import checked
-from deliralike.backends.jax.program import (
+from deliralike.backends.jax.compiled.host_checks import checked
+from deliralike.backends.jax.compiled.program import (
     Arguments,
     Members,
     Programs,
@@ -27,8 +27,9 @@ from deliralike.backends.jax.program import (
 )
 from deliralike.backends.jax.update_rules import UpdateRule
 from deliralike.errors import DtypeError
-from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
+from deliralike.nest import host_arrays
+from deliralike.network.base import AbstractNetwork
+from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
 Named = dict[str, Any]
 

@@ -12,11 +12,11 @@ import numpy as np
 import optax
 
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.program import Members
+from deliralike.backends.jax.compiled.program import Members
 from deliralike.errors import CapabilityError, StateError
-from deliralike.groups import Groups
-from deliralike.rules import Rule
-from deliralike.state import Slot
+from deliralike.network.state import Slot
+from deliralike.optim.groups import Groups
+from deliralike.optim.rules import Rule
 
 Named = dict[str, Any]
 

@@ -16,44 +16,44 @@ import torch
 
 from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.torch import arrays, chance, files, mixed
-from deliralike.backends.torch.carried import named
-from deliralike.backends.torch.data_parallel import DataParallelTorchNetwork
-from deliralike.backends.torch.distributed import DistributedTorchNetwork, LayerwiseTorchNetwork, TorchProcesses
-from deliralike.backends.torch.functional import TorchFunctions
-from deliralike.backends.torch.holder import TorchHolder
-from deliralike.backends.torch.layers import NATIVE
-from deliralike.backends.torch.native_data_parallel import (
+from deliralike.backends.torch import arrays, files, mixed_precision, random
+from deliralike.backends.torch.compat.batch_norm_names import (
+    DataParallelWithCallback,
+    convert_model,
+    execute_replication_callbacks,
+    patch_sync_batchnorm,
+)
+from deliralike.backends.torch.compat.data_parallel import (
     DataParallel,
     ReplicationCallbackDataParallel,
     data_parallel,
     exec_data_parallel_replication_callback,
     patch_replication_callback,
 )
-from deliralike.backends.torch.native_parallel import gather, parallel_apply, replicate, scatter, scatter_kwargs
+from deliralike.backends.torch.compat.functions import gather, parallel_apply, replicate, scatter, scatter_kwargs
+from deliralike.backends.torch.distributed import DistributedTorchNetwork, LayerwiseTorchNetwork, TorchProcesses
+from deliralike.backends.torch.functional import TorchFunctions
+from deliralike.backends.torch.holder import TorchHolder
+from deliralike.backends.torch.layers import NATIVE
 from deliralike.backends.torch.network import AbstractTorchNetwork, WrappedTorchNetwork
 from deliralike.backends.torch.optimizer import TorchOptimizer
-from deliralike.backends.torch.parallel_optimizer import DataParallelTorchOptimizer
-from deliralike.backends.torch.synchronised import (
+from deliralike.backends.torch.replicas.batch_norm import (
     SynchronizedBatchNorm1d,
     SynchronizedBatchNorm2d,
     SynchronizedBatchNorm3d,
     set_sbn_eps_mode,
 )
-from deliralike.backends.torch.synchronised_names import (
-    DataParallelWithCallback,
-    convert_model,
-    execute_replication_callbacks,
-    patch_sync_batchnorm,
-)
+from deliralike.backends.torch.replicas.network import DataParallelTorchNetwork
+from deliralike.backends.torch.replicas.optimizer import DataParallelTorchOptimizer
+from deliralike.backends.torch.replicas.thread_context import named
 from deliralike.backends.torch.update_rules import native_optimizer
 from deliralike.errors import CapabilityError
-from deliralike.groups import Groups, Settings
-from deliralike.network import AbstractNetwork
-from deliralike.parallel.callbacks import CallbackContext
-from deliralike.parallel.processes import Place, Processes
-from deliralike.parallel.replicated import ReplicaSettings
-from deliralike.rules import Rule
+from deliralike.network.base import AbstractNetwork
+from deliralike.optim.groups import Groups, Settings
+from deliralike.optim.rules import Rule
+from deliralike.parallel.processes.group import Place, Processes
+from deliralike.parallel.replicas.callbacks import CallbackContext
+from deliralike.parallel.replicas.network import ReplicaSettings
 
 __all__ = [
     "BACKEND",
@@ -225,7 +225,7 @@ class TorchBackend(Backend):
         return list(averages)
 
     def all_finite(self, values: Sequence[torch.Tensor]) -> bool:
-        return mixed.all_finite(values)
+        return mixed_precision.all_finite(values)
 
     def _sum(self, gradients: Sequence[torch.Tensor | None], device: str) -> torch.Tensor | None:
         given = [gradient for gradient in gradients if gradient is not None]
@@ -268,16 +268,16 @@ class TorchBackend(Backend):
 
     def computing_in(self, precision: str) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
-        return mixed.computing_in(precision)
+        return mixed_precision.computing_in(precision)
 
     def seed(self, seed: int) -> None:
         torch.manual_seed(seed)
 
     def random_state(self, network: AbstractNetwork) -> dict[str, Any]:
-        return dict(chance.state())
+        return dict(random.state())
 
     def load_random_state(self, network: AbstractNetwork, state: Mapping[str, Any]) -> None:
-        chance.load_state(state)
+        random.load_state(state)
 
 
 def _leaf(value: Any) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from deliralike.backends.torch.archives import Archive, opened
-from deliralike.backends.torch.pickles import TYPES, Other, Storage, Tensor
+from deliralike.backends.torch.file_formats.archives import Archive, opened
+from deliralike.backends.torch.file_formats.pickles import TYPES, Other, Storage, Tensor
 from deliralike.errors import WeightFileError
 from deliralike.weights import refuse_expansion
 

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 
 from deliralike import random
 from deliralike.backends.torch import arrays
-from deliralike.backends.torch.chance import draws_by_key, keyed_bernoulli
-from deliralike.construction import require_construction
+from deliralike.backends.torch.random import draws_by_key, keyed_bernoulli
+from deliralike.network.construction import require_construction
 from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import Pads

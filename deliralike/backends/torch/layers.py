@@ -9,11 +9,11 @@ import torch
 
 from deliralike import random
 from deliralike.backends.torch import arrays
-from deliralike.backends.torch.chance import draws_by_key
 from deliralike.backends.torch.network import AbstractTorchNetwork
-from deliralike.backends.torch.synchronised import move_statistics
-from deliralike.construction import current_construction
+from deliralike.backends.torch.random import draws_by_key
+from deliralike.backends.torch.replicas.batch_norm import move_statistics
 from deliralike.errors import SettingError
+from deliralike.network.construction import current_construction
 from deliralike.nn import checks
 from deliralike.nn.layers import LAYERS
 from deliralike.nn.start import ONES, ZEROS, Constant, Normal, fan_in_uniform

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
 
 
 class Members:

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from deliralike.backends.torch import arrays
-from deliralike.enclosing import EnclosingNetwork
-from deliralike.network import AbstractNetwork
-from deliralike.parallelism import Single, is_replicated
-from deliralike.state import Slot
+from deliralike.network.base import AbstractNetwork
+from deliralike.network.enclosing import EnclosingNetwork
+from deliralike.network.parallelism import Single, is_replicated
+from deliralike.network.state import Slot
 
 
 class TorchSlot(Slot):

@@ -11,10 +11,10 @@ import torch
 from deliralike.backends.torch import arrays
 from deliralike.backends.torch.members import Members
 from deliralike.backends.torch.update_rules import GroupRates
-from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
-from deliralike.parallel.loss import as_loss, no_scalar
-from deliralike.state import Slot
+from deliralike.network.base import AbstractNetwork
+from deliralike.network.state import Slot
+from deliralike.optim.loss import as_loss, no_scalar
+from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
 
 
 class TorchOptimizer(AbstractOptimizer):

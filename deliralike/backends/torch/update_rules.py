@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import torch
 
-from deliralike import rules
 from deliralike.backends.torch.arrays import is_spread
 from deliralike.errors import ArgumentError
-from deliralike.groups import Groups, scaled_lr
-from deliralike.state import Slot
+from deliralike.network.state import Slot
+from deliralike.optim import rules
+from deliralike.optim.groups import Groups, scaled_lr
 
 
 class NeutralOptimizer(torch.optim.Optimizer):
@@ -55,13 +55,13 @@ class NeutralOptimizer(torch.optim.Optimizer):
 
 
 class Lion(NeutralOptimizer):
-    """`deliralike.rules.Lion` as an optimizer of PyTorch's."""
+    """`deliralike.optim.rules.Lion` as an optimizer of PyTorch's."""
 
     kind = rules.Lion
 
 
 class LAMB(NeutralOptimizer):
-    """`deliralike.rules.LAMB` as an optimizer of PyTorch's."""
+    """`deliralike.optim.rules.LAMB` as an optimizer of PyTorch's."""
 
     kind = rules.LAMB
 

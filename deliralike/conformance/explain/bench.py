@@ -16,7 +16,7 @@ from deliralike.conformance.agreement import NULL
 from deliralike.conformance.explain.fitting import EXACT, fit
 from deliralike.conformance.explain.variant import Call, Formula, Variant
 from deliralike.conformance.findings import LIMIT, Accused
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn.layers import LAYERS
 
 Tensors = dict[str, np.ndarray]

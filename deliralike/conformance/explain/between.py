@@ -32,8 +32,8 @@ from deliralike.conformance.replica_changes import (
     without_gradient_of_others,
 )
 from deliralike.conformance.subject import Subject
-from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer, LossFunction
+from deliralike.network.base import AbstractNetwork
+from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
 from deliralike.parallel import AccumulateGradients
 
 Replicate = Callable[[AbstractNetwork, int], Any]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest, random
-from deliralike.accumulation import count_samples
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import MATCH
 from deliralike.conformance.listening import handed
 from deliralike.conformance.one_step import SEED, Step
 from deliralike.conformance.replica_changes import of_share
 from deliralike.conformance.subject import Subject
+from deliralike.optim.accumulation import count_samples
 from deliralike.parallel import partition
 
 Variant = tuple[str, Step]  # a way of going wrong in words, and what it gives, of the kinds that it speaks of

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from deliralike import rules
-from deliralike.clipping import ClipNorm, ClipValue
+from deliralike.optim import rules
+from deliralike.optim.clipping import ClipNorm, ClipValue
 
 Array = np.ndarray
 Number = Any  # a float, or an array with one for each element
@@ -21,7 +21,7 @@ Number = Any  # a float, or an array with one for each element
 
 @dataclass(frozen=True)
 class Form:
-    """An update rule and the conventions that it follows; the standard ones are those of `deliralike.rules`.
+    """An update rule and the conventions that it follows; the standard ones are those of `deliralike.optim.rules`.
 
     Attributes:
         kind: ``"sgd"``, ``"adam"``, ``"nadam"``, ``"radam"``, ``"adamax"``, ``"rmsprop"``, ``"adagrad"``,

@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from deliralike import backends, random, rules, weights
+from deliralike import backends, random, weights
 from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.explain import checkpoints as explaining
 from deliralike.conformance.findings import FAILED, LIMIT, PASSED, Explanation, Finding, Level
 from deliralike.conformance.listening import evaluated
 from deliralike.conformance.subject import Subject
 from deliralike.errors import BackendUnavailable, DeliralikeError
-from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer
+from deliralike.network.base import AbstractNetwork
+from deliralike.optim import rules
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.training import checkpoint
 
 NAME, TITLE = "checkpoints", "weights and optimizer states through files, both ways"

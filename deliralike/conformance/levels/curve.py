@@ -21,9 +21,9 @@ from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.pairing import COUNTER
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
 from deliralike.nn import start
-from deliralike.optimizer import AbstractOptimizer
+from deliralike.optim.optimizer import AbstractOptimizer
 
 TITLE = "loss curve in float64"
 NOISE = 2.0**-24 / 3.0**0.5  # the deviation of a relative rounding error in float32, which is uniform

@@ -27,7 +27,7 @@ from deliralike.conformance.matching import Match
 from deliralike.conformance.matching.pairing import COUNTER
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
 
 TITLE = "probes: extreme numbers, exact ties, nothing at all"
 FAR = 1e4  # the mean of far inputs, in standard deviations; also the size of huge outputs

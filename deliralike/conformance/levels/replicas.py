@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends, nest
-from deliralike.accumulation import count_samples
 from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import compare, relative_difference
 from deliralike.conformance.explain.replicas import Explanations
@@ -20,7 +19,8 @@ from deliralike.conformance.last_bit import allowed, shake_parameters
 from deliralike.conformance.one_step import Step, take_step, take_updates
 from deliralike.conformance.subject import Subject
 from deliralike.errors import CapabilityError, DeviceError
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
+from deliralike.optim.accumulation import count_samples
 from deliralike.parallel import Processes
 
 NAME, TITLE = "L6", "replicas"

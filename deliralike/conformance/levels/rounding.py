@@ -23,7 +23,7 @@ from deliralike.conformance.findings import FAILED, PASSED, Finding, Level
 from deliralike.conformance.last_bit import shaken
 from deliralike.conformance.levels.semantics import MODES, Look, look
 from deliralike.conformance.subject import Subject
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
 from deliralike.nn import start
 
 TITLE = "quality in float32"

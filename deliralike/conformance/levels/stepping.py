@@ -20,10 +20,10 @@ from deliralike.conformance.explain.updates import Form, Trace, form_of, merged
 from deliralike.conformance.findings import FAILED, LIMIT, NOT_REACHED, PASSED, Explanation, Finding, Level
 from deliralike.conformance.subject import Subject
 from deliralike.errors import DeliralikeError
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
 from deliralike.nn import start
-from deliralike.optimizer import AbstractOptimizer
-from deliralike.parallel.hooks import AccumulateGradients
+from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.parallel.replicas.hooks import AccumulateGradients
 
 TITLE = "optimizer steps at forced parameters and gradients"
 SCALES = (1e-6, 1.0, 1e-3, 1e2)  # of gradients, step by step: small ones show an epsilon, large ones are clipped

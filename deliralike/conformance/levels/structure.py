@@ -20,7 +20,7 @@ from deliralike.conformance.matching.pairing import COUNTER
 from deliralike.conformance.matching.parts import join
 from deliralike.conformance.subject import Subject
 from deliralike.errors import SettingError, suggestion
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
 
 TITLE = "names, shapes, structure"
 _ABOUT_VALUES = ("weight of", "shape")  # findings that values may explain
@@ -38,7 +38,7 @@ class Weight:
         value: In the neutral layout.
         dtype: Its type's name.
         usual: Whether it is of the network's own floating type, or holds whole numbers.
-        is_parameter, trainable: As in `deliralike.state.Slot`.
+        is_parameter, trainable: As in `deliralike.network.state.Slot`.
         tie: The first of the names that it has in the network.
     """
 

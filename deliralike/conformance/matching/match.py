@@ -25,7 +25,7 @@ from deliralike.conformance.matching.pairing import Pair, Side
 from deliralike.conformance.matching.parts import Unit, assembled
 from deliralike.conformance.matching.searching import Corrections, search
 from deliralike.errors import UnknownName
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
 
 
 @dataclass(frozen=True)

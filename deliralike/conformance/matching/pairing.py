@@ -14,7 +14,7 @@ import numpy as np
 from deliralike.conformance.matching.layouts import NEAR, Transform, equal_under, flattenings, transforms
 from deliralike.conformance.matching.naming import Spoken, role, similarity, spoken
 from deliralike.conformance.matching.parts import Shape, Unit
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
 
 COUNTER = "num_batches_tracked"  # flax's norms have none, and nothing is computed from it
 _ROLES = ("weight", "bias", "running_mean", "running_var")

@@ -10,8 +10,8 @@ import numpy as np
 from deliralike.conformance.planted import Mistake
 from deliralike.conformance.planted.planting import with_methods
 from deliralike.conformance.subject import Subject
-from deliralike.network import AbstractNetwork, Network
-from deliralike.optimizer import AbstractOptimizer
+from deliralike.network.base import AbstractNetwork, Network
+from deliralike.optim.optimizer import AbstractOptimizer
 
 State = dict[str, np.ndarray]
 Change = Callable[[State], State]

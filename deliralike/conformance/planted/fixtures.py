@@ -16,7 +16,7 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.planted.optimizers import equipped
 from deliralike.conformance.subject import Subject
 from deliralike.errors import UnknownName, suggestion
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.zoo.classification.resnet import BasicBlock
 
 CLASSES = 5

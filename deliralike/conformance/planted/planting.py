@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.subject import Subject
-from deliralike.network import AbstractNetwork
-from deliralike.optimizer import LossFunction
+from deliralike.network.base import AbstractNetwork
+from deliralike.optim.optimizer import LossFunction
 
 Plant = Callable[[Subject], Subject]
 State = dict[str, np.ndarray]

@@ -12,7 +12,6 @@ import numpy as np
 from deliralike import nest
 from deliralike.backends import DataParallel
 from deliralike.backends.base import Backend
-from deliralike.clipping import ClipNorm
 from deliralike.conformance.levels.replicas import replicated
 from deliralike.conformance.planted import Mistake
 from deliralike.conformance.planted.fixtures import Batch
@@ -37,11 +36,12 @@ from deliralike.conformance.replica_changes import (
     without_gradient_of_others,
 )
 from deliralike.conformance.subject import Subject
-from deliralike.network import AbstractNetwork, Network
-from deliralike.optimizer import AbstractOptimizer, LossFunction
+from deliralike.network.base import AbstractNetwork, Network
+from deliralike.optim.clipping import ClipNorm
+from deliralike.optim.loss import as_loss
+from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
+from deliralike.optim.rules import rule
 from deliralike.parallel import AccumulateGradients, in_replicas, partition
-from deliralike.parallel.loss import as_loss
-from deliralike.rules import rule
 
 COUNT = 3  # replicas; the causes below name numbers that follow from it
 CLASS_WEIGHTS = np.array([1.0, 2.0, 0.5, 3.0])

@@ -11,7 +11,7 @@ import numpy as np
 from deliralike.backends.base import Backend, Gradients
 from deliralike.conformance.agreement import relative_difference
 from deliralike.errors import DeliralikeError
-from deliralike.network import Network, build
+from deliralike.network.base import Network, build
 from deliralike.nn.start import ONES
 
 LIMITS = {"float64": 1e-10, "float32": 1e-4}  # of relative differences; right backends agree to 1e-14 in float64

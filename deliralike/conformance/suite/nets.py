@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn.start import Constant, Normal, Uniform
 
 

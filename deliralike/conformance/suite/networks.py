@@ -23,7 +23,7 @@ from deliralike.conformance.suite.nets import (
     dense,
 )
 from deliralike.errors import ArgumentError, ConstructionError, StateError
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn.start import Normal, Uniform, draw
 
 _IMAGES = values(3, 2, 5, 4)

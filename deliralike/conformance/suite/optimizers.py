@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from deliralike.backends.base import Backend
-from deliralike.clipping import ClipNorm
 from deliralike.conformance.suite import rules
 from deliralike.conformance.suite.check import Check, check, register
 from deliralike.conformance.suite.comparing import LIMITS, agree, dtype_of, equal, made, refused, true, values
 from deliralike.conformance.suite.nets import Moved
 from deliralike.errors import StateError, UnknownName
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn.start import ZEROS
-from deliralike.rules import rule
+from deliralike.optim.clipping import ClipNorm
+from deliralike.optim.rules import rule
 
 _RATES = (0.1, 0.1, 0.03, 0.2, 0.05)  # it changes, since some conventions differ only then
 _SHAPES = {"weight": (3, 2), "bias": (2,)}

@@ -11,7 +11,7 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.suite.check import check
 from deliralike.conformance.suite.comparing import agree, dtype_of, made, native, true, values
 from deliralike.conformance.suite.nets import Shared
-from deliralike.rules import rule
+from deliralike.optim.rules import rule
 
 _X, _LABELS = values(7, 3), np.array([0, 3, 1, 1, -100, 2, -100])
 _WEIGHTS = np.array([0.5, 2.0, 1.0, 1.5])

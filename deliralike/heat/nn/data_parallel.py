@@ -12,7 +12,7 @@ from deliralike.heat.binding import bound
 from deliralike.heat.communication import Communication, sanitize_comm
 from deliralike.heat.optim.daso import DASO
 from deliralike.heat.optim.dp_optimizer import DataParallelOptimizer
-from deliralike.optimizer import AbstractOptimizer
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.layerwise import BUCKET, LayerwiseNetwork
 
 

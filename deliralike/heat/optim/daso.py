@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends
-from deliralike.backends.joining import join
+from deliralike.backends.processes.join import join
 from deliralike.errors import ArgumentError, CapabilityError, SettingError
 from deliralike.heat.communication import Communication, chosen, sanitize_comm
-from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer
-from deliralike.parallel.asynchronous import WIRES, AsynchronousAverages
-from deliralike.parallel.daso import BLOCKING, Plan
-from deliralike.parallel.nodes import Nodes
-from deliralike.state import Slot
+from deliralike.network.base import AbstractNetwork
+from deliralike.network.state import Slot
+from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.parallel.averaging.asynchronous import WIRES, AsynchronousAverages
+from deliralike.parallel.averaging.daso import BLOCKING, Plan
+from deliralike.parallel.processes.topology import Nodes
 
 _WHOLE = {"total_epochs": 1, "warmup_epochs": 0, "cooldown_epochs": 0, "max_global_skips": 1, "sending_chunk_size": 1,
           "skip_reduction_factor": 1, "local_skip_factor": 1}  # fmt: skip
@@ -26,7 +26,7 @@ class DASO:
     """Distributed asynchronous and selective optimization, around an optimizer of PyTorch or Chainer.
 
     Create it in every process, give it to `DataParallelMultiGPU`, set `last_batch`, call `step` after each backward
-    pass, and `epoch_loss_logic` after each epoch. `deliralike.parallel.daso` says what is sent and merged when.
+    pass, and `epoch_loss_logic` after each epoch. `deliralike.parallel.averaging.daso` says what is sent and merged when.
 
     Attributes:
         local_optimizer, scheduler, scaler: What makes the updates.

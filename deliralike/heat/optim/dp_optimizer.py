@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from deliralike.errors import ArgumentError, SettingError
-from deliralike.optimizer import AbstractOptimizer
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.layerwise import LayerwiseNetwork
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import Constant
 

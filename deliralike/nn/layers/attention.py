@@ -3,7 +3,7 @@
 import numpy as np
 
 from deliralike.errors import ShapeError
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.layers.dropout import Dropout
 from deliralike.nn.layers.linear import Linear

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from deliralike.errors import SettingError, ShapeError
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.start import fan_in_uniform
 from deliralike.nn.windows import Sizes

@@ -3,7 +3,7 @@
 Active in training mode only; what is kept is scaled up.
 """
 
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.random import drop_threshold
 

@@ -1,7 +1,7 @@
 """Linear maps, embeddings and the flattening before them."""
 
 from deliralike.errors import SettingError
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import Normal, fan_in_uniform
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ONES, ZEROS
-from deliralike.parallel.replica import current as current_replica
+from deliralike.parallel.replicas.context import current as current_replica
 
 
 class _RunningNorm(Network):

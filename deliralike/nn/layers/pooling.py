@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.windows import Sizes
 

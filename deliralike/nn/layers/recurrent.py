@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import ShapeError
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.layers.dropout import Dropout
 from deliralike.nn.start import fan_in_uniform

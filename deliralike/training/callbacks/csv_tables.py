@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from deliralike.steps import TOTAL
+from deliralike.network.steps import TOTAL
 from deliralike.training.callbacks.table import Table
 from deliralike.training.callbacks.writer import Writer, begin
 from deliralike.training.history import Epoch, Step

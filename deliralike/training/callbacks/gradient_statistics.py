@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError
-from deliralike.optimizer import AbstractOptimizer
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.training.callbacks.table import Table
 from deliralike.training.callbacks.writer import Writer, begin
 from deliralike.training.history import Step

@@ -11,7 +11,7 @@ import numpy as np
 
 from deliralike import data
 from deliralike.errors import SettingError
-from deliralike.steps import inputs_and_target
+from deliralike.network.steps import inputs_and_target
 from deliralike.training.callbacks.writer import Writer
 from deliralike.training.history import Epoch
 from deliralike.training.run import Run

@@ -12,8 +12,8 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.errors import SettingError
-from deliralike.optimizer import AbstractOptimizer
-from deliralike.steps import TOTAL
+from deliralike.network.steps import TOTAL
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.history import Epoch, Step
 from deliralike.training.run import Run

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from deliralike.data.packages import needed
-from deliralike.steps import TOTAL
+from deliralike.network.steps import TOTAL
 from deliralike.training.callbacks.csv_tables import rates
 from deliralike.training.callbacks.writer import Writer
 from deliralike.training.history import Epoch, Step

@@ -11,7 +11,7 @@ import numpy as np
 
 from deliralike import backends, data, weights, zoo
 from deliralike.errors import DataUnavailable, SettingError
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
 from deliralike.training.callbacks import Callback
 from deliralike.training.evaluation import predict
 from deliralike.training.experiment.checks import located

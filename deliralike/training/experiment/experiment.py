@@ -7,10 +7,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from deliralike import backends, data, steps
+from deliralike import backends, data
 from deliralike.errors import SettingError
+from deliralike.network import steps
 from deliralike.parallel import Alone, Processes
-from deliralike.parallel.nodes import place_on_node
+from deliralike.parallel.processes.topology import place_on_node
 from deliralike.training.callbacks import Callback
 from deliralike.training.experiment import folder as run_folder
 from deliralike.training.experiment.building import (

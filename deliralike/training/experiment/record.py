@@ -11,7 +11,7 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 import deliralike
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
 
 _PATIENCE = 10.0  # seconds that git may take
 

@@ -10,9 +10,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from deliralike import data, steps, weights
+from deliralike import data, weights
 from deliralike.errors import SettingError
-from deliralike.network import AbstractNetwork
+from deliralike.network import steps
+from deliralike.network.base import AbstractNetwork
 from deliralike.parallel import Alone, Processes
 from deliralike.training.callbacks import Callback
 from deliralike.training.curves import draw_curves

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
-from deliralike import backends, rules, zoo
+from deliralike import backends, zoo
 from deliralike.errors import DeliralikeError, SettingError, refuse_unknown_settings
-from deliralike.groups import Groups
-from deliralike.precision import PRECISIONS
+from deliralike.optim import rules
+from deliralike.optim.groups import Groups
+from deliralike.optim.precision import PRECISIONS
 from deliralike.training.callbacks.checkpoint import Checkpoint
 from deliralike.training.callbacks.early_stopping import EarlyStopping
 from deliralike.training.experiment import checks

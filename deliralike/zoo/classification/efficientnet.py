@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deliralike.errors import SettingError
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Uniform
 from deliralike.zoo.blocks import by_dims, classifier, images, run_stages

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from deliralike.errors import SettingError
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import Normal
 from deliralike.nn.windows import Sizes

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from deliralike.errors import SettingError
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import Normal
 from deliralike.zoo.blocks import classifier, images, in_turn, large_enough

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deliralike.errors import SettingError, ShapeError, suggestion
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ONES, ZEROS, Constant, Normal, TruncatedNormal, XavierUniform
 from deliralike.zoo.blocks import classifier

@@ -6,7 +6,7 @@ It follows the paper.
 from collections.abc import Sequence
 
 from deliralike.errors import SettingError
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo.blocks import classifier, images, in_turn
 from deliralike.zoo.model import Model

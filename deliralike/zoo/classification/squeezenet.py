@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deliralike.errors import SettingError
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeUniform, Normal
 from deliralike.zoo.blocks import by_dims, images, large_enough, run_stages

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import ShapeError
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal, XavierUniform
 from deliralike.zoo.blocks import classifier

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.model import Model

@@ -6,7 +6,7 @@ Unlike the paper, the gates see the level's own size, and what merges is normali
 from collections.abc import Sequence
 from typing import Any
 
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.windows import Sizes
 from deliralike.zoo import medical

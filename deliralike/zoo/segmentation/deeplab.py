@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deliralike.errors import SettingError
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.layers.containers import Sequential
 from deliralike.zoo.blocks import by_dims, images

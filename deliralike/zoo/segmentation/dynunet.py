@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.start import ZEROS, HeNormal
 from deliralike.nn.windows import Sizes

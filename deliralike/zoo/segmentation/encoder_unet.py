@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deliralike.errors import SettingError, suggestion
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.zoo.blocks import by_dims, images
 from deliralike.zoo.encoders import (
     DECODER_START,

@@ -6,7 +6,7 @@ It follows the paper, on any encoder.
 from collections.abc import Mapping
 from typing import Any
 
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn.start import HeUniform
 from deliralike.zoo.blocks import by_dims, images
 from deliralike.zoo.encoders import HEAD_START, EncoderDecoder, depth_of, segmentation_head

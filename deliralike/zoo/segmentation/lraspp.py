@@ -6,7 +6,7 @@ They follow the paper, with torchvision's widths.
 from collections.abc import Sequence
 
 from deliralike.errors import SettingError
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal
 from deliralike.zoo.blocks import by_dims, images, run_stages

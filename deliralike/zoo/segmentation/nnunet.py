@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError, suggestion
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.start import ZEROS, HeNormal
 from deliralike.nn.windows import Sizes

@@ -7,7 +7,7 @@ auxiliary loss.
 from collections.abc import Mapping
 from typing import Any
 
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo.blocks import by_dims, images
 from deliralike.zoo.encoders import DECODER_START, EncoderDecoder, depth_of, segmentation_head

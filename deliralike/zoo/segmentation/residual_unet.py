@@ -9,7 +9,7 @@ of pooling, residual units, instance normalisation and PReLU.
 from collections.abc import Sequence
 from typing import Any
 
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.windows import Sizes
 from deliralike.zoo import medical

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deliralike.errors import SettingError, suggestion
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deliralike.errors import SettingError, suggestion
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo.blocks import by_dims, large_enough
 from deliralike.zoo.medical import Convolution, volume

@@ -6,7 +6,7 @@ Unlike the paper: no deep supervision; the decoder is segmentation_models_pytorc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.zoo.blocks import images
 from deliralike.zoo.encoders import (
     DECODER_START,

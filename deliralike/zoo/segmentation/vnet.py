@@ -6,7 +6,7 @@ Unlike the paper: ELU instead of PReLU unless told otherwise, batch normalisatio
 from typing import Any
 
 from deliralike.errors import SettingError
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo import medical
 from deliralike.zoo.blocks import by_dims

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Normal
 from deliralike.zoo.keymaps import KeyMap, by_patterns

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 
 from deliralike.errors import SettingError, suggestion
-from deliralike.network import Network
+from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import Normal
 from deliralike.zoo.blocks import classifier

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
 from deliralike.errors import CapabilityError
-from deliralike.groups import Groups
+from deliralike.optim.groups import Groups
 
 from . import arrays, functional
 from .network import AbstractStrangerNetwork

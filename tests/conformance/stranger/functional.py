@@ -10,7 +10,7 @@ from autograd.scipy import special
 from autograd.tracer import getval, isbox
 
 from deliralike import random
-from deliralike.construction import require_construction
+from deliralike.network.construction import require_construction
 from deliralike.nn import checks
 from deliralike.nn.functional import Functions
 

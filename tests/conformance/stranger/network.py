@@ -3,9 +3,9 @@
 import numpy as np
 from autograd.tracer import getval
 
-from deliralike.construction import current_construction
 from deliralike.network import AbstractNetwork, refuse_plain_container
-from deliralike.state import Slot
+from deliralike.network.construction import current_construction
+from deliralike.network.state import Slot
 
 
 class Variable(Slot):

@@ -8,8 +8,8 @@ from autograd.extend import vspace
 from autograd.tracer import getval, isbox, new_box, trace_stack
 
 from deliralike import nest
-from deliralike.optimizer import AbstractOptimizer, refuse_unknown_owners
-from deliralike.rules import Rule
+from deliralike.optim.optimizer import AbstractOptimizer, refuse_unknown_owners
+from deliralike.optim.rules import Rule
 
 
 def differentiated(function, arrays):

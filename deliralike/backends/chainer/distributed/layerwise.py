@@ -12,9 +12,9 @@ import chainer
 
 from deliralike.backends.chainer import arrays
 from deliralike.errors import CapabilityError
-from deliralike.optimizer import AbstractOptimizer
-from deliralike.parallel.buckets import described
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.layerwise import LayerwiseNetwork, entries_set
+from deliralike.parallel.processes.buckets import described
 
 
 class LayerwiseChainerNetwork(LayerwiseNetwork):

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from deliralike.backends.chainer.arrays import chainer, chainermn
-from deliralike.backends.chainer.data_parallel import ChainerReplicas, DataParallelChainerNetwork
 from deliralike.backends.chainer.distributed.own_backward import averaging, refusing
 from deliralike.backends.chainer.optimizer import Part
+from deliralike.backends.chainer.replicas.network import ChainerReplicas, DataParallelChainerNetwork
 from deliralike.errors import CapabilityError
-from deliralike.parallel.distributed import DistributedNetwork, ProcessState, ReplicasOverProcesses
-from deliralike.parallel.loss import InReplicas
-from deliralike.parallel.replica import current
+from deliralike.optim.loss import InReplicas
+from deliralike.parallel.processes.network import DistributedNetwork, ProcessState, ReplicasOverProcesses
+from deliralike.parallel.replicas.context import current
 
 
 @dataclass(eq=False)
@@ -109,7 +109,7 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
 
 
 class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
-    """A network of Chainer in several processes; see `deliralike.parallel.distributed.DistributedNetwork`.
+    """A network of Chainer in several processes; see `deliralike.parallel.processes.network.DistributedNetwork`.
 
     A ``chainermn.links.MultiNodeBatchNormalization`` in it has the statistics of the whole batch whatever `buffers`
     says, with shares of any size.

@@ -7,7 +7,7 @@ from typing import Any
 from deliralike.backends.chainer.arrays import chainer, chainermn
 from deliralike.backends.chainer.distributed.network import DistributedChainerNetwork
 from deliralike.errors import ArgumentError, CapabilityError
-from deliralike.network import AbstractNetwork
+from deliralike.network.base import AbstractNetwork
 
 
 def taken_apart(native: Any, network: AbstractNetwork) -> chainer.Optimizer:

@@ -2,9 +2,9 @@
 
 from deliralike.backends.jax.distributed.layerwise import LayerwiseJaxNetwork
 from deliralike.backends.jax.distributed.network import DistributedJaxNetwork, DistributedJaxOptimizer
-from deliralike.backends.jax.distributed.processes import JaxProcesses
+from deliralike.backends.jax.distributed.process_group import JaxProcesses
 from deliralike.backends.jax.distributed.sharded import ShardedJaxNetwork
-from deliralike.backends.jax.distributed.together import TogetherJaxNetwork, TogetherJaxOptimizer
+from deliralike.backends.jax.distributed.spmd import TogetherJaxNetwork, TogetherJaxOptimizer
 
 __all__ = [
     "DistributedJaxNetwork",

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from deliralike.backends.jax import arrays
-from deliralike.parallel.buckets import described
 from deliralike.parallel.layerwise import LayerwiseNetwork, attributes_set, entries_set
+from deliralike.parallel.processes.buckets import described
 
 
 class LayerwiseJaxNetwork(LayerwiseNetwork):

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import tree_map_with_path as map_with_path
 
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.distributed.processes import AXIS, JaxProcesses
+from deliralike.backends.jax.distributed.process_group import AXIS, JaxProcesses
 from deliralike.backends.jax.update_rules import parameter_of
 
 

@@ -10,16 +10,16 @@ import numpy as np
 from flax import nnx
 
 from deliralike import nest
-from deliralike.backends.jax.data_parallel import DataParallelJaxNetwork, JaxReplicas
 from deliralike.backends.jax.optimizer import JaxOptimizer
+from deliralike.backends.jax.replicas.network import DataParallelJaxNetwork, JaxReplicas
 from deliralike.errors import CapabilityError
-from deliralike.optimizer import AbstractOptimizer
-from deliralike.parallel.distributed import BY_AN_OPTIMIZER, DistributedNetwork, ReplicasOverProcesses
-from deliralike.parallel.loss import InReplicas, or_one
-from deliralike.parallel.meeting import Meeting
-from deliralike.parallel.replica import Replica, entered
-from deliralike.parallel.scatter import Shares
-from deliralike.parallel.telling import Telling
+from deliralike.optim.loss import InReplicas, or_one
+from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.parallel.batches.scatter import Shares
+from deliralike.parallel.processes.loss_exchange import Telling
+from deliralike.parallel.processes.network import BY_AN_OPTIMIZER, DistributedNetwork, ReplicasOverProcesses
+from deliralike.parallel.replicas.context import Replica, entered
+from deliralike.parallel.replicas.rendezvous import Meeting
 
 
 class JaxReplicasOverProcesses(ReplicasOverProcesses, JaxReplicas):
@@ -52,7 +52,7 @@ class JaxReplicasOverProcesses(ReplicasOverProcesses, JaxReplicas):
 
 
 class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
-    """A network of JAX in several processes; see `deliralike.parallel.distributed.DistributedNetwork`.
+    """A network of JAX in several processes; see `deliralike.parallel.processes.network.DistributedNetwork`.
 
     A step is one compiled program for each process's share, then gradients and losses are added on the host. Nothing is
     exchanged within a program, so batch normalisation takes the statistics of each share (``buffers="root"`` or

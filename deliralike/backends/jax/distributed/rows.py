@@ -15,7 +15,7 @@ from jax import lax
 from deliralike import nest
 from deliralike.backends.jax.arrays import drawing_everywhere
 from deliralike.backends.jax.distributed.mesh import ProcessMesh
-from deliralike.parallel.loss import InReplicas
+from deliralike.optim.loss import InReplicas
 
 Described = tuple[Any, ...]
 

@@ -11,14 +11,14 @@ import jax
 import numpy as np
 
 from deliralike.backends.jax.arrays import whole
-from deliralike.backends.jax.distributed.processes import AXIS, JaxProcesses
-from deliralike.backends.jax.distributed.together import JaxSpmd, TogetherJaxNetwork
+from deliralike.backends.jax.compiled.program import Members
+from deliralike.backends.jax.distributed.process_group import AXIS, JaxProcesses
+from deliralike.backends.jax.distributed.spmd import JaxSpmd, TogetherJaxNetwork
 from deliralike.backends.jax.network import JaxSlot
-from deliralike.backends.jax.program import Members
 from deliralike.errors import CapabilityError, SettingError, UnknownName, suggestion
-from deliralike.network import AbstractNetwork
-from deliralike.parallel.processes import Processes
-from deliralike.parallel.replicated import ReplicaSettings
+from deliralike.network.base import AbstractNetwork
+from deliralike.parallel.processes.group import Processes
+from deliralike.parallel.replicas.network import ReplicaSettings
 
 Rules = Mapping[str, Sequence[str | None] | None]
 

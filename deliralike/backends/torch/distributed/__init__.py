@@ -2,6 +2,6 @@
 
 from deliralike.backends.torch.distributed.layerwise import LayerwiseTorchNetwork
 from deliralike.backends.torch.distributed.network import DistributedTorchNetwork, TorchReplicasOverProcesses
-from deliralike.backends.torch.distributed.processes import TorchProcesses
+from deliralike.backends.torch.distributed.process_group import TorchProcesses
 
 __all__ = ["DistributedTorchNetwork", "LayerwiseTorchNetwork", "TorchProcesses", "TorchReplicasOverProcesses"]

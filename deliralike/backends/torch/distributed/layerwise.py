@@ -14,9 +14,9 @@ from torch.overrides import TorchFunctionMode
 
 from deliralike.backends.torch import arrays
 from deliralike.backends.torch.holder import TorchHolder
-from deliralike.optimizer import AbstractOptimizer
-from deliralike.parallel.buckets import Described
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.layerwise import LayerwiseNetwork, attributes_set
+from deliralike.parallel.processes.buckets import Described
 
 
 class LayerwiseTorchNetwork(LayerwiseNetwork, TorchHolder):

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from deliralike.backends.torch.data_parallel import DataParallelTorchNetwork, TorchReplicas
 from deliralike.backends.torch.distributed.own_backward import OwnBackward, OwnCall, put_gradients
-from deliralike.backends.torch.distributed.processes import TorchProcesses
+from deliralike.backends.torch.distributed.process_group import TorchProcesses
 from deliralike.backends.torch.distributed.reducing import Reducing
+from deliralike.backends.torch.replicas.network import DataParallelTorchNetwork, TorchReplicas
 from deliralike.errors import CapabilityError
-from deliralike.parallel.distributed import DistributedNetwork, ProcessState, ReplicasOverProcesses
-from deliralike.parallel.loss import InReplicas
-from deliralike.parallel.replica import current
+from deliralike.optim.loss import InReplicas
+from deliralike.parallel.processes.network import DistributedNetwork, ProcessState, ReplicasOverProcesses
+from deliralike.parallel.replicas.context import current
 
 
 @dataclass(eq=False)
@@ -144,7 +144,7 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
 
 
 class DistributedTorchNetwork(DistributedNetwork, DataParallelTorchNetwork):
-    """A network of PyTorch in several processes; see `deliralike.parallel.distributed.DistributedNetwork`.
+    """A network of PyTorch in several processes; see `deliralike.parallel.processes.network.DistributedNetwork`.
 
     In a loop of the user's own, ``loss.backward()`` through the network's outputs leaves the mean of the gradients of
     all processes, each counted by its samples, unless the network was called in a `no_sync` block: as PyTorch's own

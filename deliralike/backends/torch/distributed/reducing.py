@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from deliralike.backends.torch.distributed.comm_hooks import comm_hook
-from deliralike.backends.torch.distributed.processes import TorchProcesses
+from deliralike.backends.torch.distributed.process_group import TorchProcesses
 from deliralike.backends.torch.network import AbstractTorchNetwork
 from deliralike.errors import (
     ArgumentError,

@@ -17,25 +17,25 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
 from torch.distributed.tensor import DTensor
 
-from deliralike.backends.torch.carried import current_device
-from deliralike.backends.torch.distributed.fsdp_names import in_own_terms
+from deliralike.backends.torch.compat.fsdp_names import in_own_terms
 from deliralike.backends.torch.distributed.network import (
     DistributedTorchNetwork,
     TorchProcessState,
     TorchReplicasOverProcesses,
 )
 from deliralike.backends.torch.distributed.own_backward import OwnBackward, put_gradients
-from deliralike.backends.torch.distributed.processes import TorchProcesses
+from deliralike.backends.torch.distributed.process_group import TorchProcesses
+from deliralike.backends.torch.replicas.thread_context import current_device
 from deliralike.errors import CapabilityError, ProcessError, UnknownName, refuse_unknown_settings, suggestion
-from deliralike.network import AbstractNetwork
-from deliralike.optimizer import AbstractOptimizer
-from deliralike.parallel.distributed import SumOverProcesses
-from deliralike.parallel.loss import InReplicas
-from deliralike.parallel.processes import Processes
-from deliralike.parallel.replica import current
-from deliralike.parallel.replicated import ReplicaSettings
-from deliralike.parallel.scatter import Shares
-from deliralike.parallelism import Hooks
+from deliralike.network.base import AbstractNetwork
+from deliralike.network.parallelism import Hooks
+from deliralike.optim.loss import InReplicas
+from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.parallel.batches.scatter import Shares
+from deliralike.parallel.processes.group import Processes
+from deliralike.parallel.processes.network import SumOverProcesses
+from deliralike.parallel.replicas.context import current
+from deliralike.parallel.replicas.network import ReplicaSettings
 
 SMALLEST = 1_000_000  # parameters of a block that is gathered by itself: 4 MB of float32 hide the time of a message
 _KEYWORDS = ("reshard_after_forward", "shard_placement_fn", "mp_policy", "offload_policy", "ignored_params")

@@ -1,0 +1,1 @@
+"""Operations that Chainer lacks or computes otherwise, on NumPy and CuPy arrays."""

@@ -1,0 +1,161 @@
+"""Convolution in any number of dimensions, its transpose and its weight's gradient: one triple of matrix products.
+
+With ``C(x, w)`` the convolution, ``<C(x, w), y>`` is linear in each of the three, so each function's derivatives are
+the other two functions, to any order. Columns lie as ``(channels * kernel, batch * windows)`` and results as
+``(channels, batch, ...)`` in memory, which makes every step one product without a copy; outside, shapes are as usual.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from deliralike.backends.chainer.arrays import array_module, chainer
+from deliralike.backends.chainer.kernels.windows import Windows
+from deliralike.nn.geometry import Pads
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How windows lie over an input: everything that a convolution is told."""
+
+    stride: tuple[int, ...]
+    pads: Pads
+    dilation: tuple[int, ...]
+    groups: int
+    kernel: tuple[int, ...]
+    size: tuple[int, ...]
+    count: tuple[int, ...]
+
+    def windows(self) -> Windows:
+        """The windows over the padded input."""
+        return Windows(self.kernel, self.stride, self.dilation, self.count)
+
+    def plain(self) -> bool:
+        """Whether each window is one element, in order: then the columns are the input itself."""
+        return self.size == self.count and set(self.kernel) == {1} == set(self.stride) and not any(map(any, self.pads))
+
+    def inner(self) -> tuple:
+        """The part of the padded input that is the input."""
+        return (..., *(slice(before, before + n) for (before, _), n in zip(self.pads, self.size, strict=True)))
+
+    def padded(self) -> tuple[int, ...]:
+        """The size with padding."""
+        return tuple(n + sum(pads) for n, pads in zip(self.size, self.pads, strict=True))
+
+
+class Convolve(chainer.FunctionNode):
+    """``C(x, w)``: ``(batch, in, *size)`` and ``(out, in/groups, *kernel)`` give ``(batch, out, *count)``."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        super().__init__()
+        self.geometry = geometry
+
+    def forward(self, inputs):
+        self.retain_inputs((0, 1))
+        (x, w), groups = inputs, self.geometry.groups
+        y = _product(w.reshape(groups, w.shape[0] // groups, -1), _columns(x, self.geometry))
+        return (_channels_second(y, (w.shape[0], x.shape[0], *self.geometry.count)),)
+
+    def backward(self, indexes, gradients):
+        (x, w), (gy,) = self.get_retained_inputs(), gradients
+        found = {}
+        if 0 in indexes:
+            found[0] = Transposed(self.geometry).apply((gy, w))[0]
+        if 1 in indexes:
+            found[1] = WeightGradient(self.geometry).apply((x, gy))[0]
+        return tuple(found[index] for index in indexes)
+
+
+class Transposed(chainer.FunctionNode):
+    """The transpose of ``C`` in `x`: ``(batch, out, *count)`` and the weight give ``(batch, in, *size)``."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        super().__init__()
+        self.geometry = geometry
+
+    def forward(self, inputs):
+        self.retain_inputs((0, 1))
+        (y, w), g = inputs, self.geometry
+        weight = w.reshape(g.groups, w.shape[0] // g.groups, -1)
+        columns = _product(weight.swapaxes(1, 2), _channels_first(y, g.groups))
+        return (_add_columns(columns, (w.shape[1] * g.groups, y.shape[0]), g),)
+
+    def backward(self, indexes, gradients):
+        (y, w), (gx,) = self.get_retained_inputs(), gradients
+        found = {}
+        if 0 in indexes:
+            found[0] = Convolve(self.geometry).apply((gx, w))[0]
+        if 1 in indexes:
+            found[1] = WeightGradient(self.geometry).apply((gx, y))[0]
+        return tuple(found[index] for index in indexes)
+
+
+class WeightGradient(chainer.FunctionNode):
+    """The transpose of ``C`` in `w`: ``(batch, in, *size)`` and ``(batch, out, *count)`` give the weight's shape."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        super().__init__()
+        self.geometry = geometry
+
+    def forward(self, inputs):
+        self.retain_inputs((0, 1))
+        (x, y), g = inputs, self.geometry
+        w = _product(_channels_first(y, g.groups), _columns(x, g).swapaxes(1, 2))
+        return (w.reshape(y.shape[1], x.shape[1] // g.groups, *g.kernel),)
+
+    def backward(self, indexes, gradients):
+        (x, y), (gw,) = self.get_retained_inputs(), gradients
+        found = {}
+        if 0 in indexes:
+            found[0] = Transposed(self.geometry).apply((y, gw))[0]
+        if 1 in indexes:
+            found[1] = Convolve(self.geometry).apply((x, gw))[0]
+        return tuple(found[index] for index in indexes)
+
+
+def _columns(x: Any, g: Geometry) -> Any:
+    """What each window holds; (groups, in/groups * kernel, batch * windows)."""
+    if g.plain():
+        return _channels_first(x, g.groups)
+    xp, x = array_module(x), x.swapaxes(0, 1)
+    if any(map(any, g.pads)):
+        padded = xp.zeros((*x.shape[:2], *g.padded()), x.dtype)
+        padded[g.inner()] = x
+        x = padded
+    columns = xp.empty((x.shape[0], math.prod(g.kernel), x.shape[1], *g.count), x.dtype)
+    for place, window in enumerate(g.windows().slices()):
+        columns[:, place] = x[window]
+    return columns.reshape(g.groups, columns.shape[0] // g.groups * columns.shape[1], -1)
+
+
+def _add_columns(columns: Any, shape: tuple[int, int], g: Geometry) -> Any:
+    """The transpose of `_columns`; `shape` is (in, batch)."""
+    if g.plain():
+        return _channels_second(columns, (*shape, *g.size))
+    columns = columns.reshape(shape[0], -1, shape[1], *g.count)
+    x = array_module(columns).zeros((*shape, *g.padded()), columns.dtype)
+    for place, window in enumerate(g.windows().slices()):
+        x[window] += columns[:, place]
+    return x[g.inner()].swapaxes(0, 1)
+
+
+def _channels_first(y: Any, groups: int) -> Any:
+    """(batch, channels, ...) as (groups, channels/groups, batch * ...); a view when it lies so in memory already."""
+    return y.swapaxes(0, 1).reshape(groups, y.shape[1] // groups, -1)
+
+
+def _channels_second(y: Any, shape: Sequence[int]) -> Any:
+    """The other way round, always a view; `shape` is (channels, batch, ...)."""
+    return y.reshape(shape).swapaxes(0, 1)
+
+
+def _product(x: Any, y: Any) -> Any:
+    """The matrix product of each group; half precision is summed up in single precision, as on a GPU."""
+    if x.dtype == np.float16 and array_module(x) is np:
+        return np.matmul(x.astype(np.float32), y.astype(np.float32)).astype(np.float16)
+    return array_module(x).matmul(x, y)

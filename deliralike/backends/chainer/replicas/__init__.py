@@ -1,0 +1,1 @@
+"""Replicas of a Chainer network in one process."""

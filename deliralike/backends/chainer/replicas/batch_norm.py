@@ -1,0 +1,115 @@
+"""Sums over replicas as functions of Chainer's, and its own batch normalisation with the statistics of all replicas."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from deliralike.backends.chainer import arrays
+from deliralike.backends.chainer.arrays import chainer, chainermn
+from deliralike.parallel.replicas.context import current
+from deliralike.parallel.replicas.rendezvous import Meeting
+
+F, L = chainer.functions, chainer.links
+_FORWARDS = (L.BatchNormalization.forward, chainermn.links.MultiNodeBatchNormalization.forward)
+
+
+class AllSum(chainer.FunctionNode):
+    """The sum of an array over replicas that each run a backward pass of their own, in threads.
+
+    Every replica gets the sum, so each one's gradient is the sum of all gradients: the function is its own transpose.
+    """
+
+    def __init__(self, meeting: Meeting, index: int, topic: str) -> None:
+        super().__init__()
+        self.meeting, self.index, self.topic = meeting, index, topic
+
+    def forward(self, inputs):
+        (x,) = inputs
+        device = chainer.backend.get_device_from_array(x)
+        first, *others = self.meeting.exchange(self.index, self.topic, x)
+        total = device.send(first).copy()
+        for other in others:
+            total += device.send(other)
+        return (total,)
+
+    def backward(self, indexes, gradients):
+        return AllSum(self.meeting, self.index, f"the derivative of {self.topic}").apply(gradients)
+
+
+def all_sum(meeting: Meeting, index: int, in_threads: bool) -> Callable[[Any, str], Any]:
+    """The sum over all replicas, differentiable: by `AllSum`, or as one graph over all replicas."""
+
+    def in_own_graph(x: Any, topic: str) -> Any:
+        return AllSum(meeting, index, topic).apply((x,))[0]
+
+    def in_one_graph(x: Any, topic: str) -> Any:
+        x = chainer.as_variable(x)
+        values = [arrays.moved(value, x.device) for value in meeting.exchange(index, topic, x)]
+        return F.add(*values) if len(values) > 1 else x
+
+    return in_own_graph if in_threads else in_one_graph
+
+
+# Chainer's own batch normalisation -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def synchronised_links(links: Sequence[chainer.Link]) -> Iterator[None]:
+    """For a ``with`` block, let batch normalisation of Chainer's or ChainerMN's use the statistics of all replicas.
+
+    Links of subclasses that compute something else are left alone.
+    """
+    norms = [link for link in links if getattr(type(link), "forward", None) in _FORWARDS]
+    for link in norms:
+        vars(link)["forward"] = partial(_forward, link)
+    try:
+        yield
+    finally:
+        for link in norms:
+            del vars(link)["forward"]
+
+
+def _forward(link: Any, x: Any, finetune: bool = False) -> Any:
+    here, config = current(), chainer.config
+    if here is None or not config.train or (here.count < 2 and isinstance(link, L.BatchNormalization)):
+        return type(link).forward(link, x, finetune=finetune)
+    if link.avg_mean is None:
+        link._initialize_params(tuple(size for axis, size in enumerate(x.shape) if axis not in link.axis))
+    # one share alone comes here with a link of ChainerMN's, which by itself would wait for processes without samples
+    axes = getattr(link, "axis", None) or (0, *range(link.avg_mean.ndim + 1, x.ndim))
+    topic = f"{type(link).__name__} {link.name or ''}".strip()
+    total = partial(here.all_sum, topic=f"{topic}: a sum")
+    count = sum(here.exchange(f"{topic}: the number of values", math.prod(x.shape[axis] for axis in axes)))
+    gamma, beta = _scale_and_shift(link)
+    wide = F.cast(x, gamma.dtype)
+    mean = total(F.sum(wide, axes)) * (1.0 / count)
+    var = total(F.sum(F.square(wide - _spread(mean, axes, x.shape)), axes)) * (1.0 / count)
+    if not config.in_recomputing:
+        _move_statistics(link, mean.array, var.array * (count / max(count - 1.0, 1.0)), finetune)
+    return F.cast(F.fixed_batch_normalization(wide, gamma, beta, mean, var, link.eps, axis=axes), x.dtype)
+
+
+def _scale_and_shift(link: Any) -> tuple[Any, Any]:
+    """One and zero where the link has none."""
+    gamma, beta = getattr(link, "gamma", None), getattr(link, "beta", None)
+    like = link.avg_mean
+    return link.xp.ones_like(like) if gamma is None else gamma, link.xp.zeros_like(like) if beta is None else beta
+
+
+def _spread(values: Any, axes: Sequence[int], shape: Sequence[int]) -> Any:
+    """Values of each channel over an array's shape."""
+    kept = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    return F.broadcast_to(F.reshape(values, kept), shape)
+
+
+def _move_statistics(link: Any, mean: Any, var: Any, finetune: bool) -> None:
+    if finetune:
+        link.N += 1
+    decay = 1.0 - 1.0 / link.N if finetune else link.decay
+    for average, value in ((link.avg_mean, mean), (link.avg_var, var)):
+        average *= decay
+        average += (1 - decay) * value

@@ -1,0 +1,401 @@
+"""Replicated networks on Chainer, by the name that its users know."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from deliralike.backends.chainer.arrays import chainer
+from deliralike.backends.chainer.network import (
+    AbstractChainerNetwork,
+    ChainerNetworkType,
+    ChainerSingle,
+    WrappedChainerNetwork,
+    tie_as,
+)
+from deliralike.backends.chainer.random import Draws, drawing
+from deliralike.backends.chainer.replicas.batch_norm import all_sum, synchronised_links
+from deliralike.backends.chainer.replicas.copies import Copies, copy_parameter, starting_together
+from deliralike.backends.chainer.replicas.thread_context import Reports, settings_of_this_thread
+from deliralike.errors import DeviceError, SettingError
+from deliralike.network.base import _bind_arguments
+from deliralike.parallel.batches.gather import gather
+from deliralike.parallel.batches.scatter import Shares, split_batch
+from deliralike.parallel.replicas.callbacks import call_replication_callbacks
+from deliralike.parallel.replicas.context import Replica
+from deliralike.parallel.replicas.network import OneAtATime, Replicas, ReplicaSettings, ReplicatedNetwork
+from deliralike.parallel.replicas.rendezvous import Meeting
+from deliralike.parallel.replicas.run_in_threads import all_of, blas_threads, blas_threads_now
+
+
+class _ReplicatedType(ChainerNetworkType):
+    """Builds the wrapper; the network inside has its paths and start values already."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - a metaclass
+        return cls._create(_bind_arguments(cls, args, kwargs), args, kwargs)
+
+
+class ChainerReplicas(Replicas, ChainerSingle):
+    """How a replicated network of Chainer computes: in threads, with the settings of the calling one."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__(network)
+        self._draws: list[Draws] = []  # of each replica, in the run that goes on
+        self._reports: Any = None
+
+    # Calls -----------------------------------------------------------------------------------------------------------
+
+    def prepare_run(self) -> None:
+        """Follow what was changed on the root: settings, hooks, frozen parameters; other layers mean new replicas."""
+        network = self.network
+        network._refuse_other_device()
+        if not network._copies.follow():
+            network._replicate()
+
+    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
+        """See `Replicas.run`; one call after another.
+
+        Raises:
+            ReplicaError: A replica calls the network that it is a replica of.
+            StateError: A parameter of the root was written to, and not copied to the replicas.
+        """
+        with self.network._one_at_a_time.turn():
+            self.prepare_run()
+            self.refuse_stale_replicas()
+            return self._run(function, shares, in_threads)
+
+    def refuse_stale_replicas(self) -> None:
+        """Refuse replicas without the root's parameters, by their values: Chainer counts no changes of an array."""
+        stale = self.network._copies.left_behind()
+        if stale is not None:
+            names = {id(parameter): name for name, parameter in reversed(self.network._tables[0].items())}
+            raise self.stale_parameter(names[id(stale)])
+
+    def _run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool) -> list[Any]:
+        copies = self.network._copies
+        self._draws = [Draws() for _ in shares.nests]
+        self._reports = Reports(copies.links, self.network, self.local_sizes(shares))
+        links = chain.from_iterable(copies.links) if len(shares.sizes) > 1 else ()
+        synchronised = [link for link in links if self.is_synchronised(link)]
+        try:
+            with starting_together(copies), synchronised_links(synchronised):
+                results = super().run(function, shares, in_threads)
+        finally:
+            copies.remember()
+        self._reports.settle()
+        if any(draws.used for draws in self._draws):
+            np.random.randint(2**31)  # the seed that was foreseen
+        return results
+
+    def is_synchronised(self, link: chainer.Link) -> bool:
+        """Whether a batch normalisation has the statistics of the whole batch."""
+        return self.settings.buffers == "sync"
+
+    def run_replica(self, context: Replica, thread_context: Callable, function: Callable, share: Any) -> Any:
+        """``function(replica network, share)`` in one replica, on its device."""
+        device = chainer.using_device(context.device)
+        reports = self._reports.of(context.position)
+        draws = drawing(self._draws[context.position], context)
+        with all_of(device, reports, draws):
+            return super().run_replica(context, thread_context, function, share)
+
+    def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
+        """The differentiable sum over all replicas."""
+        return all_sum(meeting, replica_index, in_threads)
+
+    def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
+        """The calling thread's settings and hooks."""
+        return settings_of_this_thread()
+
+    def limit_threads(self, replicas: int) -> AbstractContextManager[Any]:
+        """BLAS threads shared out among the replicas; one replica alone keeps all."""
+        if replicas == 1:
+            return nullcontext()
+        return blas_threads(max(1, blas_threads_now() // replicas))
+
+    def draw_seed(self) -> int:
+        """The number that NumPy's generator would give next; it is drawn only if a replica makes use of it."""
+        return int(copy.deepcopy(np.random.rand.__self__).randint(2**31))
+
+    # Parameters, gradients and buffers -------------------------------------------------------------------------------
+
+    def replica_gradients(self) -> Iterator[dict[str, Any]]:
+        """The gradients in each replica but the root, by neutral name."""
+        for table in self.network._tables[1:]:
+            yield {name: parameter.grad for name, parameter in table.items() if parameter.is_initialized}
+
+    def accumulate_gradients(self) -> None:
+        """Add the replicas' gradients to the root's, in the order of replicas, and clear them in the replicas."""
+        network = self.network
+        for parameter, *others in network._copies.parameters:
+            for other in others:
+                if other.is_initialized and other.grad is not None:
+                    parameter.grad = network.backend.add(parameter.grad, other.grad, network.device_name)
+        self.clear_replica_gradients()
+
+    def clear_replica_gradients(self) -> None:
+        """Clear the gradients in every replica but the root."""
+        for _, *others in self.network._copies.parameters:
+            for other in others:
+                other.cleargrad()
+
+    def copy_parameters(self, names: Sequence[str] | None = None) -> None:
+        """Copy parameters from the root to every other replica: those named, or all."""
+        network = self.network
+        wanted = None if names is None else {id(network._tables[0][name]) for name in names}
+        for parameter, *others in network._copies.parameters:
+            if wanted is None or id(parameter) in wanted:
+                for other in others:
+                    copy_parameter(parameter, other)
+
+    def synchronize_buffers(self, sizes: Sequence[int]) -> None:
+        """Make the persistent values of all replicas the same, by the policy in `ReplicaSettings`."""
+        if self.settings.buffers == "mean" and sum(sizes):
+            self.network._copies.average_persistent(sizes)
+        self.network._copies.copy_persistent()
+
+
+class DataParallelChainerNetwork(ReplicatedNetwork, AbstractChainerNetwork, metaclass=_ReplicatedType):
+    """A Chainer network that runs as several replicas side by side, each on its share of a batch.
+
+    ``params``, ``namedparams``, ``links``, ``serialize`` … are those of the network inside, without a prefix: a file
+    saved here loads in the bare network, and the other way round. What is set on the module later (attributes, hooks,
+    frozen parameters, training mode, other layers) reaches the replicas at the next call; weights that are written
+    into its arrays do after `copy_parameters`, and a call before that is an error. Calls from several threads run one
+    after another.
+
+    In portable mode dropout does not depend on the number of replicas. Else our own layers draw from a generator that
+    each replica has for the call; ``F.dropout`` and whatever draws from NumPy's generator itself does so in the order
+    in which the threads come to it. Function hooks and link hooks are called from several threads at once.
+
+    Args:
+        module: A ``chainer.Link`` or a network written once, on the first device. It becomes the first replica.
+        devices: Names such as ``"@numpy"`` and ``"@cupy:0"``, or Chainer's device objects. One may stand several times.
+        output_device: Where outputs are gathered; the first device when None.
+        batch_dim: The axis that counts samples.
+        settings: See `deliralike.parallel.replicas.network.ReplicaSettings`.
+
+    Raises:
+        DeviceError: There is no such device, or the module is on another one than the first.
+        SettingError: A setting makes no sense, or the module, or a part of it, is replicated already.
+
+    Better than in delira: every sample goes to exactly one replica; replicas own their arrays, on one device too; they
+    run in threads with the caller's ``chainer.config``; parameters without a shape start equal in all of them; names,
+    counts and files are the bare network's; one device is enough.
+
+    Example:
+        >>> import chainer
+        >>> net = DataParallelChainerNetwork(chainer.links.Linear(3, 2), ["@numpy", "@numpy"])
+        >>> net(np.ones((5, 3), np.float32)).shape, [name for name, _ in sorted(net.namedparams())]
+        ((5, 2), ['/W', '/b'])
+    """
+
+    _parallelism = ChainerReplicas
+    native_optimizer = "DataParallelChainerOptimizer"
+
+    def __init__(self, module: chainer.Link, devices: Sequence[Any], output_device: Any = None, batch_dim: int = 0,
+                 **settings: Any) -> None:  # fmt: skip
+        AbstractChainerNetwork.__init__(self)
+        names = tuple(self.backend.check_device(device) for device in devices)
+        output = None if output_device is None else self.backend.check_device(output_device)
+        self.settings = ReplicaSettings.of(devices=names, output_device=output, dim=batch_dim, **settings)
+        root = module if isinstance(module, AbstractChainerNetwork) else WrappedChainerNetwork(module)
+        object.__setattr__(self, "root", root)  # not a child: it would get a prefix
+        object.__setattr__(self, "module", root.native if isinstance(root, WrappedChainerNetwork) else root)
+        object.__setattr__(self, "_one_at_a_time", OneAtATime())
+        self._refuse_other_device()
+        self._refuse_replicated()
+        self._replicate()
+
+    @classmethod
+    def of(cls, network: AbstractChainerNetwork, settings: ReplicaSettings) -> DataParallelChainerNetwork:
+        """A network, replicated as these settings say."""
+        others = {field.name: getattr(settings, field.name) for field in fields(settings)}
+        devices, output, dim = (others.pop(name) for name in ("devices", "output_device", "dim"))
+        return cls(network, devices, output, dim, **others)
+
+    def _refuse_other_device(self) -> None:
+        if str(self.module.device) != self.settings.devices[0]:
+            raise DeviceError(
+                f"the network is on {str(self.module.device)!r}, the first device is {self.settings.devices[0]!r}: "
+                f"move it there before it is replicated, or name its device first"
+            )
+
+    def _refuse_replicated(self) -> None:
+        if len(self.settings.places) == 1:
+            return  # what is inside has its replicas, and there are no others
+        for name, link in self.module.namedlinks():
+            if isinstance(link, DataParallelChainerNetwork):
+                what = "the network" if link is self.module else f"the link {name!r} of the network"
+                raise SettingError(f"{what} is replicated already: replicate what it was made from, network.root")
+
+    def _replicate(self) -> None:
+        """Make the replicas from the root as it is now."""
+        self._copies = Copies(self.root, self.settings.places)
+        self._tables = [_by_name(network) for network in self._copies.networks]
+        call_replication_callbacks(list(zip(*self._copies.links, strict=True)))
+        self._copies.remember()
+
+    @property
+    def replicas(self) -> Sequence[Any]:  # type: ignore[override]
+        """All replicas, the root first."""
+        return self._copies.networks
+
+    # Training mode ---------------------------------------------------------------------------------------------------
+
+    @property
+    def training(self) -> bool:  # type: ignore[override]
+        """The root's."""
+        return self.root.training
+
+    @training.setter
+    def training(self, value: bool) -> None:
+        self.root.training = value
+
+    def named_blocks(self) -> Iterator[tuple[str, chainer.Link]]:
+        """The root's."""
+        return self.root.named_blocks()
+
+    # Chainer's own interface, which is the module's -------------------------------------------------------------------
+
+    def params(self, include_uninit: bool = True) -> Iterator[chainer.Parameter]:
+        """The parameters that an optimizer updates: the root's."""
+        return iter({id(parameter): parameter for parameter in self.module.params(include_uninit)}.values())
+
+    def namedparams(self, include_uninit: bool = True) -> Iterator[tuple[str, chainer.Parameter]]:
+        """The module's, without a prefix."""
+        return self.module.namedparams(include_uninit)
+
+    def links(self, skipself: bool = False) -> Iterator[chainer.Link]:
+        """This link in the place of the module, then the links below it."""
+        if not skipself:
+            yield self
+        yield from self.module.links(skipself=True)
+
+    def namedlinks(self, skipself: bool = False) -> Iterator[tuple[str, chainer.Link]]:
+        """This link in the place of the module, then the links below it, without a prefix."""
+        if not skipself:
+            yield "/", self
+        yield from self.module.namedlinks(skipself=True)
+
+    def children(self) -> Iterator[chainer.Link]:
+        """The module's."""
+        return self.module.children()
+
+    def __getitem__(self, name: Any) -> Any:
+        """The module's child of that name."""
+        return self.module[name]
+
+    @property
+    def device(self) -> Any:
+        """The root's."""
+        return self.module.device
+
+    def serialize(self, serializer: Any) -> None:
+        """The module's entries, without a prefix; what is loaded goes to every replica."""
+        self.module.serialize(serializer)
+        if not isinstance(serializer, chainer.Serializer):  # which writes: replicas left behind stay an error
+            self.parallelism.copy_state()
+
+    def copyparams(self, link: chainer.Link, copy_persistent: bool = True) -> None:
+        """Take over another network's parameters, in every replica."""
+        self.module.copyparams(getattr(link, "module", link), copy_persistent)
+        self.parallelism.copy_state()
+
+    def addgrads(self, link: chainer.Link) -> None:
+        """Add another network's gradients to the root's."""
+        self.module.addgrads(getattr(link, "module", link))
+
+    def cleargrads(self) -> None:
+        """Clear the gradients in every replica."""
+        for parameters in self._copies.parameters:
+            for parameter in parameters:
+                parameter.cleargrad()
+
+    def zerograds(self) -> None:
+        """Set the gradients to zero in every replica; those of parameters without a shape are cleared."""
+        self.cleargrads()
+        for parameter in (each for parameters in self._copies.parameters for each in parameters):
+            if parameter.is_initialized:
+                parameter.grad = parameter.xp.zeros_like(parameter.array)
+
+    def copy(self, mode: str = "share") -> DataParallelChainerNetwork:
+        """A replicated copy of the module; see ``chainer.Link.copy``. Tied parameters stay tied.
+
+        With ``"share"`` each replica shares the arrays of the replica that it copies, too.
+        """
+        module = copy.deepcopy(self.module) if mode == "copy" else self.module.copy(mode)
+        if mode != "copy":
+            tie_as(self.module, module, {})
+        wrapped = module if isinstance(module, AbstractChainerNetwork) else WrappedChainerNetwork(module)
+        made = type(self).of(wrapped, self.settings)
+        if mode == "share":
+            made._copies.share(self._copies)
+        return made
+
+    def device_resident_accept(self, visitor: Any) -> None:
+        """Refuse to move: each replica has the device that it was made for.
+
+        Raises:
+            DeviceError: Another device than the root's.
+        """
+        if getattr(visitor, "_device", None) != self.device:
+            raise DeviceError(
+                f"the replicas are on {', '.join(self.settings.places)} and do not move together: move the network "
+                f"first, then replicate it anew"
+            )
+
+    def __repr__(self) -> str:
+        """The devices, and the tree of the network inside."""
+        inside = repr(self.root).replace("\n", "\n  ")
+        return f"{type(self).__name__}(devices={list(self.settings.places)}\n  (module): {inside}\n)"
+
+    __str__ = __repr__
+
+    # By the names of delira's ----------------------------------------------------------------------------------------
+
+    @property
+    def modules(self) -> list[chainer.Link]:
+        """The module and its copies, one for each device."""
+        return [each.native if isinstance(each, WrappedChainerNetwork) else each for each in self.replicas]
+
+    @property
+    def devices(self) -> list[str]:
+        """The names of the devices, one for each replica."""
+        return list(self.settings.places)
+
+    @property
+    def dim(self) -> int:
+        """The axis that counts samples."""
+        return self.settings.dim
+
+    @classmethod
+    def _scatter(
+        cls, inputs: tuple, kwargs: dict[str, Any], target_devices: Sequence[Any], dim: int = 0
+    ) -> tuple[list[tuple], list[dict[str, Any]]]:
+        """The positional and keyword arguments of each device.
+
+        Better than in delira: positional and keyword arguments share one count; nothing is lost, doubled or empty.
+        """
+        shares = split_batch((inputs, kwargs), target_devices, dim, backend=cls.backend, root="arguments").nests
+        return [share[0] for share in shares], [share[1] for share in shares]
+
+    @classmethod
+    def _gather(cls, predictions: Sequence[Any], dim: int, target_device: Any) -> Any:
+        """The replicas' outputs as one, on a device; the outputs themselves stay where they are."""
+        return gather(predictions, dim, target_device, backend=cls.backend)
+
+
+def replicated_networks(link: chainer.Link) -> Iterator[DataParallelChainerNetwork]:
+    """The replicated networks in a link, itself included."""
+    return (each for each in link.links() if isinstance(each, DataParallelChainerNetwork))
+
+
+def _by_name(network: Any) -> dict[str, chainer.Parameter]:
+    return {name: slot.native for name, slot in network.neutral_slots().items() if slot.is_parameter}

@@ -1,0 +1,1 @@
+"""Names that users of PyTorch know, in terms of flax's modules."""

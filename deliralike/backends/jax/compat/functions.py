@@ -1,0 +1,199 @@
+"""The functions of ``torch.nn.parallel``, with their signatures, for nnx modules.
+
+Devices are numbers (places in ``backend.devices()``), names or ``jax.Device``; CPUs count, and one may stand several
+times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+
+from deliralike import nest
+from deliralike.backends.jax import arrays
+from deliralike.backends.jax.network import AbstractJaxNetwork, named_modules
+from deliralike.backends.jax.replicas.copies import Mirror
+from deliralike.backends.jax.replicas.network import DataParallelJaxNetwork
+from deliralike.errors import ArgumentError, DeviceError
+from deliralike.parallel import gather as gather_nests
+from deliralike.parallel.batches.scatter import split_batch
+from deliralike.parallel.replicas.callbacks import call_replication_callbacks
+from deliralike.parallel.replicas.run_in_threads import one_after_the_other
+
+
+class DataParallel(DataParallelJaxNetwork):
+    """A module as several replicas, with the signature of ``torch.nn.DataParallel``.
+
+    Better here: CPU devices and repeated devices work; shares differ by at most one sample; replicas are made once and
+    not at every call; the optimizer's step is one compiled program. State has no ``module.`` prefix.
+
+    Args:
+        device_ids: One for each replica; all devices of the default kind when None.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from flax import nnx
+        >>> DataParallel(nnx.Linear(3, 2, rngs=nnx.Rngs(0)), ["cpu", "cpu"])(jnp.ones((5, 3))).shape
+        (5, 2)
+    """
+
+    def __init__(
+        self, module: Any, device_ids: Sequence[Any] | None = None, output_device: Any = None, dim: int = 0
+    ) -> None:
+        output = None if output_device is None else named(output_device)
+        super().__init__(module, _devices(device_ids), output, dim)
+
+
+def data_parallel(
+    module: Any,
+    inputs: Any,
+    device_ids: Sequence[Any] | None = None,
+    output_device: Any = None,
+    dim: int = 0,
+    module_kwargs: dict[str, Any] | None = None,
+) -> Any:
+    """``module(*inputs)`` over several devices. The function to `DataParallel`.
+
+    Better here: CPU devices work, and inside your own ``nnx.grad`` over one device, named several times, gradients land
+    on the module given.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from flax import nnx
+        >>> data_parallel(nnx.Linear(3, 2, rngs=nnx.Rngs(0)), jnp.ones((5, 3)), ["cpu", "cpu"]).shape
+        (5, 2)
+    """
+    inputs = inputs if isinstance(inputs, tuple) else () if inputs is None else (inputs,)
+    return DataParallel(module, device_ids, output_device, dim)(*inputs, **(module_kwargs or {}))
+
+
+def scatter(inputs: Any, devices: Sequence[Any], dim: int = 0) -> list[Any]:
+    """The shares of a nest, one for each device, fewer where there are fewer samples.
+
+    Better here: no share is empty, nests of any type keep it, and arrays that disagree on the batch size are an error
+    that names both.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> [len(share["x"]) for share in scatter({"x": jnp.ones((5, 2))}, ["cpu", "cpu", "cpu"])]
+        [2, 2, 1]
+    """
+    return split_batch(inputs, list(map(named, devices)), dim, None, AbstractJaxNetwork.backend).nests
+
+
+def gather(outputs: Sequence[Any], target_device: Any, dim: int = 0) -> Any:
+    """The replicas' outputs as one nest on a device.
+
+    Better here: arrays without axes become a vector; None, numbers and strings that are equal come once; outputs that
+    differ in structure are an error that names the path.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> gather([{"y": jnp.ones((3, 2))}, {"y": jnp.ones((2, 2))}], "cpu")["y"].shape
+        (5, 2)
+    """
+    return gather_nests(outputs, dim, named(target_device), backend=AbstractJaxNetwork.backend)
+
+
+def replicate(network: Any, devices: Sequence[Any]) -> list[Any]:
+    """A module and copies of it, one for each device; copies own their storage and have random streams of their own.
+
+    Raises:
+        DeviceError: The module is not on the first device.
+        SettingError: The module, or a block of it, is replicated already.
+
+    Example:
+        >>> from flax import nnx
+        >>> first, second = replicate(nnx.Linear(3, 2, rngs=nnx.Rngs(0)), ["cpu", "cpu"])
+        >>> bool((first.kernel[...] == second.kernel[...]).all())
+        True
+    """
+    names = list(map(named, devices))
+    wrapped = AbstractJaxNetwork.backend.wrap(network)
+    wrapped.parallelism.refuse_replicas()
+    place = wrapped.device_name
+    if place != names[0]:
+        raise DeviceError(f"the module is on {place!r}, the first device is {names[0]!r}: name its device first")
+    copies = [Mirror(network, name, index) for index, name in enumerate(names[1:], start=1)]
+    for copy in copies:
+        copy.draw_otherwise(copy.streams())
+    return [network, *(copy.network for copy in copies)]
+
+
+def parallel_apply(
+    modules: Sequence[Any],
+    inputs: Sequence[Any],
+    kwargs_tup: Sequence[dict[str, Any]] | None = None,
+    devices: Sequence[Any] | None = None,
+) -> list[Any]:
+    """Each module's output for its own inputs, which go to its own device; the outputs in order.
+
+    Modules are called one after the other; JAX goes on while a device computes. An error keeps its type, and a note
+    says which module raised it.
+
+    Raises:
+        ArgumentError: There are not as many inputs as modules.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from flax import nnx
+        >>> replicas = replicate(nnx.Linear(3, 2, rngs=nnx.Rngs(0)), ["cpu", "cpu"])
+        >>> [y.shape for y in parallel_apply(replicas, [jnp.ones((3, 3)), jnp.ones((2, 3))])]
+        [(3, 2), (2, 2)]
+    """
+    kwargs_tup = [{}] * len(modules) if kwargs_tup is None else kwargs_tup
+    wrapped = [AbstractJaxNetwork.backend.wrap(module) for module in modules]
+    places = [each.device_name for each in wrapped] if devices is None else list(map(named, devices))
+    if not len(modules) == len(inputs) == len(kwargs_tup) == len(places):
+        raise ArgumentError(
+            f"parallel_apply: {len(modules)} modules, {len(inputs)} inputs, {len(kwargs_tup)} dicts of keyword "
+            f"arguments and {len(places)} devices: give as many of each"
+        )
+
+    def job(module: Any, place: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        args, kwargs = nest.map(lambda leaf: arrays.moved(leaf, place) if isinstance(leaf, jax.Array) else leaf,
+                                (args if isinstance(args, tuple) else (args,), kwargs))  # fmt: skip
+        return module(*args, **kwargs)
+
+    jobs = [partial(job, *each) for each in zip(modules, places, inputs, kwargs_tup, strict=True)]
+    return one_after_the_other(jobs, [f"replica {i} of {len(jobs)} on {place}" for i, place in enumerate(places)])
+
+
+def exec_data_parallel_replication_callback(modules: Sequence[Any]) -> None:
+    """Call ``__data_parallel_replicate__(context, copy_id)`` on each sub-module that has it, the first replica's first.
+
+    `DataParallel` does so when it makes its replicas.
+
+    Example:
+        >>> from flax import nnx
+        >>> class Layer(nnx.Module):
+        ...     def __data_parallel_replicate__(self, context, copy_id):
+        ...         self.copy_id = copy_id
+        >>> layers = [Layer(), Layer()]
+        >>> exec_data_parallel_replication_callback(layers)
+        >>> [layer.copy_id for layer in layers]
+        [0, 1]
+    """
+    call_replication_callbacks([[block for _, block in named_modules(module)] for module in modules])
+
+
+def named(device: Any) -> str:
+    """The name of a device that is given by number, by name or as JAX has it."""
+    if isinstance(device, jax.Device):
+        return arrays.name_of(device)
+    if isinstance(device, int):
+        present = arrays.devices()
+        if not 0 <= device < len(present):
+            raise DeviceError(f"backend 'jax' has no device number {device} here: it has {len(present)}")
+        return present[device]
+    return AbstractJaxNetwork.backend.check_device(device)
+
+
+def _devices(device_ids: Sequence[Any] | None) -> list[str]:
+    if device_ids is None:
+        kind = arrays.find_device(arrays.default_device()).platform
+        return [name for name in arrays.devices() if arrays.find_device(name).platform == kind]
+    return list(map(named, device_ids))

@@ -1,0 +1,1 @@
+"""Compiled programs of JAX over a network."""

@@ -1,0 +1,120 @@
+"""The native random streams of random layers, and how they are all seeded at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from deliralike.backends.jax import arrays
+from deliralike.backends.jax.compiled import inner
+from deliralike.backends.jax.network import walk
+from deliralike.errors import StateError
+
+_alive: WeakKeyDictionary[Chance, None] = WeakKeyDictionary()
+_seed = 0
+_made = 0  # streams since the seed was set
+
+
+def seed(value: int) -> None:
+    """Restart every stream that exists, in the order of creation; streams made later follow from this seed too."""
+    global _seed, _made
+    _seed, _made = value, 0
+    for number, stream in enumerate(list(_alive)):
+        stream.restart(_key(number))
+
+
+def _key(number: int) -> jax.Array:
+    return jax.random.key_data(jax.random.fold_in(jax.random.key(_seed % 2**63 % 2**32), number))
+
+
+def state(network: Any) -> dict[str, Any]:
+    """Where the streams of a network are, flax's own among them, and what streams made later follow from."""
+    return {"seed": _seed, "made": _made, "streams": words(network)}
+
+
+def load_state(network: Any, state: Mapping[str, Any]) -> None:
+    """Let the streams go on from there.
+
+    Raises:
+        StateError: The network has other streams; nothing has changed.
+    """
+    global _seed, _made
+    streams = _streams(network)
+    if streams.keys() != state["streams"].keys():
+        raise StateError(f"the random state has the streams {', '.join(state['streams']) or '(none)'}, and the network "
+                         f"has {', '.join(streams) or '(none)'}")  # fmt: skip
+    _seed, _made = state["seed"], state["made"]
+    follow(network, state["streams"])
+
+
+def words(network: Any) -> dict[str, np.ndarray]:
+    """Where the streams of a network are."""
+    return {path: np.array(_words(stream.get_value())) for path, stream in _streams(network).items()}
+
+
+def follow(network: Any, words: Mapping[str, np.ndarray]) -> None:
+    """Let a network's streams go on from words of the same paths."""
+    for path, stream in _streams(network).items():
+        stream.set_value(_like(words[path], stream.get_value()))
+
+
+def _streams(network: Any) -> dict[str, nnx.RngState]:
+    """The keys and counts of a network by path; a replicated one has its root's."""
+    root = network.root if network.parallelism.is_replicated else network
+    return {path: node for path, node in walk(root) if isinstance(node, nnx.RngState)}
+
+
+def _is_typed(value: jax.Array) -> bool:
+    return jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+
+
+def _words(value: jax.Array) -> jax.Array:
+    return jax.random.key_data(value) if _is_typed(value) else value
+
+
+def _like(words: np.ndarray, old: jax.Array) -> jax.Array:
+    """Words in the form and the place of an older value."""
+    new = arrays.put_like(words, _words(old))
+    return jax.random.wrap_key_data(new, impl=jax.random.key_impl(old)) if _is_typed(old) else new
+
+
+class Chance(nnx.Pytree):
+    """One stream of keys, part of its layer's state, so that ``nnx.jit`` and the optimizers carry it along.
+
+    Every stream starts differently; which numbers it gives depends on `seed` and on how many were made since.
+    The key is kept as plain words, which can be copied and pickled.
+    """
+
+    def __init__(self) -> None:
+        """Start the next stream of the seed in force."""
+        global _made
+        self.key = nnx.RngKey(_key(_made), tag="chance")
+        _made += 1
+        self.count = nnx.RngCount(jnp.zeros((), jnp.uint32), tag="chance")
+        _alive[self] = None
+
+    def __call__(self) -> jax.Array:
+        """The next key."""
+        key = jax.random.fold_in(jax.random.wrap_key_data(self.key.get_value()), self.count.get_value())
+        inner.store(self.count, self.count.get_value() + 1)
+        return key
+
+    def restart(self, key: jax.Array) -> None:
+        """Begin again from a key."""
+        self.key.set_value(key)
+        self.count.set_value(jnp.zeros((), jnp.uint32))
+
+    def _graph_node_init(self, attributes: Iterable[tuple[Any, Any]]) -> None:
+        super()._graph_node_init(attributes)
+        if not isinstance(self.count.get_value(), jax.core.Tracer):
+            _alive[self] = None  # a copy made by nnx.merge or nnx.clone is seeded like the others
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        _alive[self] = None

@@ -1,0 +1,1 @@
+"""Replicas of a JAX network in one process."""

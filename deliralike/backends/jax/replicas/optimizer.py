@@ -1,0 +1,69 @@
+"""Optimizer steps over replicated networks: gradients from one program, then the hooks, the update, and the copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from deliralike.backends.jax.optimizer import JaxOptimizer
+from deliralike.backends.jax.replicas import mesh_program
+from deliralike.backends.jax.replicas.network import DataParallelJaxNetwork
+from deliralike.backends.jax.update_rules import NativeRule
+from deliralike.errors import OptimizerError
+from deliralike.network.base import AbstractNetwork
+from deliralike.optim.optimizer import AbstractOptimizer
+
+
+class DataParallelJaxOptimizer(JaxOptimizer):
+    """Steps of a replicated network: forward and backward of all replicas are one program, the update is another.
+
+    Between them the pre-update hooks run on concrete arrays: the first adds the replicas' gradients up, your own see
+    the sum. On a plain network it is a `JaxOptimizer`, whose whole step is one program.
+    """
+
+    @classmethod
+    def from_optimizer_class(
+        cls, optimizer_class: Callable[..., Any], network: AbstractNetwork, *args: Any, **kwargs: Any
+    ) -> DataParallelJaxOptimizer:
+        """An optimizer from one of optax's functions and its arguments; it holds the state that optax hands around.
+
+        Raises:
+            OptimizerError: It is no function of optax's kind.
+
+        Example:
+            >>> import optax
+            >>> from deliralike import zoo
+            >>> net = zoo.build("mlp", backend="jax", in_features=3, out_features=2)
+            >>> DataParallelJaxOptimizer.from_optimizer_class(optax.sgd, net, learning_rate=0.1).steps
+            0
+        """
+        made = optimizer_class(*args, **kwargs) if callable(optimizer_class) else None
+        if not (hasattr(made, "init") and hasattr(made, "update")):
+            raise OptimizerError(
+                f"from_optimizer_class wants a function such as optax.adam, not {optimizer_class!r}: one that gives a "
+                f"gradient transformation"
+            )
+        return cls(network, NativeRule(made))
+
+    def prepared(self, batch):
+        """On the devices, for a replicated network."""
+        if isinstance(self.network, DataParallelJaxNetwork):
+            return AbstractOptimizer.prepared(self, batch)
+        return super().prepared(batch)
+
+    def update_at_once(self, loss_function, batch):
+        """Gradients, pre-update hooks, update, post-update hooks."""
+        if isinstance(self.network, DataParallelJaxNetwork):
+            return AbstractOptimizer.update_at_once(self, loss_function, batch)
+        return super().update_at_once(loss_function, batch)
+
+    def gradients(self, loss_function, *batch):
+        """The root's gradients; the other replicas' stay in them."""
+        if not isinstance(self.network, DataParallelJaxNetwork):
+            return super().gradients(loss_function, *batch)
+        members = self._programs.members()
+        result, _, (of_root, *others), _ = mesh_program.run_gradients(
+            self.network, self._programs, members, loss_function, batch, of_inputs=False
+        )
+        self.network.keep_gradients(others)
+        return result, of_root

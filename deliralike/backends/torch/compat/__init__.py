@@ -1,0 +1,1 @@
+"""Names that users of PyTorch and of libraries around it know, in terms of this one."""

@@ -1,0 +1,1 @@
+"""PyTorch's file formats, read without running what is in a file."""

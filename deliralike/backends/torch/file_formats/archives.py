@@ -1,0 +1,141 @@
+"""Where the bytes lie in a file that PyTorch has written: in the records of a zip, or after pickles as of old."""
+
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from deliralike.backends.torch.file_formats.pickles import Described, Storage
+from deliralike.weights import refuse_hostile_archive
+
+_MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
+_SHORT_PICKLE = 2**20  # bytes; a longer one that outgrows its own file has nothing to do with weights
+_ORDERS = {b"little": "<", b"big": ">"}
+
+
+class Archive(Protocol):
+    """An open file.
+
+    Attributes:
+        value: What is said in it; see `Described`.
+        order: How its numbers lie: ``"<"`` or ``">"``.
+    """
+
+    value: Any
+    order: str
+
+    def read(self, storage: Storage) -> bytes:
+        """The bytes of a storage, as many as it claims; the claim is checked first.
+
+        Raises:
+            ValueError, LookupError: There are none, or not as many.
+        """
+        ...
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Archive]:
+    """A file of either kind.
+
+    Raises:
+        ValueError, LookupError, WeightFileError, zipfile.BadZipFile: It is damaged or hostile.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            refuse_hostile_archive(path, archive)
+            yield _Zip(archive, path.stat().st_size)
+    else:
+        with path.open("rb") as file:
+            yield _Pickles(file, path.stat().st_size)
+
+
+class _Zip:
+    """A zip, whose records have a length and a checksum."""
+
+    def __init__(self, archive: zipfile.ZipFile, size: int):
+        self._archive = archive
+        self._folder = archive.namelist()[0].partition("/")[0]
+        self.order = "<"
+        if f"{self._folder}/byteorder" in archive.namelist():
+            self.order = _ORDERS[self._record("byteorder", 16)]
+        self.value = Described(BytesIO(self._record("data.pkl", max(size, _SHORT_PICKLE)))).value
+
+    def read(self, storage: Storage) -> bytes:
+        info = self._info(f"data/{storage.key}")
+        per_element = storage.nbytes // max(storage.elements, 1)
+        left_over = info.file_size - storage.nbytes  # an untyped storage may end within an element
+        if not 0 <= left_over < max(per_element, 1):
+            raise ValueError(
+                f"its record {info.filename!r} has {info.file_size:,} bytes, and {storage.elements:,} elements of "
+                f"{storage.kind} take {storage.nbytes:,}"
+            )
+        return self._bytes(info)
+
+    def _record(self, name: str, most: int) -> bytes:
+        info = self._info(name)
+        if info.file_size > most:
+            raise ValueError(f"its record {name!r} has {info.file_size:,} bytes, wanted {most:,} at most")
+        return self._bytes(info)
+
+    def _info(self, name: str) -> zipfile.ZipInfo:
+        return self._archive.getinfo(f"{self._folder}/{name}")
+
+    def _bytes(self, info: zipfile.ZipInfo) -> bytes:
+        """A record; reaching its end checks the sum."""
+        content = self._archive.read(info)
+        if len(content) != info.file_size:
+            raise ValueError(f"its record {info.filename!r} has {len(content):,} bytes in place of {info.file_size:,}")
+        return content
+
+
+class _Pickles:
+    """Pickles one after another, then storages, each after the number of its elements; as before PyTorch 1.6."""
+
+    order = "<"
+
+    def __init__(self, file: IO[bytes], size: int):
+        self._file, self._size = file, size
+        bounded: Any = _Bounded(file, size)
+        magic, protocol = (Described(bounded).value for _ in range(2))
+        if (magic, protocol) != (_MAGIC, _PROTOCOL):
+            raise ValueError("it does not begin as PyTorch begins its files")
+        Described(bounded)  # the machine that it was written on
+        described = Described(bounded)
+        self.value = described.value
+        self._places = self._find(described.storages, Described(bounded).value)
+
+    def read(self, storage: Storage) -> bytes:
+        self._file.seek(self._places[storage.key])
+        return self._file.read(storage.nbytes)
+
+    def _find(self, storages: dict[str, Storage], keys: Any) -> dict[str, int]:
+        """Where each storage begins; all of them lie within the file."""
+        if not isinstance(keys, list) or sorted(map(str, keys)) != sorted(storages):
+            raise ValueError("its list of storages is not that of the storages that its tensors use")
+        places = {}
+        for key in map(str, keys):
+            storage = storages[key]
+            elements = int.from_bytes(self._file.read(8), "little")
+            place = self._file.tell()
+            if elements != storage.elements or place + storage.nbytes > self._size:
+                raise ValueError(
+                    f"its storage {key!r} has {elements:,} elements and {self._size - place:,} bytes are left, "
+                    f"wanted {storage.elements:,} of {storage.kind}"
+                )
+            places[key] = place
+            self._file.seek(storage.nbytes, 1)
+        return places
+
+
+class _Bounded:
+    """A file that is never asked for more than it has: memory for what is asked is taken before it is read."""
+
+    def __init__(self, file: IO[bytes], size: int):
+        self._file, self._size = file, size
+        self.readline, self.tell = file.readline, file.tell
+
+    def read(self, count: int) -> bytes:
+        """As many bytes, or those that are left."""
+        return self._file.read(min(count, self._size - self._file.tell()))

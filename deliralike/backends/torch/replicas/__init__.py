@@ -1,0 +1,1 @@
+"""Replicas of a PyTorch network in one process."""

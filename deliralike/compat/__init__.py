@@ -1,0 +1,1 @@
+"""Names that users of other libraries know, in terms of this one."""

@@ -1,0 +1,91 @@
+"""Optimizers by name under MMEngine's name, for networks whose parts have optimizers of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+
+from deliralike.errors import ArgumentError, CapabilityError, StateError, UnknownName, suggestion
+from deliralike.optim.optimizer import AbstractOptimizer
+
+
+class OptimWrapperDict(Mapping[str, AbstractOptimizer]):
+    """Several optimizers by name, as a `Trainer` takes them and a network's ``train_step`` gets them.
+
+    Args:
+        optimizers: The optimizers, by name: ``OptimWrapperDict(generator=..., critic=...)``.
+
+    Raises:
+        ArgumentError: One of them is no optimizer of deliralike's.
+
+    Example:
+        >>> from deliralike import rules, zoo
+        >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
+        >>> optimizers = OptimWrapperDict(
+        ...     body=net.backend.optimizer(rules.rule("sgd", lr=0.1), net, "layers.0.*"),
+        ...     head=net.backend.optimizer(rules.rule("adam", lr=0.02), net, "layers.1.*"),
+        ... )
+        >>> optimizers.get_lr()
+        {'body.lr': [0.1], 'head.lr': [0.02]}
+    """
+
+    def __init__(self, **optimizers: AbstractOptimizer) -> None:
+        for name, each in optimizers.items():
+            if not isinstance(each, AbstractOptimizer):
+                raise ArgumentError(
+                    f"optimizer {name!r} is a {type(each).__name__}: give one from backend.optimizer(rule, network), "
+                    f"or backend.wrap_optimizer(optimizer, network) around the framework's own"
+                )
+        self._optimizers = optimizers
+
+    def __getitem__(self, name: str) -> AbstractOptimizer:
+        """The optimizer of that name.
+
+        Raises:
+            KeyError: There is none.
+        """
+        return self._optimizers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names."""
+        return iter(self._optimizers)
+
+    def __len__(self) -> int:
+        """The number of optimizers."""
+        return len(self._optimizers)
+
+    def __repr__(self) -> str:
+        """With the names."""
+        return f"{type(self).__name__}({', '.join(f'{name}={each!r}' for name, each in self.items())})"
+
+    def get_lr(self) -> dict[str, list[float]]:
+        """The learning rates by name, as MMEngine has them: ``{"generator.lr": [0.1]}``."""
+        return {f"{name}.lr": [each.lr] for name, each in self.items()}
+
+    def state_dict(self) -> dict[str, dict[str, np.ndarray]]:
+        """The state of each optimizer, in neutral names and layouts."""
+        return {name: each.neutral_state() for name, each in self.items()}
+
+    def load_state_dict(self, state: Mapping[str, dict[str, np.ndarray]]) -> None:
+        """Take over what `state_dict` gave, also on another backend.
+
+        Raises:
+            UnknownName: It has an optimizer that is not here.
+            StateError: It lacks one that is, or a state does not fit.
+        """
+        for name in state:
+            if name not in self:
+                raise UnknownName(f"the state has an optimizer {name!r}, which is not here. {suggestion(name, self)}")
+        missing = [name for name in self if name not in state]
+        if missing:
+            raise StateError(f"the state lacks the optimizers {', '.join(map(repr, missing))}")
+        for name, each in state.items():
+            self[name].load_neutral_state(each)
+
+    def update_params(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """As in MMEngine, an error: each optimizer has a loss of its own."""
+        raise CapabilityError(
+            "several optimizers have no update together: optimizers['name'].update(loss_function, *batch) for each"
+        )

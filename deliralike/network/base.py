@@ -1,0 +1,499 @@
+"""What every network answers on every backend, and the class that is written once.
+
+`AbstractNetwork` is the interface. `Network` is the base of a network written once: ``Net.on("torch")`` is the same
+class as a native one. Both are built by `NetworkType`, which records the arguments and sets the start values.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import inspect
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from deliralike.errors import (
+    ArgumentError,
+    ConstructionError,
+    StateError,
+    UnboundNetwork,
+    UnknownName,
+    suggestion,
+)
+from deliralike.network import steps
+from deliralike.network.anomalies import Anomalies, detect_anomalous_params
+from deliralike.network.closure import closure, prepare_batch
+from deliralike.network.construction import Construction, constructing, current_construction
+from deliralike.network.overlooked import refuse_overlooked
+from deliralike.network.parallelism import Single
+from deliralike.network.state import LoadReport, Slot, host_array, plan_load, refuse_torn_ties
+from deliralike.nn.start import Distribution, draw
+
+if TYPE_CHECKING:
+    from deliralike.backends.base import Backend
+
+
+class InitKwargs(dict):
+    """The arguments that one network was made with; hashable, since JAX keeps it among a module's static parts."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        """Hash the names only: values may be unhashable."""
+        return hash(tuple(self))
+
+    def __eq__(self, other: object) -> bool:
+        """Same names with the same or equal values; arrays are compared by identity."""
+        if not isinstance(other, dict) or self.keys() != other.keys():
+            return False
+        return all(self[name] is other[name] or _plainly_equal(self[name], other[name]) for name in self)
+
+    __ne__ = object.__ne__
+
+
+@dataclass(frozen=True)
+class Block:
+    """What `init_kwargs` says of an argument that is a network: its class and its own arguments, not the network.
+
+    So the record holds no weights, and a copy of a network shares none with it.
+    """
+
+    kind: str
+    init_kwargs: InitKwargs | None
+
+    def __repr__(self) -> str:
+        """As the network was written: ``Linear(in_features=3, out_features=2)``."""
+        return f"{self.kind}({', '.join(f'{k}={v!r}' for k, v in (self.init_kwargs or {}).items())})"
+
+
+class NetworkType(type):
+    """Builds networks: checks and records the arguments, and gives the outermost network its start values."""
+
+    backend: Backend
+    on: Callable[..., Any]
+
+    def __call__(cls, /, *args: Any, **kwargs: Any) -> Any:
+        """Build one network; blocks made on the way share its construction."""
+        if not getattr(cls, "backend", None):
+            cls = cls.on(_backend_in_construction(cls))
+        init_kwargs = _bind_arguments(cls, args, kwargs)
+        create = partial(cls._create, init_kwargs, args, kwargs)
+        return create() if current_construction() else _outermost(create, Construction(backend=cls.backend))
+
+    def _create(cls, init_kwargs: InitKwargs, args: tuple, kwargs: dict) -> Any:
+        if "cls" in kwargs:  # flax's metaclass has an argument of that name, which only a place can tell from ours
+            made: Any = cls
+            bound = inspect.signature(made.__init__).bind(None, *args, **kwargs)
+            bound.apply_defaults()
+            args, kwargs = bound.args[1:], bound.kwargs
+        network = super().__call__(*args, **kwargs)
+        network.init_kwargs = InitKwargs(init_kwargs | vars(network).get("init_kwargs", {}))
+        return network
+
+
+class AbstractNetwork(metaclass=NetworkType):
+    """The interface of a network on any backend, written once or native.
+
+    Attributes:
+        backend: The backend that the class belongs to.
+        nn: The vocabulary of that backend: layers and functions.
+        init_kwargs: The arguments that this instance was made with; see `Block` for those that are networks. Keyword
+            arguments of ``super().__init__(channels=channels)`` are recorded, too, and win.
+        training: Whether the network is in training mode; see `training_mode`.
+        block_path: The dotted path of this block within the outermost network; empty for the outermost itself.
+        dtype_built: The floating type that the network was built with.
+        start_values: Patterns of dotted names and the distributions to draw them from instead of the layers' own;
+            the last pattern that matches wins. They hold for the network that declares them and all below it.
+    """
+
+    backend: ClassVar[Backend]
+    nn: ClassVar[Any]
+    start_values: ClassVar[Mapping[str, Distribution]] = {}
+    written_once: ClassVar[Any]
+    _parallelism: ClassVar[type[Single]] = Single
+    init_kwargs: InitKwargs
+    training: bool
+    block_path: str
+    dtype_built: str = "float32"
+
+    def _record(self, arguments: Mapping[str, Any]) -> None:
+        """Note arguments that `__init__` passes to the backend's base; `init_kwargs` then holds them, too."""
+        if arguments:
+            self.init_kwargs = InitKwargs({name: _described(self, value) for name, value in arguments.items()})
+
+    # What a backend provides -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def neutral_slots(self) -> dict[str, Slot]:
+        """Every parameter and buffer by its neutral name, in creation order: own parameters, own buffers, children."""
+
+    @abstractmethod
+    def named_blocks(self) -> Iterator[tuple[str, Any]]:
+        """Every native block with its dotted path, this network first (with the empty path)."""
+
+    @abstractmethod
+    def train(self, mode: bool = True) -> Any:
+        """Set training mode (or evaluation mode) for this network and all its blocks; returns the network."""
+
+    @property
+    @abstractmethod
+    def device_name(self) -> str:
+        """The device that holds the parameters."""
+
+    @property
+    @abstractmethod
+    def dtype_name(self) -> str:
+        """The floating type of the parameters; the one that it was built with for a network without any."""
+
+    # What follows from it ----------------------------------------------------------------------------------------
+
+    def eval(self) -> Any:
+        """Set evaluation mode; returns the network."""
+        return self.train(False)
+
+    @contextmanager
+    def training_mode(self, training: bool) -> Iterator[Any]:
+        """Hold training or evaluation mode for a ``with`` block, then restore what every block had before."""
+        before = [(block, block.training) for _, block in self.named_blocks() if hasattr(block, "training")]
+        self.train(training)
+        try:
+            yield self
+        finally:
+            for block, was_training in before:
+                block.training = was_training
+
+    def neutral_state(self) -> dict[str, np.ndarray]:
+        """The weights: dotted torchvision names, PyTorch layouts, NumPy arrays that the caller owns.
+
+        Order is creation order; counters (``num_batches_tracked``) are int64 and scalars are 0-d arrays.
+        """
+        return {name: slot.read() for name, slot in self.neutral_slots().items()}
+
+    def load_neutral_state(self, state: Mapping[str, Any], strict: bool = True) -> LoadReport:
+        """Take over weights by name; values are cast to the parameters' own types.
+
+        Args:
+            state: Neutral names and arrays in PyTorch layouts.
+            strict: Refuse when names are missing or unexpected. Wrong shapes are always refused.
+                A norm's ``num_batches_tracked`` is never a reason to refuse, and a tied parameter may come under any of
+                its names.
+
+        Returns:
+            What was loaded, missing and unexpected.
+
+        Raises:
+            StateError: The weights do not fit; the message lists why, and nothing was changed.
+        """
+        slots = self.neutral_slots()
+        report = plan_load(slots, state)
+        nothing = not report.loaded and (slots or state)
+        if report.mismatched or (strict and not report.complete) or nothing:
+            raise StateError(f"the weights do not fit {type(self).__name__}, which was left unchanged: {report}")
+        arrays = {name: host_array(name, state[name]) for name in report.loaded}  # all of them before the first write
+        refuse_torn_ties(slots, arrays)
+        for name, array in arrays.items():
+            slots[name].write(array)
+        return report
+
+    @property
+    def parallelism(self) -> Single:
+        """How the network computes in parallel: what depends on replicas and processes is asked of this object."""
+        return self._parallelism(self)
+
+    closure = staticmethod(closure)
+
+    @classmethod
+    def prepare_batch(
+        cls,
+        batch: Mapping[str, Any],
+        input_device: Any = None,
+        output_device: Any = None,
+        dtype: str = "float32",
+    ) -> dict[str, Any]:
+        """See `deliralike.network.closure.prepare_batch`."""
+        return prepare_batch(cls.backend, batch, input_device, output_device, dtype)
+
+    def train_step(self, batch: Any, optimizers: Any, losses: steps.Losses | None = None) -> dict[str, Any]:
+        """One update on a batch; override it for a network with several optimizers or losses of its own.
+
+        An override that shall run on replicas as well states each update as a loss in replicas (see `in_replicas`),
+        and takes `losses` only if it can do something with them.
+
+        Args:
+            batch: ``(inputs, target)``, ``(input, input, …, target)`` or ``{"data": inputs, "label": target}``.
+            optimizers: One optimizer, or a mapping by name of which ``"default"``, or the only one, makes the update.
+            losses: Functions ``(prediction, target)`` by name, whose sum is minimised; or one function
+                ``(network, *inputs, target)``. Cross-entropy for targets of whole numbers and mean squared error for
+                floating ones when None.
+
+        Returns:
+            The loss of the batch as ``"loss"``, before the update, and each loss by name where there are several:
+            native scalars without a graph, for logging.
+
+        Raises:
+            BatchTypeError: The batch is no dict, tuple or list.
+            BatchError: It has no target.
+
+        Example:
+            >>> from deliralike import rules, zoo
+            >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
+            >>> optimizer = net.backend.optimizer(rules.rule("sgd", lr=0.1), net)
+            >>> batch = (np.ones((4, 3), np.float32), np.zeros(4, np.int64))
+            >>> list(net.train_step(batch, optimizer))
+            ['loss']
+        """
+        return steps.train_step(self, batch, optimizers, losses)
+
+    def val_step(self, batch: Any, losses: steps.Losses | None = None) -> dict[str, Any]:
+        """The losses of a batch in evaluation mode, without a graph; as `train_step`, but nothing changes."""
+        return steps.val_step(self, batch, losses)
+
+    def test_step(self, batch: Any, losses: steps.Losses | None = None) -> dict[str, Any]:
+        """The losses of a batch for the final test: `val_step` unless overridden."""
+        return self.val_step(batch) if losses is None else self.val_step(batch, losses)
+
+    def detect_anomalous_params(self, loss_function: Callable[..., Any], *batch: Any) -> Anomalies:
+        """See `deliralike.network.anomalies.detect_anomalous_params`."""
+        return detect_anomalous_params(self, loss_function, *batch)
+
+    def set_trainable(self, pattern: str, trainable: bool) -> list[str]:
+        """Freeze or thaw the parameters whose neutral names match a pattern like ``"layer1.*"``; returns their names.
+
+        Raises:
+            UnknownName: No parameter matches.
+        """
+        slots = {name: slot for name, slot in self.neutral_slots().items() if slot.is_parameter}
+        names = fnmatch.filter(slots, pattern)
+        if not names:
+            hint = suggestion(pattern, slots)
+            raise UnknownName(f"no parameter of {type(self).__name__} matches {pattern!r}. {hint}")
+        for name in names:
+            slots[name].trainable = trainable
+        return names
+
+    def count_parameters(self, trainable_only: bool = False) -> int:
+        """The number of scalar parameters, shared ones counted once; buffers do not count."""
+        slots = {id(slot.native): slot for slot in self.neutral_slots().values() if slot.is_parameter}
+        return sum(slot.size for slot in slots.values() if slot.trainable or not trainable_only)
+
+
+class StateDictNames:
+    """`neutral_state` and `load_neutral_state` by the names that PyTorch's users know, for other backends' bases.
+
+    On PyTorch they are PyTorch's own, and give the same names.
+    """
+
+    neutral_state: Callable[..., Any]
+    load_neutral_state: Callable[..., Any]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weights; see `AbstractNetwork.neutral_state`."""
+        return self.neutral_state()
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
+        """Take over weights; see `AbstractNetwork.load_neutral_state`."""
+        return self.load_neutral_state(state, strict)
+
+
+class Network(AbstractNetwork):
+    """The base of a network written once.
+
+    Write ``__init__`` and ``forward`` with the layers and functions of `self.nn`; other networks written once may be
+    created inside ``__init__`` as they are. ``Net.on(backend)`` is then a native class of that backend.
+
+    Example:
+        >>> class Classifier(Network):
+        ...     def __init__(self, features, classes):
+        ...         super().__init__()
+        ...         self.fc = self.nn.Linear(features, classes)
+        ...
+        ...     def forward(self, x):
+        ...         return self.nn.log_softmax(self.fc(x), dim=-1)
+        >>> net = Classifier.on("torch")(features=4, classes=3)
+        >>> net.neutral_state()["fc.weight"].shape
+        (3, 4)
+        >>> net.init_kwargs
+        {'features': 4, 'classes': 3}
+    """
+
+    @classmethod
+    def on(
+        cls, backend: str | Backend, *, seed: int | None = None, dtype: str | None = None, device: Any = None
+    ) -> Any:
+        """This network on a backend: a native class, or (with options) a function that builds it.
+
+        Args:
+            backend: Its name, ``"torch"``, ``"chainer"``, ``"jax"`` …, or the backend itself.
+            seed: Keys the start values, together with each parameter's path; 0 when not given.
+            dtype: ``"float32"`` (when not given), ``"float64"`` and what else the backend can compute in.
+            device: One of ``backend.devices()``.
+
+        Raises:
+            BackendUnavailable: The backend is unknown, not installed or broken.
+            DtypeError, DeviceError: The backend has no such type or device.
+
+        Example:
+            >>> from deliralike import zoo
+            >>> zoo.find("mlp").on("torch", seed=1, dtype="float64")(8, 3).neutral_state()["layers.0.weight"].dtype
+            dtype('float64')
+        """
+        if isinstance(backend, str):
+            backend = importlib.import_module("deliralike.backends").get(backend)
+        bound = _bound_class(cls, backend)
+        if seed is None and dtype is None and device is None:
+            return bound
+        return partial(build, bound, seed=seed or 0, dtype=dtype or "float32", device=device)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the outputs; every network written once has its own."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward method: write one")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle by the class as written and the backend's name: a bound class has no importable name."""
+        reduced: Any = super().__reduce_ex__(protocol)
+        return (_new_instance, (type(self).written_once, self.backend.name), *reduced[2:])
+
+
+def build(
+    network_class: Callable[..., Any],
+    *args: Any,
+    seed: int = 0,
+    dtype: str = "float32",
+    device: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """Create a network of a bound or native class with a seed, data type and device of its own.
+
+    Example:
+        >>> from deliralike import backends
+        >>> layer = build(backends.get("torch").nn.Linear, 3, 2, dtype="float64")
+        >>> layer.neutral_state()["weight"].dtype
+        dtype('float64')
+    """
+    backend = network_class.backend  # type: ignore[attr-defined]
+    construction = Construction(
+        backend=backend, seed=seed, dtype=backend.check_dtype(dtype), device=backend.check_device(device)
+    )
+    return _outermost(partial(network_class, *args, **kwargs), construction)
+
+
+def _outermost(create: Callable[[], Any], construction: Construction) -> Any:
+    """Create a network and all its blocks in one construction, then give them their paths and start values."""
+    with constructing(construction):
+        network = create()
+    finish(network, construction)
+    return network
+
+
+def finish(network: Any, construction: Construction) -> None:
+    """Give a freshly built network its paths and start values."""
+    blocks = dict(network.named_blocks())
+    for path, block in blocks.items():
+        _refuse_hidden(path)
+        if isinstance(block, AbstractNetwork):
+            block.block_path, block.dtype_built = path, construction.dtype
+            for name, value in vars(block).items():
+                refuse_plain_container(block, name, value)
+    refuse_overlooked(network, blocks)
+    overrides = {f"{path}.{pattern}".lstrip("."): distribution for path, block in blocks.items()
+                 for pattern, distribution in getattr(block, "start_values", {}).items()}  # fmt: skip
+    for name, slot in network.neutral_slots().items():
+        if (start := construction.start_of(slot.native)) is not None:
+            start = _override(overrides, name) or start
+            slot.write(draw(start, slot.shape, construction.seed, name))
+
+
+def _refuse_hidden(path: str) -> None:
+    """An error when a block has the name of something that every network has, which would hide it."""
+    name = path.rpartition(".")[2]
+    if name and hasattr(AbstractNetwork, name):
+        raise ConstructionError(f"a block at {path!r} cannot be called {name!r}: every network has something so called")
+
+
+def _override(overrides: dict[str, Distribution], name: str) -> Distribution | None:
+    matching = [start for pattern, start in overrides.items() if fnmatch.fnmatchcase(name, pattern)]
+    return matching[-1] if matching else None
+
+
+@cache
+def _bound_class(written_once: type, backend: Backend) -> type:
+    """The native class: what was written comes first, then the backend's own base."""
+    if getattr(written_once, "backend", None):
+        raise UnboundNetwork(f"{written_once.__name__} belongs to {written_once.backend.name!r} already")  # type: ignore[attr-defined]
+    attributes = {
+        "__module__": written_once.__module__,
+        "__qualname__": written_once.__qualname__,
+        "__doc__": written_once.__doc__,
+        "written_once": written_once,
+    }
+    base = backend.network_base
+    metaclass: Any = type(base)
+    return metaclass(written_once.__name__, (written_once, base), attributes)
+
+
+def _new_instance(written_once: type, backend_name: str) -> Any:
+    bound = written_once.on(backend_name)  # type: ignore[attr-defined]
+    return bound.__new__(bound)
+
+
+def _backend_in_construction(cls: type) -> Backend:
+    construction = current_construction()
+    if construction is None:
+        raise UnboundNetwork(
+            f"{cls.__name__} is written once and was not given a backend: write {cls.__name__}.on('torch')(...), or "
+            f"create it inside the __init__ of another network"
+        )
+    return construction.backend
+
+
+def _bind_arguments(cls: type, args: tuple, kwargs: dict) -> InitKwargs:
+    """The arguments by name; defaults are left out, since they may change."""
+    written: Any = getattr(cls, "written_once", cls)
+    construction = current_construction()
+    signature = (inspect if construction is None else construction).signature(written.__init__)
+    try:
+        bound = signature.bind(None, *args, **kwargs)
+    except TypeError as error:
+        names = [name for name in signature.parameters if name != "self"]
+        wrong = next((name for name in kwargs if name not in names), None)
+        hint = "" if wrong is None else f" {suggestion(wrong, names)}"
+        raise ArgumentError(f"{cls.__name__}: {error}.{hint} Its arguments are {', '.join(names)}.") from None
+    recorded = dict(list(bound.arguments.items())[1:])
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            recorded.update(recorded.pop(name, {}))
+    return InitKwargs({name: _described(cls, value) for name, value in recorded.items()})
+
+
+def _described(cls: Any, value: Any) -> Any:
+    """The value, with a `Block` in the place of every network."""
+    if cls.backend.is_native(value):
+        return Block(type(value).__name__, getattr(value, "init_kwargs", None))
+    if type(value) in (list, tuple):
+        return type(value)(_described(cls, item) for item in value)
+    if type(value) is dict:
+        return {name: _described(cls, item) for name, item in value.items()}
+    return value
+
+
+def _plainly_equal(first: Any, second: Any) -> bool:
+    try:
+        return bool(first == second)
+    except Exception:  # noqa: BLE001 - any object may be an argument, and its comparison may do anything
+        return False
+
+
+def refuse_plain_container(owner: Any, name: str, value: Any) -> None:
+    """An error when an attribute is a plain list, tuple or dict of networks, which a framework would overlook."""
+    if type(value) not in (list, tuple, dict) or name.startswith("_"):
+        return
+    if any(owner.backend.is_native(item) for item in (value.values() if isinstance(value, dict) else value)):
+        instead = "nn.ModuleDict" if isinstance(value, dict) else "nn.ModuleList"
+        raise ConstructionError(
+            f"{type(owner).__name__}: attribute {name!r} is a plain {type(value).__name__} of layers, whose parameters "
+            f"would be overlooked: use {instead}"
+        )

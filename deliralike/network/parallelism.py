@@ -1,0 +1,178 @@
+"""How a network computes in parallel: `Single`, which a plain network has, is the interface of every other way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from deliralike.errors import CapabilityError, SettingError
+from deliralike.network.anomalies import Anomalies, anomalies_of
+from deliralike.optim.accumulation import count_samples
+from deliralike.optim.loss import first_of
+from deliralike.parallel.processes.group import Alone, Processes
+
+if TYPE_CHECKING:
+    from deliralike.optim.loss import InReplicas
+    from deliralike.optim.optimizer import AbstractOptimizer, LossFunction
+
+Hooks = tuple[list[Any], list[Any]]
+
+
+class Single:
+    """A network that computes once, in one process.
+
+    Optimizers, training and evaluation ask ``network.parallelism`` to do what depends on replicas and processes; this
+    class answers for a network without any, and its subclasses for the others.
+
+    The object is a view: it holds the network alone, and is made anew whenever it is asked for. So a copy of a network
+    never leads back to the network that it was copied from.
+
+    Attributes:
+        network: The network.
+        is_replicated: Whether the network consists of replicas, in this process or in several ones.
+        evaluation_is_collective: Whether every process makes each call of the network in evaluation, too.
+    """
+
+    is_replicated: ClassVar[bool] = False
+    evaluation_is_collective: ClassVar[bool] = False
+
+    def __init__(self, network: Any) -> None:
+        """Look at a network; nothing of it changes."""
+        self.network = network
+
+    @property
+    def processes(self) -> Processes:
+        """The processes that the network trains in."""
+        return Alone()
+
+    @property
+    def replica_count(self) -> int:
+        """The number of replicas in this process."""
+        return 1
+
+    @property
+    def state_is_collective(self) -> bool:
+        """Whether every process makes each call that reads or writes the state of the network."""
+        return False
+
+    @property
+    def updates_locally(self) -> bool:
+        """Whether processes may have different parameters between updates, until `synchronize` is called."""
+        return False
+
+    # Losses ----------------------------------------------------------------------------------------------------------
+
+    def adapt_loss(self, loss_function: LossFunction) -> LossFunction:
+        """The loss function that an optimizer over this network computes for a given one: the same."""
+        return loss_function
+
+    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+        """The value of a per-replica loss on the whole batch."""
+        return loss.whole(self.network, *batch)
+
+    def forward_backward(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """`compute_loss`, and the backward pass from its value.
+
+        Args:
+            backward: ``backward(value)`` runs the native backward pass.
+        """
+        result = self.compute_loss(loss, *batch)
+        backward(first_of(result))
+        return result
+
+    def gradients_wanted(self, parameters: Mapping[str, Any]) -> AbstractContextManager[Any]:
+        """A block in which only the gradients of these parameters need to be right."""
+        return nullcontext()
+
+    def find_anomalies(self, loss_function: LossFunction, *batch: Any) -> Anomalies:
+        """`detect_anomalous_params`; buffers and random state are not put back."""
+        network = self.network
+        arrays = network.backend.prepare(batch, network)
+        return anomalies_of(network.backend.gradients(loss_function, network, *arrays).parameters)
+
+    # Updates ---------------------------------------------------------------------------------------------------------
+
+    def update_hooks(self) -> Hooks:
+        """What an optimizer calls before and after each update of this network: nothing.
+
+        Raises:
+            CapabilityError: A block within is replicated by itself, and the backend cannot keep it in step.
+        """
+        if path := next(self.replicated_blocks(), ""):
+            raise CapabilityError(
+                f"the block {path!r} of {type(self.network).__name__} is replicated by itself, and an optimizer over "
+                f"the whole network would not keep its replicas in step: replicate the whole, "
+                f"DataParallel(network, devices)"
+            )
+        return [], []
+
+    def update_context(self, optimizer: AbstractOptimizer) -> AbstractContextManager[None]:
+        """A block in which an optimizer makes an update of this network, or adds a micro-batch to one."""
+        return nullcontext()
+
+    def no_sync(self) -> AbstractContextManager[Any]:
+        """A block whose gradients are not yet added over processes: they are added up in each of them first."""
+        return nullcontext()
+
+    def local_gradients(self) -> AbstractContextManager[Any]:
+        """A block in which gradients are those of the samples of this process, and nothing is done to them."""
+        return nullcontext()
+
+    def empty_share(self) -> AbstractContextManager[Any]:
+        """A block in which this process has no samples: what it is called with does not count."""
+        return nullcontext()
+
+    def count_samples(self, batch: Any) -> int:
+        """The number of samples in a batch that an optimizer is given."""
+        return count_samples(batch)
+
+    def replica_gradients(self) -> Iterator[dict[str, Any]]:
+        """The gradients in each replica but the root: none."""
+        return iter(())
+
+    def train_over(self, processes: Processes) -> None:
+        """Let updates follow other processes from now on: nothing, where the network is in one process."""
+
+    # Parameters and buffers ------------------------------------------------------------------------------------------
+
+    def synchronize(self) -> None:
+        """Make the parameters of all processes equal where they may differ; every process makes the call."""
+
+    def copy_parameters(self, names: Sequence[str] | None = None) -> None:
+        """Copy parameters from the root to every other replica: there are none."""
+
+    def copy_state(self) -> None:
+        """Copy all parameters and buffers from the root to the other replicas: there are none."""
+
+    # Replicas of replicas --------------------------------------------------------------------------------------------
+
+    def replicated_blocks(self) -> Iterator[str]:
+        """The paths of blocks that are replicated networks themselves."""
+        for path, block in self.network.named_blocks():
+            if is_replicated(block):
+                yield path
+
+    def refuse_replicas(self, verb: str = "replicate") -> None:
+        """Refuse a network whose replicas, or those of a block of it, would not be kept in step.
+
+        Args:
+            verb: What was to be done with the network.
+
+        Raises:
+            SettingError: The network is replicated, or has a block that is.
+        """
+        if self.is_replicated:
+            raise SettingError(f"the network is replicated already: {verb} what it was made from, network.root")
+        path = next(self.replicated_blocks(), None)
+        if path is not None:
+            raise SettingError(
+                f"the block {path!r} of the network is replicated already: {verb} the network with what that block "
+                f"was made from, network.{path}.root"
+            )
+
+
+def is_replicated(block: Any) -> bool:
+    """Whether a block, native or not, is a replicated network."""
+    parallelism = getattr(block, "parallelism", None)
+    return isinstance(parallelism, Single) and parallelism.is_replicated

@@ -1,0 +1,144 @@
+"""One training, validation or test step on a batch: what every network does unless it has steps of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deliralike.errors import ArgumentError, BatchError, BatchTypeError, SettingError
+from deliralike.network.closure import INPUT, LABEL, MAIN, refuse_loss_named, taken
+
+if TYPE_CHECKING:
+    from deliralike.network.base import AbstractNetwork
+    from deliralike.optim.optimizer import AbstractOptimizer
+
+Losses = Mapping[str, Callable[..., Any]] | Callable[..., Any]
+Optimizers = Any  # one optimizer, or a mapping of them by name
+TOTAL = "loss"
+
+
+def inputs_and_target(batch: Any) -> tuple[tuple, Any]:
+    """The inputs of a network and the target of its losses, from a batch.
+
+    A tuple or list has the target last and the inputs before it; a dict has them as ``"data"`` and ``"label"``, the
+    data being one input or a tuple of several.
+
+    Raises:
+        BatchTypeError: The batch is something else.
+        BatchError: It is too short, or lacks a key.
+
+    Example:
+        >>> inputs_and_target(("image", "mask"))
+        (('image',), 'mask')
+        >>> inputs_and_target({"data": ("image", "age"), "label": "mask"})
+        (('image', 'age'), 'mask')
+    """
+    if isinstance(batch, Mapping):
+        data, label = (taken(batch, key) for key in (INPUT, LABEL))
+        return data if type(data) is tuple else (data,), label
+    if not isinstance(batch, tuple | list):
+        raise BatchTypeError(f"a batch is a dict, tuple or list, not {_named(batch)}: give (inputs, target), or "
+                             f"{{'{INPUT}': inputs, '{LABEL}': target}}")  # fmt: skip
+    if len(batch) < 2:
+        raise BatchError(f"a batch of {len(batch)} elements has no target: give (inputs, target), or let the network "
+                         f"have a train_step and a val_step of its own")  # fmt: skip
+    return tuple(batch[:-1]), batch[-1]
+
+
+def default_loss(prediction: Any, target: Any, *, network: AbstractNetwork) -> Any:
+    """Mean cross-entropy for targets of whole numbers, mean squared error for floating ones."""
+    floating = "float" in str(target.dtype)
+    return network.nn.mse_loss(prediction, target) if floating else network.nn.cross_entropy(prediction, target)
+
+
+@dataclass(frozen=True)
+class StepLoss:
+    """``(total, each loss by name)`` of a network on inputs and a target; equal ones share a compiled program."""
+
+    names: tuple[str, ...] = ()
+    functions: tuple[Callable[..., Any], ...] = ()
+
+    def __call__(self, network: Any, *batch: Any) -> Any:
+        """The sum of the losses, and each of them when there are several; the target is the last of the batch."""
+        *inputs, target = batch
+        return self.of(network, network(*inputs), target)
+
+    def of(self, network: Any, prediction: Any, target: Any) -> Any:
+        """The same from a prediction that is there already."""
+        if not self.functions:
+            return default_loss(prediction, target, network=network)
+        values = [function(prediction, target) for function in self.functions]
+        total = sum(values[1:], start=values[0])
+        return (total, dict(zip(self.names, values, strict=True))) if len(values) > 1 else total
+
+
+def step_loss(losses: Losses | None) -> Callable[..., Any]:
+    """The loss function of a step.
+
+    Args:
+        losses: Functions ``(prediction, target)`` by name, whose sum is minimised; one function
+            ``(network, *inputs, target)``, also one from `in_replicas`; None for `default_loss`.
+
+    Raises:
+        SettingError: There is no loss in the mapping, or one of several has the name of their sum.
+        ArgumentError: It is something else.
+    """
+    if losses is None:
+        return StepLoss()
+    if isinstance(losses, Mapping):
+        if not losses:
+            raise SettingError("losses is empty: give at least one, losses={'name': function of (prediction, target)}")
+        refuse_loss_named(TOTAL, losses)
+        return StepLoss(tuple(losses), tuple(losses.values()))
+    if not callable(losses):
+        raise ArgumentError(f"losses is a dict of functions or one function, not {_named(losses)}")
+    return losses
+
+
+def train_step(
+    network: AbstractNetwork, batch: Any, optimizers: Optimizers, losses: Losses | None = None
+) -> dict[str, Any]:
+    """One update on a batch; see `AbstractNetwork.train_step`."""
+    loss, optimizer = step_loss(losses), the_optimizer(optimizers)
+    inputs, target = inputs_and_target(batch)
+    return named_losses(network, optimizer.update(loss, *inputs, target))
+
+
+def val_step(network: AbstractNetwork, batch: Any, losses: Losses | None = None) -> dict[str, Any]:
+    """The losses of a batch in evaluation mode; see `AbstractNetwork.val_step`."""
+    loss, backend = step_loss(losses), network.backend
+    inputs, target = inputs_and_target(batch)
+    with network.training_mode(False), backend.evaluating():
+        return named_losses(network, loss(network, *backend.prepare((*inputs, target), network)))
+
+
+def the_optimizer(optimizers: Optimizers) -> AbstractOptimizer:
+    """The one optimizer of a default step: it itself, the only one of a mapping, or the one called ``"default"``.
+
+    Raises:
+        SettingError: There are several, and none of them is called so.
+    """
+    if not isinstance(optimizers, Mapping):
+        return optimizers
+    if MAIN in optimizers:
+        return optimizers[MAIN]
+    if len(optimizers) != 1:
+        names = ", ".join(map(repr, optimizers))
+        raise SettingError(f"the default train_step has one optimizer, and there are {len(optimizers)}: {names}; "
+                           f"call one of them '{MAIN}', or write a train_step of the network's own")  # fmt: skip
+    return next(iter(optimizers.values()))
+
+
+def named_losses(network: AbstractNetwork, result: Any) -> dict[str, Any]:
+    """The total first; then the losses by name, where the loss function gave them."""
+    if not isinstance(result, tuple):
+        return {TOTAL: result}
+    each = next((extra for extra in result[1:] if isinstance(extra, Mapping)), {})
+    graphless = {name: network.nn.stop_gradient(value) if network.backend.is_array(value) else value
+                 for name, value in each.items() if name != TOTAL}  # fmt: skip
+    return {TOTAL: result[0], **graphless}
+
+
+def _named(value: Any) -> str:
+    return f"a {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")

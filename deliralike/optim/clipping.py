@@ -1,0 +1,122 @@
+"""Pre-update hooks that bound gradients; added to an optimizer they see the whole gradient, accumulated, unscaled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+from deliralike.errors import SettingError, refuse_unknown_settings
+
+if TYPE_CHECKING:
+    from deliralike.optim.optimizer import AbstractOptimizer
+
+
+@dataclass(frozen=True)
+class ClipNorm:
+    """Scale all gradients together so that their joint norm is at most `max_norm`.
+
+    ``g * min(1, max_norm / norm)``, without an epsilon. A norm that is not finite makes all gradients NaN: nothing is
+    hidden.
+
+    Attributes:
+        max_norm: The bound.
+        norm_type: The order of the norm: 2 for the Euclidean one, ``inf`` for the largest element.
+
+    Source: Pascanu et al. 2013, arXiv 1211.5063.
+
+    Example:
+        >>> from deliralike import rules, zoo
+        >>> net = zoo.build("mlp", backend="torch", in_features=3, out_features=2)
+        >>> optimizer = net.backend.optimizer(rules.rule("sgd", lr=0.1), net)
+        >>> optimizer.pre_update_hooks.append(ClipNorm(1.0))
+    """
+
+    max_norm: float
+    norm_type: float = 2.0
+
+    def __post_init__(self) -> None:
+        """Refuse a bound or an order that is none."""
+        _refuse_no_bound("max_norm", self.max_norm)
+        if not _is_number(self.norm_type) or not self.norm_type > 0:
+            raise SettingError(f"norm_type={self.norm_type!r} must be a number above 0, such as 2 or float('inf')")
+
+    @classmethod
+    def of(cls, value: Any) -> ClipNorm:
+        """The hook for what a trainer takes as ``clip_norm``: a bound, a mapping of both settings, or a hook.
+
+        Raises:
+            SettingError: It is something else.
+            ArgumentError: The mapping has other settings.
+
+        Example:
+            >>> ClipNorm.of({"max_norm": 35, "norm_type": 1})
+            ClipNorm(max_norm=35, norm_type=1)
+        """
+        if isinstance(value, ClipNorm):
+            return value
+        if isinstance(value, Mapping):
+            refuse_unknown_settings("clip_norm", value, ("max_norm", "norm_type"))
+            if "max_norm" in value:
+                return cls(**value)
+        if _is_number(value) and 0 < value < math.inf:
+            return cls(value)
+        raise SettingError(
+            f"clip_norm={value!r} must be a number above 0, or both settings: {{'max_norm': 1.0, 'norm_type': 2.0}}"
+        )
+
+    def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
+        """The gradients, scaled."""
+        present = {name: gradient for name, gradient in gradients.items() if gradient is not None}
+        if not present:
+            return gradients
+        norm = _joint_norm(list(present.values()), self.norm_type)
+        one = norm**0  # in the gradients' type, which NumPy's whole numbers and flags would not keep
+        above = (norm > self.max_norm) * one
+        factor = self.max_norm / (norm * above + self.max_norm * (one - above))  # 1 where the norm is within bounds
+        factor = factor + (norm - norm)  # 0, or NaN: XLA turns products with flags into choices, which drop NaN
+        return gradients | {name: gradient * factor for name, gradient in present.items()}
+
+
+@dataclass(frozen=True)
+class ClipValue:
+    """Bring every element of every gradient into ``[-max_value, max_value]``."""
+
+    max_value: float
+
+    def __post_init__(self) -> None:
+        """Refuse a bound that is none."""
+        _refuse_no_bound("max_value", self.max_value)
+
+    def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
+        """The gradients, bounded."""
+        bound = self.max_value
+        return {
+            name: None if gradient is None else gradient.clip(-bound, bound) for name, gradient in gradients.items()
+        }
+
+
+def _joint_norm(gradients: Sequence[Any], norm_type: float) -> Any:
+    """The norm of all elements of all gradients, as a native scalar."""
+    if norm_type == 2:
+        return sum((gradient * gradient).sum() for gradient in gradients) ** 0.5
+    if norm_type == math.inf:
+        return reduce(_larger, [abs(gradient).max() for gradient in gradients if 0 not in gradient.shape])
+    return sum((abs(gradient) ** norm_type).sum() for gradient in gradients) ** (1.0 / norm_type)
+
+
+def _larger(one: Any, other: Any) -> Any:
+    """The larger of two scalars without a branch, which a compiled program could not take; NaN where one is NaN."""
+    return one * (one >= other) + other * (other > one) + (one - one) + (other - other)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _refuse_no_bound(name: str, value: Any) -> None:
+    if not _is_number(value) or not 0 < value < math.inf:
+        raise SettingError(f"{name}={value!r} must be above 0 and finite")

@@ -1,0 +1,121 @@
+"""Parameter groups: which parameters an optimizer updates with settings that differ from its rule's."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deliralike.errors import ArgumentError, SettingError, UnknownName, refuse_unknown_settings, suggestion
+from deliralike.network.state import Slot
+from deliralike.optim.rules import Rule, number
+
+Settings = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """An optimizer's rule, and the same rule with other settings for parameters whose names match a pattern.
+
+    Attributes:
+        rules: The rule for all other parameters, then one for each pattern.
+        patterns: Patterns of neutral names; the first one that matches a name decides.
+        first: The rules' learning rates at the start; their ratios are kept.
+
+    Example:
+        >>> from deliralike.optim.rules import rule
+        >>> groups = Groups.of(rule("sgd", lr=0.5), {"encoder.*": {"lr": 0.25}})
+        >>> groups.with_lr(0.25).rules[groups.index("encoder.weight")].lr
+        0.125
+    """
+
+    rules: tuple[Rule, ...]
+    patterns: tuple[str, ...]
+    first: tuple[float, ...]
+
+    @classmethod
+    def of(cls, rule: Rule, settings: Settings | None = None) -> Groups:
+        """Groups from a pattern's settings that differ from the rule's.
+
+        Raises:
+            ArgumentError: The rule has no such setting, or these are no settings.
+            SettingError: A setting makes no sense, or the rule's learning rate is 0 and a group's is not.
+        """
+        if settings is not None and not isinstance(settings, Mapping):
+            raise ArgumentError(f"groups={settings!r}: wanted patterns with settings, {{'*.bias': {{...}}}}")
+        own = [_differing(rule, pattern, given) for pattern, given in (settings or {}).items()]
+        rules = (rule, *own)
+        return cls(rules, tuple(settings or {}), tuple(each.lr for each in rules))
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the rule itself."""
+        return self.rules[0].lr
+
+    def with_lr(self, lr: float) -> Groups:
+        """The same groups with another learning rate; one of a group's own keeps its ratio to it."""
+        rules = zip(self.rules, self.first, strict=True)
+        scaled = tuple(rule.with_lr(scaled_lr(own, self.first[0], lr)) for rule, own in rules)
+        return replace(self, rules=scaled)
+
+    def without_lr(self) -> tuple[Rule, ...]:
+        """The rules with a learning rate of 0: what stays the same when it changes, for a compiled step."""
+        return tuple(rule.with_lr(0.0) for rule in self.rules)
+
+    def index(self, *names: str) -> int:
+        """The place in `rules` of a parameter that has these names (several, where it is tied)."""
+        matches = (any(fnmatch.fnmatchcase(name, pattern) for name in names) for pattern in self.patterns)
+        return next((place for place, is_match in enumerate(matches, start=1) if is_match), 0)
+
+    def assigned(self, slots: Mapping[str, Slot]) -> dict[str, int]:
+        """The place in `rules` of each of these parameters by name; a tied one has one place under all its names.
+
+        Raises:
+            UnknownName: A pattern matches none of them.
+        """
+        for pattern in self.patterns:
+            if not fnmatch.filter(slots, pattern):
+                raise UnknownName(f"groups: no parameter matches {pattern!r}. {suggestion(pattern, slots)}")
+        names: dict[int, list[str]] = {}
+        for name, slot in slots.items():
+            names.setdefault(id(slot.native), []).append(name)
+        return {name: place for tied in names.values() for place in [self.index(*tied)] for name in tied}
+
+
+def scaled_lr(own: float, first: float, lr: float) -> float:
+    """A group's learning rate when that of the first group becomes `lr`: the ratio they started with is kept.
+
+    Raises:
+        SettingError: The first one started at 0, which has no ratio to another.
+    """
+    if own == first:
+        return number(lr)
+    refuse_lost_ratio(own, first, "a group of parameters")
+    return own * (number(lr) / first)
+
+
+def refuse_lost_ratio(own: float, first: float, where: str) -> None:
+    """An error where a learning rate has no ratio to that of the first group, since that one is 0.
+
+    Raises:
+        SettingError: Says where.
+    """
+    if own and not first:
+        raise SettingError(
+            f"{where} has lr={own!r} while the optimizer's own is 0: groups keep their ratio to it, so start with an "
+            f"optimizer's lr above 0 and set it to 0 later"
+        )
+
+
+def _differing(rule: Rule, pattern: str, settings: Mapping[str, Any]) -> Rule:
+    where = f"groups[{pattern!r}]"
+    if not isinstance(settings, Mapping):
+        raise ArgumentError(f"{where}={settings!r}: wanted settings by name, such as {{'weight_decay': 0.0}}")
+    refuse_unknown_settings(where, settings, rule.settings())
+    try:
+        differing = replace(rule, **settings)
+    except SettingError as error:
+        raise SettingError(f"{where}: {error}") from None
+    refuse_lost_ratio(differing.lr, rule.lr, where)
+    return differing

@@ -1,0 +1,264 @@
+"""One optimizer step, stated as a function: gradients, pre-update hooks, update, post-update hooks, in that order."""
+
+from __future__ import annotations
+
+import fnmatch
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deliralike import random
+from deliralike.errors import SettingError, StateError, UnknownName, suggestion
+from deliralike.optim.accumulation import Scaled, Window, unscaled, weight_of
+from deliralike.optim.loss import as_loss
+from deliralike.optim.precision import LossScale, check_precision, computing_in
+
+if TYPE_CHECKING:
+    from deliralike.network.base import AbstractNetwork
+    from deliralike.optim.groups import Groups
+
+LossFunction = Callable[..., Any]
+PreUpdateHook = Callable[["AbstractOptimizer", dict[str, Any]], dict[str, Any]]
+PostUpdateHook = Callable[["AbstractOptimizer"], None]
+
+
+class AbstractOptimizer(ABC):
+    """The interface of an optimizer on any backend.
+
+    Attributes:
+        network: The network whose trainable parameters it updates.
+        groups: The neutral rules that it was made to follow, as they were then; None for one of the framework's own.
+        pattern: Which of them: those whose neutral names match; all when None.
+        updated: The parameters that the last update changed.
+        steps: The number of finished updates.
+        pre_update_hooks: Called in order with the optimizer and the gradients (native arrays by neutral name, None
+            for a parameter that took no part); each returns the gradients to go on with. On JAX they are compiled
+            into the step of a plain network, and called as they are over a replicated one.
+        post_update_hooks: Called in order with the optimizer, after the parameters have changed; one with an attribute
+            ``runs_last`` that is true comes after the others.
+        accumulate: How many calls of `update` make one update of the parameters, together; see `update`.
+        precision: The shorter type that the forward pass computes in, ``"bfloat16"`` or ``"float16"``; None for the
+            network's own. See `compute_in`.
+        loss_scale: What float16 losses are multiplied by for backward; None without.
+        keep_gradients: Whether the gradients of each update are kept in `latest_gradients`, as the hooks left them.
+        latest_gradients: They, native arrays by neutral name; empty before the first update and unless kept.
+
+    Over a replicated network the first pre-update hook accumulates the replicas' gradients, so that hooks added later
+    see the whole gradient, and a post-update hook that runs last copies the parameters to the replicas.
+    """
+
+    groups: Groups | None = None
+
+    def __init__(self, network: AbstractNetwork, pattern: str | None = None) -> None:
+        """Remember the network; nothing of it changes.
+
+        Raises:
+            UnknownName: No parameter matches the pattern.
+        """
+        self.network = network
+        self.pattern = pattern
+        self.updated: tuple[str, ...] = ()
+        self.steps = 0
+        self.pre_update_hooks: list[PreUpdateHook]
+        self.post_update_hooks: list[PostUpdateHook]
+        self.pre_update_hooks, self.post_update_hooks = network.parallelism.update_hooks()
+        self.precision: str | None = None
+        self.loss_scale: LossScale | None = None
+        self.keep_gradients = False
+        self.latest_gradients: dict[str, Any] = {}
+        self._accumulate, self._window = 1, Window()
+        self._of_replicas: list[dict[str, Any]] | None = None
+        self._refuse_empty_pattern()
+
+    def owns(self, name: str) -> bool:
+        """Whether a parameter is one of this optimizer's."""
+        return self.pattern is None or fnmatch.fnmatchcase(name, self.pattern)
+
+    def holds(self) -> list[str]:
+        """The names of the parameters that its updates may change, and a text for each that the network lacks."""
+        return [name for name, slot in self.network.neutral_slots().items() if slot.is_parameter and self.owns(name)]
+
+    def _refuse_empty_pattern(self) -> None:
+        if self.pattern is None:
+            return
+        names = [name for name, slot in self.network.neutral_slots().items() if slot.is_parameter]
+        if not any(map(self.owns, names)):
+            raise UnknownName(f"no parameter matches {self.pattern!r}. {suggestion(self.pattern, names)}")
+
+    def update(self, loss_function: LossFunction, *batch: Any) -> Any:
+        """One step on ``loss_function(network, *batch)``; returns the loss (or what the function returned).
+
+        With `accumulate` above one this is a micro-batch: the parameters change with every `accumulate`-th call, or
+        with `flush`, by the gradient that all samples since the last change would have given together. Micro-batches
+        count by their samples, or by the denominator of a loss that declares one (see `in_replicas`); sums are added.
+
+        With a loss scale, an update whose gradients overflowed is left out: `updated` is empty, `steps` stays.
+
+        Args:
+            loss_function: Returns a scalar, or a tuple of the scalar and anything else to be handed back.
+            batch: NumPy or native arrays in any nest; they go to the network's device, floating ones in its type.
+        """
+        batch = self.prepared(batch)
+        parallelism = self.network.parallelism
+        loss_function = computing_in(parallelism.adapt_loss(loss_function), self.precision)
+        with parallelism.update_context(self):
+            if self._accumulate > 1 or self._window.micro_batches or self.loss_scale is not None:
+                return self._add_micro_batch(loss_function, batch)
+            return self.update_at_once(loss_function, batch)
+
+    def prepared(self, batch: tuple) -> tuple:
+        """A batch as `gradients` wants it; see `Backend.prepare`."""
+        return self.network.backend.prepare(batch, self.network)
+
+    def update_at_once(self, loss_function: LossFunction, batch: tuple) -> Any:
+        """`update` on a prepared batch that is a window of its own."""
+        result, gradients = self.gradients(loss_function, *batch)
+        self.update_with(gradients)
+        return result
+
+    def flush(self) -> None:
+        """Make the update of a window that is not full, as at the end of an epoch; nothing when it is empty."""
+        window, self._window = self._window, Window()
+        if not window.micro_batches:
+            return
+        of_root, *self._of_replicas = window.divided(self.network.backend)
+        try:
+            self.update_with(of_root)
+        finally:
+            self._of_replicas = None
+
+    @property
+    def window_is_open(self) -> bool:
+        """Whether there are micro-batches that wait for an update."""
+        return self._window.micro_batches > 0
+
+    @property
+    def accumulate(self) -> int:
+        """How many micro-batches make one update; may be set between two windows."""
+        return self._accumulate
+
+    @accumulate.setter
+    def accumulate(self, count: int) -> None:
+        if not isinstance(count, int) or count < 1:
+            raise SettingError(f"accumulate={count!r} must be a whole number of at least 1")
+        if self.window_is_open:
+            raise SettingError("accumulate cannot change while micro-batches wait for an update: call flush() first")
+        self._accumulate = count
+
+    def compute_in(self, precision: str | None, loss_scale: Any = None) -> None:
+        """Compute the forward pass in a shorter type from now on; float16 comes with a dynamic loss scale.
+
+        Parameters, gradients and the optimizer's state keep their own type.
+
+        Args:
+            precision: ``"bfloat16"``, ``"float16"``, or None for the network's own.
+            loss_scale: Another scale of the loss; see `LossScale.of`.
+
+        Raises:
+            SettingError: There is no such type or scale, or the network is not one of float32.
+            CapabilityError: The backend cannot, or not with the network's own layers.
+        """
+        if check_precision(precision) is not None:
+            self.network.backend.check_mixed(precision, self.network)  # type: ignore[arg-type]
+        elif loss_scale is not None:
+            raise SettingError(f"loss_scale={loss_scale!r} belongs to a shorter type: give precision='float16' with it")
+        has_scale = precision == "float16" or loss_scale is not None
+        self.loss_scale = LossScale.of(loss_scale) if has_scale else None
+        self.precision = precision
+
+    def replica_gradients(self) -> Iterable[dict[str, Any]]:
+        """The gradients of all replicas but the root, of a window or of the last backward; none of a plain network."""
+        if self._of_replicas is not None:
+            return self._of_replicas
+        return self.network.parallelism.replica_gradients()
+
+    def _add_micro_batch(self, loss_function: LossFunction, batch: tuple) -> Any:
+        parallelism, backend = self.network.parallelism, self.network.backend
+        loss = as_loss(loss_function)
+        samples = parallelism.count_samples(batch)
+        scale = self.loss_scale.value if self.loss_scale else 1.0
+        with random.shifted(self._window.samples), parallelism.no_sync():
+            if self.loss_scale is None:
+                result, of_root = self.gradients(loss.with_denominator(), *batch)
+            else:
+                scaled = loss.with_denominator().wrap(Scaled, extra_arguments=1)
+                result, of_root = self.gradients(scaled, scale, *batch)
+                result = unscaled(result, scale)
+        gradients = [of_root, *parallelism.replica_gradients()]
+        result, weight = weight_of(loss, result, samples, backend.number)
+        self._window.add(backend, gradients, weight, scale)
+        if self._window.micro_batches >= self._accumulate:
+            self.flush()
+        return result
+
+    def update_with(self, gradients: dict[str, Any]) -> None:
+        """The update of these gradients: hooks, update, hooks; nothing when a loss scale finds an overflow in them."""
+        gradients = self.through_hooks(gradients)
+        self.latest_gradients = gradients if self.keep_gradients else {}
+        if self.loss_scale is not None:
+            finite = self.network.backend.all_finite([g for g in gradients.values() if g is not None])
+            self.loss_scale.observe(finite)
+            if not finite:
+                self.updated = ()
+                return
+        self.apply(gradients)
+        self.finish_update(name for name, gradient in gradients.items() if gradient is not None)
+
+    def through_hooks(self, gradients: dict[str, Any]) -> dict[str, Any]:
+        """What the pre-update hooks make of gradients, one after the other."""
+        for pre_update in self.pre_update_hooks:
+            gradients = pre_update(self, gradients)
+        return gradients
+
+    def finish_update(self, updated: Iterable[str]) -> None:
+        """Count the update that was made of these parameters, and call the post-update hooks."""
+        self.steps += 1
+        self.updated = tuple(updated)
+        for post_update in sorted(self.post_update_hooks, key=_runs_last):
+            post_update(self)
+
+    @abstractmethod
+    def gradients(self, loss_function: LossFunction, *batch: Any) -> tuple[Any, dict[str, Any]]:
+        """What the loss function returned, and the gradient of each trainable parameter by neutral name."""
+
+    @abstractmethod
+    def apply(self, gradients: dict[str, Any]) -> None:
+        """Update the parameters; one whose gradient is None is left alone, its state too."""
+
+    def settings(self) -> dict[str, Any]:
+        """The numbers of an optimizer of the framework's own, the learning rate aside; empty where it does not tell."""
+        return {}
+
+    @property
+    @abstractmethod
+    def lr(self) -> float:
+        """The learning rate of the next update; may be set."""
+
+    @lr.setter
+    @abstractmethod
+    def lr(self, value: float) -> None: ...
+
+    @abstractmethod
+    def neutral_state(self) -> dict[str, np.ndarray]:
+        """The optimizer's state as NumPy arrays named ``"parameter/slot"``, with ``"steps"``."""
+
+    @abstractmethod
+    def load_neutral_state(self, state: dict[str, np.ndarray]) -> None:
+        """Take over what `neutral_state` gave, also from another backend."""
+
+
+def _runs_last(hook: PostUpdateHook) -> bool:
+    return getattr(hook, "runs_last", False)
+
+
+def refuse_unknown_owners(state: Mapping[str, Any], owners: Container[str]) -> None:
+    """An error when a state, named ``"parameter/slot"``, belongs to parameters that the network lacks.
+
+    Raises:
+        StateError: Names those parameters; nothing has been changed.
+    """
+    unknown = sorted({key.rpartition("/")[0] for key in state if key != "steps"} - {""})
+    if unknown := [name for name in unknown if name not in owners]:
+        raise StateError(f"the optimizer's state names parameters that the network lacks: {', '.join(unknown)}")

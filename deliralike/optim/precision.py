@@ -1,0 +1,180 @@
+"""Mixed precision: parameters stay as they are, the forward pass computes in a shorter type.
+
+`LossScale` keeps float16 gradients from vanishing; bfloat16, with the range of float32, needs none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial, wraps
+from numbers import Integral, Real
+from typing import Any
+
+from deliralike.errors import SettingError, refuse_unknown_settings, suggestion
+from deliralike.optim.loss import as_loss
+
+PRECISIONS = ("bfloat16", "float16")
+
+# What functions of the vocabulary do with arrays of float32 or a shorter type where forward passes are mixed; others
+# take what comes. Double precision is never shortened.
+PRODUCTS = ("matmul", "einsum", "linear", "conv", "convolve", "conv_transpose", "convolve_transposed")
+EXACT = ("exp", "log", "sqrt", "softplus", "sum", "mean", "var", "log_softmax", "softmax", "lstm", "gru", "normalize",
+         "cross_entropy", "bce_with_logits", "mse_loss", "l1_loss", "dice_loss")  # fmt: skip
+NORMS = ("batch_norm", "batch_norm_train", "group_norm", "layer_norm", "sum_windows", "avg_pool", "adaptive_avg_pool")
+
+
+@dataclass
+class LossScale:
+    """What the loss is multiplied by before backward: halved when gradients overflow, doubled after long peace.
+
+    Attributes:
+        value: The scale of the next step; with powers of two, scaling is exact.
+        growth_factor: What the scale is multiplied by after `growth_interval` updates in a row without overflow.
+        backoff_factor: What it is multiplied by after an overflow.
+        growth_interval: After how many updates in a row without overflow it grows.
+        good_steps: How many there have been since it last changed.
+        dynamic: Whether it changes at all. Updates whose gradients overflow are left out in any case.
+
+    Source: Micikevicius et al. 2018, arXiv 1710.03740.
+    """
+
+    value: float = 2.0**15
+    growth_factor: float = 2.0
+    backoff_factor: float = 0.5
+    growth_interval: int = 2000
+    good_steps: int = 0
+    dynamic: bool = True
+
+    @classmethod
+    def of(cls, value: Any = None) -> LossScale:
+        """A scale for what a trainer takes as ``loss_scale``.
+
+        Args:
+            value: None or ``"dynamic"`` for the defaults; a number for a scale that stays; or a mapping with the names
+                of PyTorch's ``GradScaler``: ``init_scale``, ``growth_factor``, ``backoff_factor``, ``growth_interval``.
+
+        Raises:
+            SettingError: A value makes no sense.
+            ArgumentError: The mapping has other names.
+
+        Example:
+            >>> LossScale.of({"init_scale": 512.0, "growth_interval": 100}).value
+            512.0
+        """
+        if value is None or value == "dynamic":
+            return cls()
+        if isinstance(value, Mapping):
+            refuse_unknown_settings("loss_scale", value, _SCALER)
+            for name, given in value.items():
+                _check_scaler(name, given)
+            settings = dict(value)
+            return cls(settings.pop("init_scale", cls.value), **settings)
+        _check_scaler("loss_scale", value)
+        return cls(float(value), dynamic=False)
+
+    def observe(self, finite: bool) -> None:
+        """Take note of a step whose gradients were finite, or were not."""
+        if not self.dynamic:
+            return
+        self.good_steps = self.good_steps + 1 if finite else 0
+        if not finite:
+            self.value = max(self.value * self.backoff_factor, 1.0)
+        elif self.good_steps == self.growth_interval:
+            self.value, self.good_steps = min(self.value * self.growth_factor, 2.0**24), 0
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return {"value": self.value, "good_steps": self.good_steps}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        self.value, self.good_steps = float(state["value"]), int(state["good_steps"])
+
+
+# What a mapping may say of a loss scale: the least value, and the values' type.
+_SCALER = {
+    "loss_scale": (1.0, Real),
+    "init_scale": (1.0, Real),
+    "growth_factor": (1.0, Real),
+    "backoff_factor": (0.0, Real),
+    "growth_interval": (1.0, Integral),
+}
+
+
+def _check_scaler(name: str, value: Any) -> None:
+    least, kind = _SCALER[name]
+    if isinstance(value, bool) or not isinstance(value, kind) or not least <= float(value) < math.inf:
+        whole = "whole " if kind is Integral else ""
+        raise SettingError(
+            f"{name}={value!r} must be a {whole}number of at least {least:g}; loss_scale is 'dynamic', a number, or a "
+            f"mapping such as {{'init_scale': 512.0}}"
+        )
+
+
+def check_precision(precision: str | None) -> str | None:
+    """The name of a type to compute in, or None for the network's own.
+
+    Raises:
+        SettingError: There is no such precision.
+    """
+    if precision is not None and precision not in PRECISIONS:
+        raise SettingError(f"there is no mixed precision {precision!r}. {suggestion(precision, PRECISIONS)}")
+    return precision
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A loss function whose forward pass computes in a shorter type; equal ones share a compiled program."""
+
+    function: Callable[..., Any]
+    precision: str
+
+    def __call__(self, network: Any, *batch: Any) -> Any:
+        """What the function gives, its loss in the network's own type."""
+        with network.backend.computing_in(self.precision):
+            result = self.function(network, *batch)
+        loss = result[0] if isinstance(result, tuple) else result
+        loss = network.nn.cast(loss, network.dtype_name)
+        return (loss, *result[1:]) if isinstance(result, tuple) else loss
+
+
+def computing_in(loss_function: Callable[..., Any], precision: str | None) -> Callable[..., Any]:
+    """The loss function with its forward pass in a shorter type; as it is for None."""
+    if precision is None:
+        return loss_function
+    return as_loss(loss_function).wrap(partial(Mixed, precision=precision))
+
+
+def autocast(
+    function: Callable[..., Any],
+    current: Callable[[], str | None],
+    cast: Callable[[Any, str], Any],
+    *,
+    dtype: str | None = None,
+    back: bool = False,
+) -> Callable[..., Any]:
+    """A function of a backend's vocabulary that casts its arrays where forward passes are mixed; elsewhere as it is.
+
+    Args:
+        current: Gives the shorter type in force, or None.
+        cast: Gives an array of float32 or of a shorter type in a type by name, and anything else as it is.
+        dtype: What the arrays are cast to; the shorter type in force when None.
+        back: Whether the result, or the first of several, is cast to the type of the first array.
+    """
+
+    @wraps(function)
+    def computed(self: Any, *given: Any, **named: Any) -> Any:
+        precision = current()
+        if precision is None:
+            return function(self, *given, **named)
+        wanted = dtype or precision
+        result = function(self, *(cast(value, wanted) for value in given),
+                          **{name: cast(value, wanted) for name, value in named.items()})  # fmt: skip
+        if not back:
+            return result
+        own = next(str(value.dtype) for value in given if hasattr(value, "dtype"))
+        return (cast(result[0], own), *result[1:]) if isinstance(result, tuple) else cast(result, own)
+
+    return computed

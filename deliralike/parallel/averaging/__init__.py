@@ -1,0 +1,1 @@
+"""Training in several processes with averages of parameters: local SGD and DASO."""

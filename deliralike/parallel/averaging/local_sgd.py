@@ -1,0 +1,188 @@
+"""Processes that update their parameters by themselves for a while: when they average them, with whom, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deliralike.errors import SettingError
+from deliralike.parallel.processes.group import Alone, Processes
+
+if TYPE_CHECKING:
+    from deliralike.optim.optimizer import AbstractOptimizer
+    from deliralike.parallel.processes.network import DistributedNetwork
+
+FURTHER = 1 << 20  # samples by which a group's portable random stream lies beyond that of the one before it
+
+
+@dataclass(frozen=True)
+class LocalSGD:
+    """After a warm-up each process makes updates by itself, and parameters are averaged now and then.
+
+    During the warm-up the gradients of all processes are added, as without it. After it nothing is sent but for the
+    averages. A process counts in an average by the samples that it has seen since the last one of that size, or by the
+    denominators that its losses have declared: so one update of SGD between averages is that of the whole batch, with
+    shares of any size.
+
+    Attributes:
+        every: After how many updates all processes average; or the sizes of the groups that do, by number of updates,
+            ``{4: 2, 16: 8}``: groups of two neighbours every 4 updates, all 8 processes every 16. Where several are
+            due, the largest group averages.
+        warmup: How many updates there are before.
+        together: How many neighbours, such as those of a node, add their gradients at every update all the same.
+
+    Source:
+        Lin et al. 2018, arXiv 1808.07217 (post-local SGD); weights by samples: McMahan et al. 2016, arXiv 1602.05629.
+
+    Example:
+        >>> plan = LocalSGD(every={2: 2, 4: 4}, warmup=3)
+        >>> [plan.group_after(update, 4) for update in range(1, 12)]
+        [0, 0, 0, 0, 2, 0, 4, 0, 2, 0, 4]
+    """
+
+    every: int | Mapping[int, int] = 8
+    warmup: int = 0
+    together: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense for any number of processes."""
+        numbers = [*self.every, *self.every.values()] if isinstance(self.every, Mapping) else [self.every]
+        if not numbers or any(not isinstance(number, int) or number < 1 for number in (*numbers, self.together)):
+            raise SettingError(f"every={self.every!r} and together={self.together!r} must be whole numbers of at least "
+                               f"1, or every a mapping of them that is not empty")  # fmt: skip
+        if not isinstance(self.warmup, int) or self.warmup < 0:
+            raise SettingError(f"warmup={self.warmup!r} must be a whole number of updates, at least 0")
+
+    def levels(self, count: int) -> dict[int, int]:
+        """The size of the group that averages after so many updates, smallest first.
+
+        Raises:
+            SettingError: `count` processes cannot be shared out like this.
+        """
+        given = self.every if isinstance(self.every, Mapping) else {self.every: count}
+        levels = dict(sorted(given.items()))
+        sizes = [self.together, *levels.values()]
+        nested = all(larger % size == 0 and larger > size for size, larger in zip(sizes, sizes[1:], strict=False))
+        if not nested or sizes[-1] != count:
+            raise SettingError(
+                f"{self}: {count} processes are to average in groups of {sizes[1:]}, beginning from {sizes[0]}: each "
+                f"must be a multiple of the one before, and the last one all"
+            )
+        return levels
+
+    def group_after(self, update: int, count: int) -> int:
+        """The size of the groups that average after an update, of which 1 is the first; 0 for none."""
+        local = update - self.warmup
+        due = [size for period, size in self.levels(count).items() if local > 0 and local % period == 0]
+        return max(due, default=0)
+
+
+def weighted_mean(group: Processes, arrays: Sequence[np.ndarray], weight: float) -> list[np.ndarray] | None:
+    """The means of arrays over processes, each counted by its weight; None where nobody has any.
+
+    They are added in float32 at least. Whole numbers are those of the first process that has a weight.
+    """
+    weights = group.exchange("what parameters count for", weight)
+    if not sum(weights):
+        return None
+    share, is_first = weight / sum(weights), group.rank == next(rank for rank, each in enumerate(weights) if each)
+
+    def part(array: np.ndarray) -> np.ndarray:
+        if array.dtype.kind != "f":
+            return array if is_first else np.zeros_like(array)
+        wide = np.result_type(array, np.float32)
+        return array.astype(wide) * wide.type(share)
+
+    return group.sum("parameters", [part(array) for array in arrays])
+
+
+@dataclass
+class Averaging:
+    """How far one network's processes are in a `LocalSGD`.
+
+    Attributes:
+        plan: It.
+        processes: All of them.
+        updates: The updates made so far.
+        seen: By the size of a group, what this process has seen since such a group has averaged.
+        is_behind: Whether parameters differ between processes.
+    """
+
+    plan: LocalSGD
+    processes: Processes
+    updates: int = 0
+    seen: dict[int, float] = field(init=False)
+    is_behind: bool = False
+
+    def __post_init__(self) -> None:
+        """Make the groups, which all processes do together."""
+        levels, count = self.plan.levels(self.processes.count), self.processes.count
+        self.seen = dict.fromkeys(levels.values(), 0.0)
+        for size in {self.plan.together, *self.seen} - {1, count}:
+            for begin in range(0, count, size):
+                self.processes.among(range(begin, begin + size))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the warm-up is over."""
+        return self.updates >= self.plan.warmup
+
+    @property
+    def together(self) -> Processes:
+        """The processes whose samples make up the batch of the next update."""
+        return self.group(self.plan.together) if self.is_local else self.processes
+
+    @property
+    def first_sample(self) -> int:
+        """Where this group's batch begins in the portable random stream."""
+        return self.processes.rank // self.plan.together * FURTHER if self.is_local else 0
+
+    def group(self, size: int) -> Processes:
+        """This process and its neighbours, so many of them."""
+        if size in (1, self.processes.count):
+            return Alone() if size == 1 else self.processes
+        begin = self.processes.rank // size * size
+        return self.processes.among(range(begin, begin + size))
+
+    def saw(self, weight: float) -> None:
+        """Count what an update has seen."""
+        for size in self.seen:
+            self.seen[size] += weight
+
+    def average(self, network: DistributedNetwork, size: int) -> None:
+        """Average parameters and buffers over groups of this size."""
+        names, slots = zip(*_each_once(network).items(), strict=True)
+        means = weighted_mean(self.group(size), [slot.read() for slot in slots], self.seen[size])
+        if means is not None:
+            network.root.load_neutral_state(dict(zip(names, means, strict=True)), strict=False)
+        self.seen |= {level: 0.0 for level in self.seen if level <= size}
+        self.is_behind = self.is_behind and size < self.processes.count
+
+
+class AverageParameters:
+    """Post-update hook: averages parameters where it is time."""
+
+    def __init__(self, network: DistributedNetwork) -> None:
+        """Average those of this network."""
+        self.network = network
+
+    def __call__(self, optimizer: AbstractOptimizer) -> None:
+        """Follow an update."""
+        averaging = self.network.averaging
+        assert averaging is not None  # there is no hook without
+        averaging.is_behind = averaging.is_local
+        averaging.updates = optimizer.steps
+        if not averaging.is_behind:
+            averaging.seen = dict.fromkeys(averaging.seen, 0.0)
+        elif size := averaging.plan.group_after(optimizer.steps, averaging.processes.count):
+            averaging.average(self.network, size)
+
+
+def _each_once(network: Any) -> dict[str, Any]:
+    """Parameters and buffers, tied ones under their first name."""
+    slots = network.neutral_slots()
+    first = {id(slot.native) if slot.is_parameter else name: name for name, slot in reversed(slots.items())}
+    return {name: slots[name] for name in reversed(first.values())}

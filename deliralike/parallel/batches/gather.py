@@ -1,0 +1,273 @@
+"""The only place where the outputs of replicas become one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import reduce
+from itertools import compress
+from operator import add, attrgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deliralike import nest
+from deliralike.errors import SettingError, ShapeError, StructureError, suggestion
+from deliralike.parallel.batches.spec import Part, marked, types_of
+
+if TYPE_CHECKING:
+    from deliralike.backends.base import Backend
+
+SCALARS = ("stack", "mean", "sum")
+OTHERS = ("equal", "list")
+_AXES = attrgetter("ndim")
+_HOST = (np.ndarray, np.number, np.bool_)
+
+
+def gather(
+    outputs: Sequence[Any],
+    dim: int = 0,
+    device: Any = None,
+    *,
+    scalars: str = "stack",
+    others: str = "equal",
+    sizes: Sequence[int] | None = None,
+    spec: Any = None,
+    backend: Backend | None = None,
+) -> Any:
+    """The outputs of replicas as one nest of the same structure: the inverse of `scatter`.
+
+    Arrays are concatenated in the order of the replicas, in one graph with them; NumPy's keep their byte order and
+    masks. With one output the same rules hold.
+
+    Args:
+        dim: The axis that counts samples; negative ones count from each array's last.
+        device: Where the results are; that of the first replica when None.
+        scalars: What becomes of arrays without axes, NumPy's scalars among them: ``"stack"`` makes a vector with one
+            element for each replica, whatever `dim` is; ``"mean"`` weighs them by `sizes`; ``"sum"`` adds them.
+        others: What becomes of all other leaves: ``"equal"`` returns one, and it is an error when they differ between
+            replicas; ``"list"`` returns a list of one for each replica.
+        sizes: The number of samples that each replica has seen, for ``"mean"``; equal ones when None.
+        spec: As in `scatter`: lists and tuples that were split are joined, and of what was copied or kept the first
+            replica's is returned.
+        backend: Whose arrays are joined, besides NumPy's.
+
+    Shapes:
+        Arrays ``(share, ...)`` become ``(batch, ...)``; arrays ``()`` become ``(replicas,)``, or ``()`` when reduced.
+
+    Raises:
+        StructureError: The outputs are built differently, or a leaf that must be equal is not.
+        ShapeError: Arrays differ in an axis other than `dim`, or have no such axis.
+
+    Example:
+        >>> gather([{"y": np.zeros((2, 3)), "name": "a"}, {"y": np.ones((1, 3)), "name": "a"}])["y"].shape
+        (3, 3)
+    """
+    _check(outputs, scalars, others, sizes)
+    joining = _Joining(dim, device, scalars, others, _weights(scalars, sizes, len(outputs)), backend)
+    if spec is not None:
+        outputs = [marked(output, spec, joining.is_array, "output") for output in outputs]
+    first, structure = nest.flatten(outputs[0])
+    rows = [first, *(_row(structure, outputs[0], output, index) for index, output in enumerate(outputs[1:], 1))]
+    try:
+        return structure.unflatten(joining.all_joined(rows))
+    except _Refused:
+        raise _complaint(joining, outputs[0], rows) from None
+
+
+class _Refused(Exception):
+    """Why leaves cannot be joined; with the public error that it becomes."""
+
+    def __init__(self, kind: type[Exception], reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+class _Joining:
+    """What becomes of one leaf of each replica."""
+
+    def __init__(
+        self, dim: int, device: Any, scalars: str, others: str, weights: Sequence[float], backend: Backend | None
+    ) -> None:
+        """State where, along which axis, by which rules and whose arrays."""
+        self.dim, self.device, self.backend, self.weights = dim, device, backend, weights
+        self.scalars, self.others = scalars, others
+        self.is_native: Callable[[Any], bool] = (lambda value: False) if backend is None else backend.is_array
+
+    def is_array(self, value: Any) -> bool:
+        """Whether it is one of the backend's arrays or of NumPy's, or a scalar of NumPy's."""
+        return self.is_native(value) or isinstance(value, _HOST)
+
+    def all_joined(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        """Every leaf of all replicas; where all are built alike, arrays are not looked at one by one."""
+        columns = [*zip(*rows, strict=True)]
+        arrays = types_of(rows[0], _is_numpy if self.backend is None else self.is_native)
+        direct = [type(leaf) in arrays for leaf in rows[0]]
+        if all(_alike(rows[0], row, direct, self.dim) for row in rows):
+            concatenate_all = _concatenate_all if self.backend is None else self.backend.concatenate_all
+            with suppress(Exception):  # arrays that do not fit are found below, with their path
+                found = iter(concatenate_all([*compress(columns, direct)], self.dim, self.device))
+                return [next(found) if at_once else self.joined(column)
+                        for at_once, column in zip(direct, columns, strict=True)]  # fmt: skip
+        return [self.joined(column) for column in columns]
+
+    def joined(self, column: Sequence[Any]) -> Any:
+        """One leaf of all replicas."""
+        first = column[0]
+        native = self.is_native(first)
+        if native or isinstance(first, _HOST):
+            return self._arrays(column, native, first.shape)
+        if type(first) is Part:
+            return self._parts(first.word, [part.value for part in column])
+        return self._others(column)
+
+    def _arrays(self, column: Sequence[Any], native: bool, shape: tuple[int, ...]) -> Any:
+        for leaf in column:
+            if type(leaf) is not type(column[0]) or leaf.shape != shape:
+                self._refuse_unlike(column, native)
+                break
+        if not shape:
+            return self._scalars(column, native)
+        if not -len(shape) <= self.dim < len(shape):
+            raise _Refused(ShapeError, f"has shape {tuple(shape)} on replica 0, so there is no dim {self.dim} to join "
+                           f"it along: reduce it in the network, or gather along another dim.")  # fmt: skip
+        if native:
+            return self.backend.concatenate(column, self.dim, self.device)  # type: ignore[union-attr]
+        return column[0] if len(column) == 1 else on_host_joined(column, self.dim)
+
+    def _refuse_unlike(self, column: Sequence[Any], native: bool) -> None:
+        for index, leaf in enumerate(column):
+            if not (self.is_native(leaf) if native else isinstance(leaf, _HOST)):
+                raise _unlike(column, index)
+        _refuse_shapes([tuple(leaf.shape) for leaf in column], self.dim)
+
+    def _scalars(self, column: Sequence[Any], native: bool) -> Any:
+        vector = self.backend.stack(column, self.device) if native else np.stack(column)  # type: ignore[union-attr]
+        if self.scalars == "stack":
+            return vector
+        total = reduce(add, (vector[index] * weight for index, weight in enumerate(self.weights)))
+        return np.asarray(total) if isinstance(total, np.generic) else total
+
+    def _parts(self, word: str | None, values: Sequence[Any]) -> Any:
+        if word in ("copy", "keep"):
+            value = values[0]
+            is_moved = word == "copy" and self.device is not None and self.is_native(value)
+            return self.backend.split(value, (1,), 0, [self.device])[0] if is_moved else value  # type: ignore[union-attr]
+        if word == "split" and type(values[0]) in (list, tuple):
+            return reduce(add, values)
+        return self.joined(values)
+
+    def _others(self, column: Sequence[Any]) -> Any:
+        for index, leaf in enumerate(column):
+            if leaf is not column[0] and type(leaf) is not type(column[0]) and self._is_more(leaf):
+                raise _unlike(column, index)
+            if self.others == "equal" and not _same(column[0], leaf):
+                raise _Refused(StructureError, f"is {_shown(column[0])} on replica 0 and {_shown(leaf)} on replica "
+                               f"{index}: return an array, or gather with others='list'.")  # fmt: skip
+        return list(column) if self.others == "list" else column[0]
+
+    def _is_more(self, leaf: Any) -> bool:
+        """Whether it is an array or a container, where the first replica has neither."""
+        return self.is_array(leaf) or nest.leaves(leaf) != [leaf]
+
+
+def _is_numpy(value: Any) -> bool:
+    return isinstance(value, np.ndarray)
+
+
+def _concatenate_all(columns: Sequence[Sequence[np.ndarray]], dim: int, device: None) -> list[np.ndarray]:
+    return [column[0] if len(column) == 1 else on_host_joined(column, dim) for column in columns]
+
+
+def on_host_joined(arrays: Sequence[np.ndarray], dim: int) -> np.ndarray:
+    """NumPy arrays one after another, with the byte order and the masks that they have."""
+    if any(isinstance(array, np.ma.MaskedArray) for array in arrays):
+        return np.ma.concatenate(arrays, dim)
+    dtype = arrays[0].dtype
+    if dtype.isnative or any(array.dtype != dtype for array in arrays):
+        return np.concatenate(arrays, dim)
+    return np.concatenate(arrays, dim, dtype=dtype)  # NumPy joins them in this machine's order
+
+
+def _alike(first: Sequence[Any], row: Sequence[Any], direct: Sequence[bool], dim: int) -> bool:
+    """Whether the leaves have the same types, and the arrays among them as many axes, `dim` among them."""
+    if [*map(type, row)] != [*map(type, first)]:
+        return False
+    axes = [*map(_AXES, compress(row, direct))]
+    fits = all(-count <= dim < count for count in {*axes})
+    return fits and axes == [*map(_AXES, compress(first, direct))]
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Identical, or of one type and plainly equal; NaN equals NaN. An odd comparison counts as a difference."""
+    if first is second:
+        return True
+    if type(first) is not type(second):
+        return False
+    try:
+        if first != first and second != second:
+            return isinstance(first, float | complex)
+        return (first == second) is True
+    except Exception:  # noqa: BLE001 - any object may come, and its comparison may do anything
+        return False
+
+
+def _refuse_shapes(shapes: Sequence[tuple[int, ...]], dim: int) -> None:
+    """An error when shapes differ in more than the size along an axis."""
+    for index, shape in enumerate(shapes):
+        if len(shape) != len(shapes[0]) or _without(shape, dim) != _without(shapes[0], dim):
+            raise _Refused(ShapeError, f"has shape {shapes[0]} on replica 0 and {shape} on replica {index}: they may "
+                           f"differ along dim {dim} only.")  # fmt: skip
+
+
+def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
+    return shape[:dim] + shape[dim % len(shape) + 1 :] if -len(shape) <= dim < len(shape) else shape
+
+
+def _unlike(column: Sequence[Any], index: int) -> _Refused:
+    return _Refused(StructureError, f"is {nest.described(column[0])} on replica 0 and {nest.described(column[index])} "
+                    f"on replica {index}.")  # fmt: skip
+
+
+def _row(structure: Any, first: Any, output: Any, index: int) -> list[Any]:
+    """The leaves of an output, in the order of the first one's."""
+    try:
+        return structure.flatten_up_to(output)
+    except ValueError:
+        difference = nest.first_difference(first, output, "output", ("on replica 0", f"on replica {index}"))
+        if difference:
+            raise StructureError(difference) from None
+        return nest.leaves(output)  # only default factories and the like differ
+
+
+def _complaint(joining: _Joining, output: Any, rows: Sequence[Sequence[Any]]) -> Exception:
+    """Why leaves could not be joined, with the path of the first such leaf."""
+    for (path, _), column in zip(nest.leaves_with_paths(output, "output"), zip(*rows, strict=True), strict=True):
+        try:
+            joining.joined(column)
+        except _Refused as refused:
+            return refused.kind(f"{path} {refused}")
+    raise AssertionError("the same leaves can be joined the second time")
+
+
+def _check(outputs: Sequence[Any], scalars: str, others: str, sizes: Sequence[int] | None) -> None:
+    if not len(outputs):
+        raise SettingError("gather: there are no outputs, wanted those of at least one replica")
+    for name, word, choices in (("scalars", scalars, SCALARS), ("others", others, OTHERS)):
+        if word not in choices:
+            raise SettingError(f"gather: {name}={word!r} is unknown. {suggestion(word, choices)}")
+    if sizes is not None and len(sizes) != len(outputs):
+        raise SettingError(f"gather: sizes={tuple(sizes)} are {len(sizes)}, but there are {len(outputs)} outputs")
+
+
+def _weights(scalars: str, sizes: Sequence[int] | None, count: int) -> Sequence[float]:
+    """What each replica's scalar is multiplied by."""
+    if scalars != "mean":
+        return [1] * count
+    total = sum(sizes or ())
+    return [1 / count] * count if not total else [size / total for size in sizes or ()]
+
+
+def _shown(value: Any, limit: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}…"

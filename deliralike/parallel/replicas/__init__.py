@@ -1,0 +1,1 @@
+"""Several replicas of a network in one process."""

@@ -1,0 +1,44 @@
+"""The two hooks of an optimizer over a replicated network: gradients to the root before, parameters back after."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deliralike.optim.optimizer import AbstractOptimizer
+    from deliralike.parallel.replicas.network import ReplicatedNetwork
+
+
+class AccumulateGradients:
+    """Pre-update hook: adds the replicas' gradients to the root's, in the order of replicas.
+
+    A parameter that took no part in any replica keeps None and is left alone by the update.
+    """
+
+    def __init__(self, network: ReplicatedNetwork) -> None:
+        """Accumulate for this network."""
+        self.network = network
+
+    def __call__(self, optimizer: AbstractOptimizer, gradients: dict[str, Any]) -> dict[str, Any]:
+        """The accumulated gradients of the optimizer's parameters."""
+        add = self.network.backend.add
+        total = dict(gradients)
+        for of_replica in optimizer.replica_gradients():
+            for name, gradient in ((name, of_replica.get(name)) for name in total):
+                if gradient is not None:
+                    total[name] = add(total[name], gradient, self.network.device_name)
+        return total
+
+
+class CopyParameters:
+    """Post-update hook: copies the parameters that were updated from the root to every replica, after other hooks."""
+
+    runs_last = True
+
+    def __init__(self, network: ReplicatedNetwork) -> None:
+        """Copy for this network."""
+        self.network = network
+
+    def __call__(self, optimizer: AbstractOptimizer) -> None:
+        """Copy what the last update changed."""
+        self.network.copy_parameters(optimizer.updated)

@@ -1,0 +1,438 @@
+"""The framework-free half of a replicated network: scatter, replicas, gather, and what the hooks and losses need."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, fields
+from functools import partial
+from threading import Lock
+from typing import Any, ClassVar
+
+import numpy as np
+
+from deliralike.errors import ReplicaError, SettingError, StateError, refuse_unknown_settings, suggestion
+from deliralike.network.enclosing import EnclosingNetwork, Inside
+from deliralike.network.parallelism import Hooks, Single
+from deliralike.network.state import Slot
+from deliralike.optim.accumulation import count_samples
+from deliralike.optim.loss import InReplicas, first_of, or_one
+from deliralike.parallel.batches.gather import OTHERS, SCALARS, gather
+from deliralike.parallel.batches.partition import partition
+from deliralike.parallel.batches.scatter import ARGUMENTS, Shares, split_batch
+from deliralike.parallel.replicas.context import Replica, current, entered
+from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParameters
+from deliralike.parallel.replicas.rendezvous import Meeting
+from deliralike.parallel.replicas.run_in_threads import one_after_the_other, side_by_side
+
+BUFFERS = ("root", "mean", "sync")
+_running: ContextVar[frozenset[int]] = ContextVar("deliralike_calls_that_run", default=frozenset())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaSettings:
+    """How a network is replicated.
+
+    Attributes:
+        devices: One for each replica; the first is the root's. A device may stand there several times.
+        output_device: Where outputs are gathered; the first device when None.
+        dim: The axis that counts samples.
+        buffers: What becomes of buffers that the replicas changed: ``"root"`` keeps the root's, ``"mean"`` averages
+            them by share (whole numbers are the root's), ``"sync"`` takes batch normalisation's statistics from the
+            whole batch (other buffers are the root's).
+        scalars: How 0-d outputs are gathered: ``"stack"``, ``"mean"`` weighted by share, ``"sum"``.
+        others: How outputs that are no arrays are gathered: ``"equal"`` demands the same of all, ``"list"`` lists them.
+        spec: What to split, copy and keep of the arguments ``(args, kwargs)``; see `scatter`.
+        virtual_shards: Cut every batch into this many shares whatever the number of devices, so that results are
+            bit-identical for any number of them. Each share has a replica of its own.
+        side_by_side: Run the replicas in threads; else one after the other.
+    """
+
+    devices: tuple[str, ...]
+    output_device: str | None = None
+    dim: int = 0
+    buffers: str = "root"
+    scalars: str = "stack"
+    others: str = "equal"
+    spec: Any = None
+    virtual_shards: int | None = None
+    side_by_side: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        if not self.devices:
+            raise SettingError("a replicated network needs at least one device, not an empty list")
+        for name, choices in (("buffers", BUFFERS), ("scalars", SCALARS), ("others", OTHERS)):
+            if getattr(self, name) not in choices:
+                raise SettingError(
+                    f"{name}={getattr(self, name)!r} is unknown. {suggestion(getattr(self, name), choices)}"
+                )
+        if self.virtual_shards is not None and self.virtual_shards < len(self.devices):
+            raise SettingError(
+                f"virtual_shards={self.virtual_shards!r} is less than the {len(self.devices)} devices: give each at "
+                f"least one shard"
+            )
+        if self.buffers == "sync" and not self.side_by_side:
+            raise SettingError("buffers='sync' needs replicas that run side by side: they wait for each other")
+
+    @classmethod
+    def of(cls, **settings: Any) -> ReplicaSettings:
+        """ReplicaSettings by name; an unknown name is an error that suggests another."""
+        refuse_unknown_settings("DataParallel", settings, [field.name for field in fields(cls)])
+        return cls(**settings)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The device of each replica."""
+        if self.virtual_shards is None:
+            return self.devices
+        shards = partition(self.virtual_shards, len(self.devices))
+        return tuple(device for device, count in zip(self.devices, shards, strict=True) for _ in range(count))
+
+
+class OneAtATime:
+    """Lets the calls of one network run one after another, whichever threads they come from.
+
+    A copy has calls of its own.
+    """
+
+    def __init__(self) -> None:
+        """Nobody runs."""
+        self._lock = Lock()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait for the calls of other threads, then run.
+
+        Raises:
+            ReplicaError: This comes from within such a call, which would wait for itself.
+        """
+        if id(self) in _running.get():
+            raise ReplicaError(
+                "a replica calls the replicated network that it belongs to: a loss in replicas computes "
+                "with the network that it is given as its first argument"
+            )
+        with self._lock:
+            token = _running.set(_running.get() | {id(self)})
+            try:
+                yield
+            finally:
+                _running.reset(token)
+
+    def __reduce__(self) -> tuple:
+        """Copy and pickle nothing."""
+        return OneAtATime, ()
+
+
+class Replicas(Single):
+    """How a replicated network computes: each replica on its device and on its share of a batch.
+
+    A loss is computed inside the replicas or on their gathered outputs.
+    """
+
+    is_replicated = True
+
+    @property
+    def settings(self) -> ReplicaSettings:
+        """How the network is replicated."""
+        return self.network.settings
+
+    @property
+    def replica_count(self) -> int:
+        """The number of replicas in this process."""
+        return len(self.settings.places)
+
+    def count_samples(self, batch: Any) -> int:
+        """The number of samples in a batch that an optimizer is given."""
+        return count_samples(batch, self.settings.dim)
+
+    # What a backend provides -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def replica_gradients(self) -> Iterator[dict[str, Any]]:
+        """The gradients that backward left in each replica but the root, by neutral name, in the order of replicas."""
+
+    @abstractmethod
+    def copy_parameters(self, names: Sequence[str] | None = None) -> None:
+        """Copy parameters from the root to every other replica: those named, or all."""
+
+    @abstractmethod
+    def synchronize_buffers(self, sizes: Sequence[int]) -> None:
+        """Make the buffers of all replicas the same, by the policy in `ReplicaSettings`.
+
+        Args:
+            sizes: The samples that each replica has seen; replicas beyond them took no part.
+        """
+
+    @abstractmethod
+    def all_sum(self, replica_index: int, meeting: Meeting, in_threads: bool) -> Callable[[Any, str], Any]:
+        """What `Replica.all_sum` is for one replica.
+
+        Args:
+            in_threads: Whether each replica runs a backward pass of its own in its thread; else there is one backward
+                pass over the graph of all replicas together.
+        """
+
+    def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
+        """What makes, in a replica's thread, the framework's own settings those of the calling thread.
+
+        Called in the calling thread, before the replicas start.
+        """
+        return nullcontext
+
+    def limit_threads(self, replicas: int) -> AbstractContextManager[Any]:
+        """A context in which the threads of the libraries below are shared out among the replicas."""
+        return nullcontext()
+
+    def draw_seed(self) -> int:
+        """A number from the framework's own generator; it keys the native random draws of one replicated call."""
+        return 0
+
+    def prepare_run(self) -> None:
+        """Follow changes of the root's settings, hooks and blocks, before the replicas run."""
+
+    def refuse_stale_replicas(self) -> None:
+        """Refuse to run replicas that do not have the root's parameters.
+
+        Raises:
+            StateError: A parameter of the root was written to, and not copied to the replicas.
+        """
+
+    # Calls -----------------------------------------------------------------------------------------------------------
+
+    def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """The outputs for a whole batch: scatter the arguments, run the replicas, gather their outputs."""
+        shares = self.scatter((args, kwargs))
+        outputs = self.run(call_with, shares)
+        return self.gather(outputs, shares.sizes)
+
+    def scatter(self, arguments: Any, loss: InReplicas | None = None) -> Shares:
+        """The shares of a call's ``(args, kwargs)``, or of a loss's batch, one for each replica that takes part."""
+        settings = self.settings
+        spec, root = self.spec_of(loss)
+        return split_batch(arguments, settings.places, settings.dim, spec, self.network.backend, root)
+
+    def spec_of(self, loss: InReplicas | None) -> tuple[Any, str]:
+        """The spec of a loss's batch, or of the network's arguments without a loss, and what errors call them."""
+        if loss is None:
+            return self.settings.spec, ARGUMENTS
+        return loss.spec, "batch"
+
+    def gather(self, outputs: Sequence[Any], sizes: Sequence[int]) -> Any:
+        """The replicas' outputs as one."""
+        settings = self.settings
+        return gather(
+            outputs,
+            settings.dim,
+            settings.output_device,
+            scalars=settings.scalars,
+            others=settings.others,
+            sizes=sizes,
+            backend=self.network.backend,
+        )
+
+    def run(self, function: Callable[[Any, Any], Any], shares: Shares, in_threads: bool = False) -> list[Any]:
+        """``function(replica network, its share)`` on each replica that takes part; then buffers are synchronised.
+
+        Args:
+            in_threads: Whether `function` runs a backward pass of its own.
+        """
+        self.prepare_run()
+        meeting, thread_context, seed = self.rendezvous(shares), self.thread_context(), self.draw_seed()
+        jobs, contexts = [], []
+        for position, share in enumerate(shares.nests):
+            context = self.replica_context(position, shares, meeting, seed, in_threads)
+            contexts.append(context)
+            jobs.append(partial(self.run_replica, context, thread_context, function, share))
+        in_lanes = self.settings.side_by_side and len(jobs) > 1  # one alone needs no thread beside the caller's
+        with self.limit_threads(len(jobs) if in_lanes else 1):
+            if in_lanes:
+                results = side_by_side(jobs, contexts, meeting)
+            else:
+                results = one_after_the_other(jobs, contexts)
+        self.synchronize_buffers(shares.sizes)
+        return results
+
+    def run_replica(self, context: Replica, thread_context: Callable, function: Callable, share: Any) -> Any:
+        """``function(replica network, share)`` in one replica, in its thread."""
+        with thread_context(), entered(context):
+            return function(self.network.replicas[context.position], share)
+
+    def local_sizes(self, shares: Shares) -> tuple[int, ...]:
+        """The samples of each share that this process computes."""
+        return shares.sizes
+
+    def rendezvous(self, shares: Shares) -> Meeting:
+        """Where the replicas that have a share exchange values."""
+        return Meeting(len(shares.nests))
+
+    def replica_context(self, position: int, shares: Shares, meeting: Meeting, seed: int, in_threads: bool) -> Replica:
+        """What one of this process's replicas may know of itself and the others."""
+        return Replica(
+            index=position,
+            device=self.settings.places[position],
+            sizes=shares.sizes,
+            meeting=meeting,
+            all_sum=self.all_sum(position, meeting, in_threads),
+            synchronised=self.settings.buffers == "sync",
+            seed=seed,
+        )
+
+    def stale_parameter(self, name: str) -> StateError:
+        """The error for a parameter of the root whose value the replicas do not have."""
+        return StateError(
+            f"parameter {name!r} has changed and was not copied to the replicas: update it by an optimizer over the "
+            f"replicated network, network.backend.optimizer(rule, network) or {self.network.native_optimizer}, which "
+            f"accumulate the replicas' gradients as well; after a change by hand call copy_parameters()"
+        )
+
+    # Losses ----------------------------------------------------------------------------------------------------------
+
+    def compute_loss(self, loss: InReplicas, *batch: Any) -> Any:
+        """The loss of the whole batch, from losses computed inside the replicas; one graph over all of them."""
+        network = self.network
+        shares = self.scatter(batch, loss)
+        results = self.run(partial(_call, loss.function), shares)
+        parts = [loss.taken_apart(result) for result in results]
+        values = network.backend.stack([value for value, _, _ in parts], network.settings.output_device)
+        total = None
+        if loss.reduction == "denominator":
+            total = sum(self.detached_number(denominator) for _, denominator, _ in parts)
+            value = network.nn.sum(values) / or_one(total)
+        else:
+            weights = network.nn.constant(np.asarray(loss.weights(shares.sizes)), values)
+            value = network.nn.sum(values * weights)
+        return loss.result(value, total, self._gathered_extras(parts, shares.sizes))
+
+    def forward_backward(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """`compute_loss` with forward and backward in each replica's own thread; the gradients stay there.
+
+        Args:
+            backward: ``backward(value)`` runs the native backward pass from a share's weighted loss.
+
+        Returns:
+            What the loss function gives for the whole batch, without a graph.
+        """
+        network = self.network
+        if not network.settings.side_by_side:
+            return self.forward_backward_at_once(loss, backward, *batch)
+        shares = self.scatter(batch, loss)
+
+        def one_share(replica: Any, share: Any) -> tuple:
+            weighted, denominator, extras = self.compute_part(loss, replica, share)
+            backward(weighted)
+            return network.nn.stop_gradient(weighted), denominator, extras
+
+        parts = self.run(one_share, shares, in_threads=True)
+        values = network.backend.stack([value for value, _, _ in parts], network.settings.output_device)
+        return loss.result(network.nn.sum(values), parts[0][1], self._gathered_extras(parts, shares.sizes))
+
+    def forward_backward_at_once(self, loss: InReplicas, backward: Callable[[Any], None], *batch: Any) -> Any:
+        """`forward_backward` with one backward pass, in the calling thread, over the graph of all replicas."""
+        result = self.compute_loss(loss, *batch)
+        value = first_of(result)
+        backward(value)
+        detached = self.network.nn.stop_gradient(value)
+        if isinstance(result, tuple):
+            return detached, *result[1:]
+        return detached
+
+    def compute_part(self, loss: InReplicas, replica: Any, share: Any) -> tuple[Any, Any, Any]:
+        """In a replica: its part of the batch's loss, the denominator of the batch, and what else came."""
+        value, denominator, extras = loss.taken_apart(loss.function(replica, *share))
+        here = current()
+        assert here is not None  # replicas run as such
+        if loss.reduction != "denominator":
+            return value * loss.weights(here.sizes)[here.index], denominator, extras
+        denominators = here.exchange("the loss's denominator", self.detached_number(denominator))
+        denominator = sum(denominators)
+        return value * (1.0 / or_one(denominator)), denominator, extras
+
+    def detached_number(self, denominator: Any) -> Any:
+        """A denominator as a number on the host."""
+        return self.network.backend.number(denominator)
+
+    def _gathered_extras(self, parts: Sequence[tuple], sizes: Sequence[int]) -> Any:
+        extras = [extra for _, _, extra in parts]
+        return None if extras[0] is None else self.gather(extras, sizes)
+
+    # Updates ---------------------------------------------------------------------------------------------------------
+
+    def update_hooks(self) -> Hooks:
+        """Accumulate the replicas' gradients before an update, copy the parameters after it."""
+        return [AccumulateGradients(self.network)], [CopyParameters(self.network)]
+
+    def copy_state(self) -> None:
+        """Copy all parameters and buffers from the root to the other replicas."""
+        self.copy_parameters()
+        self.synchronize_buffers(())
+
+
+class ReplicatedNetwork(EnclosingNetwork):
+    """A network that runs as several replicas, each on its device and on its share of a batch.
+
+    It is an abstract network itself: its state, parameters and blocks are the root's, under the root's names, so a
+    checkpoint does not tell how many replicas there were. Replicas own their storage, on the same device too. How they
+    compute is the business of `parallelism`.
+
+    Attributes:
+        settings: How it is replicated.
+        root: The network that was given; it is the first replica.
+        replicas: All replicas, the root first.
+        native_optimizer: The class that keeps replicas in step with an optimizer of the framework's own.
+    """
+
+    _parallelism: ClassVar[type[Replicas]] = Replicas  # type: ignore[type-abstract]  # a backend has its own
+    enclosed = "root"
+    native_optimizer = ""
+    settings: ReplicaSettings
+    root: Any
+    replicas: Sequence[Any]
+
+    @property
+    def parallelism(self) -> Replicas:
+        """How the replicas compute."""
+        return self._parallelism(self)
+
+    def _self_in_steps(self) -> Any:
+        return Inside(self)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Scatter the arguments, run the replicas, gather their outputs."""
+        return self.parallelism.call(args, kwargs)
+
+    def copy_parameters(self, names: Sequence[str] | None = None) -> None:
+        """Copy parameters from the root to every other replica: those named, or all."""
+        self.parallelism.copy_parameters(names)
+
+    def neutral_slots(self) -> dict[str, Slot]:
+        """The root's, without a prefix. Writing to them directly needs `copy_parameters` afterwards."""
+        return self.root.neutral_slots()
+
+    def load_neutral_state(self, state: Any, strict: bool = True) -> Any:
+        """Load into the root and copy to every replica."""
+        report = self.root.load_neutral_state(state, strict)
+        self.parallelism.copy_state()
+        return report
+
+    @property
+    def device_name(self) -> str:
+        """The root's device."""
+        return self.settings.devices[0]
+
+    @property
+    def dtype_name(self) -> str:
+        """The root's floating type."""
+        return self.root.dtype_name
+
+
+def call_with(network: Any, arguments: tuple[tuple, dict[str, Any]]) -> Any:
+    """The outputs of a network for positional and keyword arguments."""
+    args, kwargs = arguments
+    return network(*args, **kwargs)
+
+
+def _call(function: Callable, network: Any, share: tuple) -> Any:
+    return function(network, *share)
